@@ -11,30 +11,30 @@ mod client;
 #[path = "../../crates/gateway/src/policy/proxy.rs"]
 mod proxy;
 
-use client::{AddressSource, Trusted};
+use client::{AddressSource, TrustedProxies};
 
 /// Parses bytes as a PROXY header, and each line as a value of both headers.
 ///
 /// # Panics
 /// If an invariant is violated.
 fn address(bytes: &[u8]) {
-    if let Ok(Some(proxied)) = proxy::read(bytes) {
+    if let Ok(Some(proxied)) = proxy::parse(bytes) {
         assert!(proxied.bytes <= bytes.len().min(proxy::HEADER_BYTES_MAX), "longer than it is");
         let header = &bytes[..proxied.bytes];
-        assert_eq!(proxy::read(header), Ok(Some(proxied)), "what follows belongs to the client");
+        assert_eq!(proxy::parse(header), Ok(Some(proxied)), "what follows belongs to the client");
         let cut = &header[..header.len() - 1];
-        assert_eq!(proxy::read(cut), Ok(None), "all but the last byte is waited for");
+        assert_eq!(proxy::parse(cut), Ok(None), "all but the last byte is waited for");
     }
-    let trusted = Trusted::new(vec!["10.0.0.0/8".parse().expect("it is a network")]);
+    let trusted = TrustedProxies::new(vec!["10.0.0.0/8".parse().expect("it is a network")]);
     for (source, own) in
         [(AddressSource::XForwardedFor, "192.0.2.1"), (AddressSource::Forwarded, "for=192.0.2.1")]
     {
         let lines: Vec<&[u8]> = bytes.split(|byte| *byte == b'\n').collect();
-        let found = client::client(source, lines.iter().copied(), &trusted);
+        let found = client::find_client(source, lines.iter().copied(), &trusted);
         assert!(found.is_none_or(|found| found == found.to_canonical()), "two forms of one address");
         // The address that the proxy appends counts, whatever the client sent before it.
         let appended = [bytes, b", ", own.as_bytes()].concat();
-        let found = client::client(source, std::iter::once(&appended[..]), &trusted);
+        let found = client::find_client(source, std::iter::once(&appended[..]), &trusted);
         assert_eq!(found, "192.0.2.1".parse().ok(), "a client has chosen its address");
     }
 }

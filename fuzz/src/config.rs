@@ -25,8 +25,8 @@ fn config(bytes: &[u8]) {
             assert!(!faults.is_empty(), "it is refused for nothing");
             let lines = text.split('\n').count();
             for fault in &faults.list {
-                match &fault.place {
-                    Some(place) => assert!((1..=lines).contains(&place.line), "{fault:?}"),
+                match &fault.position {
+                    Some(position) => assert!((1..=lines).contains(&position.line), "{fault:?}"),
                     // A missing table has no line.
                     None => assert_eq!(fault.message, "the chain has no upstream"),
                 }

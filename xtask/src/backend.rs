@@ -41,7 +41,7 @@ const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Serves on every address until the process ends.
 ///
 /// # Errors
-/// If an address cannot be bound.
+/// Fails if an address cannot be bound.
 pub(crate) fn serve(addresses: &[SocketAddr], latency: Duration) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let fault_state = Arc::default();
@@ -82,14 +82,21 @@ impl Fault {
         call.to_string()
     }
 
-    /// Sends a response with this fault; `old` is true if the connection is older than the fault.
-    async fn send(self, stream: &mut TcpStream, body: &[u8], reply: &str, old: bool) -> Result<()> {
+    /// Sends a response with this fault. `is_old` is true if the connection is older than the
+    /// fault.
+    async fn send(
+        self,
+        stream: &mut TcpStream,
+        body: &[u8],
+        reply: &str,
+        is_old: bool,
+    ) -> Result<()> {
         const JSON: &str = "Content-Type: application/json\r\n";
         let length = reply.len();
         let head = format!("HTTP/1.1 200 OK\r\n{JSON}Content-Length: {length}\r\n\r\n");
         match self {
             Fault::Hang if !is_poll(body) => std::future::pending().await,
-            Fault::HalfOpen if old => std::future::pending().await,
+            Fault::HalfOpen if is_old => std::future::pending().await,
             Fault::Drip => {
                 stream.write_all(head.as_bytes()).await?;
                 for byte in reply.bytes() {
@@ -128,7 +135,7 @@ async fn accept(listener: TcpListener, chain: Chain) {
         let chain = chain.clone();
         tokio::spawn(async move {
             // An error closes the connection; the client notices, and the bench counts it.
-            let _ended = serve_connection(stream, chain).await;
+            let _ignored = serve_connection(stream, chain).await;
         });
     }
 }
@@ -138,22 +145,24 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
     let mut buffer = Vec::with_capacity(16 << 10);
     let fault_count_at_start = chain.fault_state.lock().fault_count;
     loop {
-        while let Some((head, whole)) = request_bounds(&buffer)? {
-            if let Some(key) = websocket::websocket_key(std::str::from_utf8(&buffer[..head])?) {
+        while let Some((head_end, body_end)) = request_bounds(&buffer)? {
+            let head = std::str::from_utf8(&buffer[..head_end])?;
+            if let Some(key) = websocket::websocket_key(head) {
                 stream.write_all(websocket::handshake_response(key).as_bytes()).await?;
-                return websocket::serve_connection(stream, buffer.split_off(whole), chain).await;
+                let rest = buffer.split_off(body_end);
+                return websocket::serve_connection(stream, rest, chain).await;
             }
             if !chain.latency.is_zero() {
                 tokio::time::sleep(chain.latency).await;
             }
             // The call that sets or ends a fault must get a correct response.
             let FaultState { fault, fault_count } = *chain.fault_state.lock();
-            let reply = chain.reply(&buffer[head..whole])?;
+            let reply = chain.reply(&buffer[head_end..body_end])?;
             let is_fault_call = chain.fault_state.lock().fault_count != fault_count;
             let fault = if is_fault_call { Fault::None } else { fault };
-            let old = fault_count != fault_count_at_start;
-            fault.send(&mut stream, &buffer[head..whole], &reply, old).await?;
-            buffer.drain(..whole);
+            let is_old = fault_count != fault_count_at_start;
+            fault.send(&mut stream, &buffer[head_end..body_end], &reply, is_old).await?;
+            buffer.drain(..body_end);
         }
         anyhow::ensure!(
             buffer.len() <= REQUEST_BYTES_MAX,
@@ -168,15 +177,18 @@ async fn serve_connection(mut stream: TcpStream, chain: Chain) -> Result<()> {
 /// Returns the ends of the head and of the body of the first request, or `None` if the request is
 /// incomplete.
 fn request_bounds(bytes: &[u8]) -> Result<Option<(usize, usize)>> {
-    let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
-    let head = std::str::from_utf8(&bytes[..end])?;
+    let Some(head_length) = bytes.windows(4).position(|window| window == b"\r\n\r\n") else {
+        return Ok(None);
+    };
+    let head = std::str::from_utf8(&bytes[..head_length])?;
     let length = head
         .lines()
         .filter_map(|line| line.split_once(':'))
         .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
         .map_or(Ok(0), |(_, value)| value.trim().parse::<usize>())?;
-    let whole = end + 4 + length;
-    Ok((bytes.len() >= whole).then_some((end + 4, whole)))
+    let head_end = head_length + 4;
+    let body_end = head_end + length;
+    Ok((bytes.len() >= body_end).then_some((head_end, body_end)))
 }
 
 #[derive(Deserialize)]
@@ -211,26 +223,26 @@ impl Chain {
     fn reply(&self, body: &[u8]) -> Result<String> {
         if body.first() == Some(&b'[') {
             let calls: Vec<Call<'_>> = serde_json::from_slice(body)?;
-            let answers: Vec<String> = calls.iter().map(|call| self.answer(call)).collect();
-            return Ok(format!("[{}]", answers.join(",")));
+            let responses: Vec<String> = calls.iter().map(|call| self.respond(call)).collect();
+            return Ok(format!("[{}]", responses.join(",")));
         }
-        Ok(self.answer(&serde_json::from_slice(body)?))
+        Ok(self.respond(&serde_json::from_slice(body)?))
     }
 
-    fn answer(&self, call: &Call<'_>) -> String {
+    fn respond(&self, call: &Call<'_>) -> String {
         let id = call.id.map_or("null", RawValue::get);
-        let first = call.params.map_or("", RawValue::get);
+        let params = call.params.map_or("", RawValue::get);
         let served = self.served.fetch_add(1, Ordering::Relaxed);
         let result = match call.method.as_ref() {
             "eth_chainId" => "\"0x1\"".to_owned(),
             SERVED_METHOD => served.to_string(),
-            FAULT_METHOD => self.set_fault(first),
+            FAULT_METHOD => self.set_fault(params),
             "net_version" => "\"1\"".to_owned(),
             "eth_syncing" => "false".to_owned(),
             "web3_clientVersion" => "\"constant/1\"".to_owned(),
             "eth_blockNumber" => format!("\"{:#x}\"", self.head()),
             CALLED_METHOD => "\"0x8\"".to_owned(),
-            "eth_getBlockByNumber" => self.block(self.number(first)),
+            "eth_getBlockByNumber" => self.block(self.number(params)),
             other => {
                 return format!(
                     r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"the method {other} does not exist/is not available"}}}}"#
@@ -255,8 +267,8 @@ impl Chain {
 
     /// Resolves the block number or tag in the first parameter of `params` (a JSON array as text).
     fn number(&self, params: &str) -> u64 {
-        let first = params.split('"').nth(1).unwrap_or("latest");
-        match first {
+        let block = params.split('"').nth(1).unwrap_or("latest");
+        match block {
             "finalized" | "safe" => self.head() - FINALITY_BLOCKS,
             "earliest" => 0,
             hex => hex
@@ -292,7 +304,7 @@ fn hash(number: u64) -> String {
 }
 
 fn now_seconds() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }
 
 mod websocket;

@@ -48,91 +48,91 @@ use server::{Cache, Contender};
 /// Client connections in every case that does not vary their number.
 const CONNECTIONS: usize = 60;
 
-/// What to measure.
+/// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Benchmark {
-    /// The gateway against its peers; writes target/bench/gateway.json.
+    /// Compare the gateway with its peers; writes target/bench/gateway.json.
     Gateway {
-        /// One case only: hit, miss, multiplexed, geth, latency, limit, flat-connections,
+        /// Run one case: hit, miss, multiplexed, geth, latency, limit, flat-connections,
         /// flat-nodes, flat-entries, subscribers, memory-idle or memory-flow.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The lab against its peers, the clock, a known stall and known capacities; writes
+    /// Compare the lab with its peers, the clock, a known stall and known capacities; writes
     /// target/bench/load.json.
     Load {
-        /// One case only: cost, punctual, truth, same, capacity or memory.
+        /// Run one case: cost, punctual, truth, same, capacity or memory.
         #[arg(long)]
         case: Option<String>,
-        /// Minutes of the memory case.
+        /// Duration of the memory case in minutes.
         #[arg(long, default_value_t = 10)]
         minutes: u64,
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The gateway's TLS against nginx with the same files; writes target/bench/tls.json.
+    /// Compare the gateway's TLS with that of nginx; writes target/bench/tls.json.
     Tls {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The gateway before nodes that are asked for three times what they carry; writes
+    /// Measure the gateway at three times the capacity of its nodes; writes
     /// target/bench/overload.json.
     Overload {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The gateway, nginx and HAProxy before nodes that fail; writes target/bench/stalls.json.
+    /// Compare the gateway, nginx and HAProxy while nodes fail; writes target/bench/stalls.json.
     Stalls {
-        /// One case only: kill, stop, hang, half-open, drip, endless or limited.
+        /// Run one case: kill, stop, hang, half-open, drip, endless or limited.
         #[arg(long)]
         case: Option<String>,
         #[command(flatten)]
         options: RunOptions,
     },
-    /// The index: how fast it syncs, how large its file is, how quickly logs are found; writes
+    /// Measure the index: sync speed, file size and latency of log queries; writes
     /// target/bench/index.json.
     Index {
-        /// One case only: sync or query.
+        /// Run one case: sync or query.
         #[arg(long)]
         case: Option<String>,
-        /// A database to sync into as well, postgres://USER@HOST:PORT/DATABASE; its schemas
-        /// weir_bench_1 and so on are made and left there.
+        /// Sync into a database too, postgres://USER@HOST:PORT/DATABASE; its schemas weir_bench_1
+        /// and so on are created and not removed.
         #[arg(long, value_name = "URL")]
         postgres: Option<String>,
         #[command(flatten)]
         options: RunOptions,
     },
-    /// Which of the gateway's files a cached call and a miss pass, by Valgrind's count of
-    /// instructions.
+    /// List the gateway's source files that a cached call and a miss execute, by Valgrind's count
+    /// of instructions.
     Files {
-        /// A build with debug information; without it the debug build is made first.
+        /// Use this build with debug information [default: make the debug build]
         #[arg(long)]
         weir: Option<PathBuf>,
     },
-    /// Keeps the present build for `after`.
+    /// Save the current build for `after`.
     Before {
         #[command(flatten)]
         options: RunOptions,
     },
-    /// Compares the present build with the one kept by `before`.
+    /// Compare the current build with the build that `before` saved.
     After {
         #[command(flatten)]
         options: RunOptions,
     },
 }
 
-/// How long and how often.
+/// Duration and number of rounds, and the build to measure.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RunOptions {
-    /// Interleaved repetitions of every turn (7 lets `after` tell small changes).
+    /// Repeat every round this often, interleaved (7 lets `after` detect small changes).
     #[arg(long, default_value_t = 5)]
     repetitions: usize,
-    /// Seconds of load per turn; the flow of distinct calls lasts 75 times as long.
+    /// Load each round for this many seconds; the flow of distinct calls lasts 75 times as long.
     #[arg(long, default_value_t = 4)]
     seconds: u64,
-    /// A built gateway to measure; without it the release build is made first.
+    /// Measure this build of the gateway [default: make the release build]
     #[arg(long)]
     weir: Option<PathBuf>,
 }
@@ -165,7 +165,7 @@ impl Bench {
         machine::raise_open_files()?;
         let folder = shell::root().join("target/bench");
         std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make {}", folder.display()))?;
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         let weir = match &options.weir {
             Some(path) => path.canonicalize().with_context(|| format!("no {}", path.display()))?,
             None => {
@@ -188,7 +188,7 @@ impl Bench {
         })
     }
 
-    /// The gateway under test.
+    /// Returns the gateway under test.
     fn weir(&self, label: &'static str, nodes: Vec<SocketAddr>, cache: Cache) -> Contender {
         Contender::Weir { label, program: self.weir.clone(), nodes, cache }
     }
@@ -232,7 +232,7 @@ const LOAD_CASES: &[Case] = &[
 ];
 
 /// One case for all TLS modes, because they share certificates.
-const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::all }];
+const TLS_CASES: &[Case] = &[Case { name: "tls", measure: tls::measure_modes }];
 
 const OVERLOAD_CASES: &[Case] = &[Case { name: "overload", measure: overload::overload }];
 
@@ -244,9 +244,9 @@ const INDEX_CASES: &[Case] =
 /// Runs a benchmark.
 ///
 /// # Errors
-/// If a program cannot run, a round is invalid or a target is not met.
-pub(crate) fn run(what: &Benchmark) -> Result<()> {
-    match what {
+/// Fails if a program cannot run, a round is invalid or a target is not met.
+pub(crate) fn run(benchmark: &Benchmark) -> Result<()> {
+    match benchmark {
         Benchmark::Gateway { case, options } => {
             run_cases(&Bench::prepare(options)?, "gateway", CASES, case.as_deref())
         }
@@ -270,16 +270,16 @@ pub(crate) fn run(what: &Benchmark) -> Result<()> {
             run_cases(&bench, "index", INDEX_CASES, case.as_deref())
         }
         Benchmark::Files { weir } => files::run(weir.as_deref()),
-        Benchmark::Before { options } => change::before(&Bench::prepare(options)?),
-        Benchmark::After { options } => change::after(&Bench::prepare(options)?),
+        Benchmark::Before { options } => change::save_build(&Bench::prepare(options)?),
+        Benchmark::After { options } => change::compare_builds(&Bench::prepare(options)?),
     }
 }
 
 /// Runs the cases of one benchmark, prints their table and writes it as JSON.
 fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> Result<()> {
-    let chosen: Vec<&Case> =
+    let selected: Vec<&Case> =
         cases.iter().filter(|case| only.is_none_or(|only| only == case.name)).collect();
-    if chosen.is_empty() {
+    if selected.is_empty() {
         let names: Vec<&str> = cases.iter().map(|case| case.name).collect();
         bail!("case is {:?}, one of {} is allowed", only.unwrap_or(""), names.join(", "));
     }
@@ -288,7 +288,7 @@ fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> R
     let json = bench.folder.join(format!("{name}.json"));
     let mut rows = Vec::new();
     let mut failed = Vec::new();
-    for case in chosen {
+    for case in selected {
         // A case that cannot run must not discard the results of the others.
         match (case.measure)(bench) {
             Ok(measured) => rows.extend(measured),
@@ -305,6 +305,6 @@ fn run_cases(bench: &Bench, name: &str, cases: &[Case], only: Option<&str>) -> R
     println!("written to {}", json.display());
     let missed = rows.iter().filter(|row| !row.met).count();
     ensure!(failed.is_empty(), "not measured: {}", failed.join(", "));
-    ensure!(missed == 0, "{missed} of {} rows do not hold", rows.len());
+    ensure!(missed == 0, "{missed} of {} rows do not meet their target", rows.len());
     Ok(())
 }

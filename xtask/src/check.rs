@@ -20,14 +20,14 @@ use clap::Args;
 use crate::{fuzz, generate, shell, site, tidy};
 use counts::{Counts, Slowest};
 
-/// How much to check.
+/// The stages to run.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Scope {
-    /// Only what needs nothing from outside and no second build: fmt, tidy, clippy, build,
-    /// generate, test.
+    /// Run only the stages without outside programs and a second build: fmt, tidy, clippy, build,
+    /// generate, test
     #[arg(long)]
     fast: bool,
-    /// Goes on after a stage that failed.
+    /// Continue after a stage that failed
     #[arg(long)]
     keep_going: bool,
 }
@@ -81,7 +81,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 /// Arguments that run all tests except doc tests, with the time of each. The test harness reports
 /// times only with unstable options, so the runner enables them for test programs but not for the
 /// compiler. If a toolchain removes the option, the stage fails with its message.
-const TIMED: &[&str] = &[
+const TIMED_TESTS: &[&str] = &[
     "--lib",
     "--bins",
     "--tests",
@@ -96,7 +96,7 @@ const TIMED: &[&str] = &[
 struct StageReport {
     name: &'static str,
     outcome: String,
-    took: Duration,
+    duration: Duration,
 }
 
 /// Runs the stages and prints the table and the counts.
@@ -114,7 +114,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let mut total = Counts::default();
     let mut stopped = false;
     for stage in STAGES {
-        let since = Instant::now();
+        let started = Instant::now();
         let outcome = if stopped {
             total.skipped += 1;
             "not reached".to_owned()
@@ -124,10 +124,10 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
         } else {
             println!("== {}", stage.name);
             let result = (stage.run)(&mut context);
-            stopped = failed(&result) && !scope.keep_going;
+            stopped = has_failed(&result) && !scope.keep_going;
             record_result(result, &mut total)
         };
-        reports.push(StageReport { name: stage.name, outcome, took: since.elapsed() });
+        reports.push(StageReport { name: stage.name, outcome, duration: started.elapsed() });
     }
     println!("\n{}\n{}", context.slowest.table(), table(&reports));
     println!("{} passed, {} failed, {} skipped", total.passed, total.failed, total.skipped);
@@ -135,7 +135,7 @@ pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     Ok(if total.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn failed(result: &Result<Outcome>) -> bool {
+fn has_failed(result: &Result<Outcome>) -> bool {
     match result {
         Err(_) => true,
         Ok(Outcome::Counted(counts)) => counts.failed > 0,
@@ -150,9 +150,9 @@ fn record_result(result: Result<Outcome>, total: &mut Counts) -> String {
             total.passed += 1;
             "passed".to_owned()
         }
-        Ok(Outcome::Skipped(why)) => {
+        Ok(Outcome::Skipped(reason)) => {
             total.skipped += 1;
-            format!("skipped: {why}")
+            format!("skipped: {reason}")
         }
         Ok(Outcome::Counted(counts)) => {
             *total += counts;
@@ -171,7 +171,7 @@ fn record_result(result: Result<Outcome>, total: &mut Counts) -> String {
 fn table(reports: &[StageReport]) -> String {
     let mut text = format!("{:<10}{:>9}  outcome\n", "stage", "seconds");
     for report in reports {
-        let seconds = report.took.as_secs_f64();
+        let seconds = report.duration.as_secs_f64();
         text.push_str(&format!("{:<10}{seconds:>9.1}  {}\n", report.name, report.outcome));
     }
     text
@@ -208,9 +208,9 @@ fn build(_: &mut Context) -> Result<Outcome> {
 
 fn test(context: &mut Context) -> Result<Outcome> {
     let log = shell::root().join("target/skipped-tests.log");
-    let _absent = fs::remove_file(&log);
+    let _ignored = fs::remove_file(&log);
     let (mut success, mut counts) = (true, Counts::default());
-    for arguments in [TIMED, &["--doc"]] {
+    for arguments in [TIMED_TESTS, &["--doc"]] {
         let mut command = shell::cargo_command();
         command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
         command.env("WEIR_SKIP_LOG", &log);
@@ -228,7 +228,7 @@ fn test(context: &mut Context) -> Result<Outcome> {
     }
     counts.move_to_skipped(skips.lines().count());
     ensure!(counts.passed > 0 || counts.failed > 0, "cargo test ran no test");
-    ensure!(success || counts.failed > 0, "cargo test failed beside its tests");
+    ensure!(success || counts.failed > 0, "cargo test failed although no test failed");
     Ok(Outcome::Counted(counts))
 }
 

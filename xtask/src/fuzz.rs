@@ -13,7 +13,7 @@ const MANIFEST: &str = "fuzz/Cargo.toml";
 /// Lists the names of all targets.
 ///
 /// # Errors
-/// If the manifest is missing or not TOML.
+/// Fails if the manifest is missing or not TOML.
 pub(crate) fn targets() -> Result<Vec<String>> {
     Ok(parse_targets(&read_manifest()?)?.into_iter().map(|target| target.name).collect())
 }
@@ -22,7 +22,7 @@ pub(crate) fn targets() -> Result<Vec<String>> {
 /// takes minutes to build with other flags; `cargo xtask fuzz` runs them by name.
 ///
 /// # Errors
-/// As [`targets`].
+/// Same as [`targets`].
 pub(crate) fn quick_targets() -> Result<Vec<String>> {
     let targets =
         parse_targets(&read_manifest()?)?.into_iter().filter(|target| target.features.is_empty());
@@ -63,17 +63,17 @@ fn parse_targets(manifest: &str) -> Result<Vec<Target>> {
 /// `fuzz/corpus`. Without a C++ compiler to build libFuzzer it falls back to [`blind`].
 ///
 /// # Errors
-/// If the target does not exist, does not build, or fails on an input.
+/// Fails if the target does not exist, does not build, or fails on an input.
 pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
     if shell::find("c++").is_none() {
-        println!("no C++ compiler: inputs are edited blindly");
+        println!("no C++ compiler: fuzzing without coverage");
         return blind(name, seconds);
     }
     ensure_target(name)?;
     let folder = shell::root().join("fuzz");
     let corpus = folder.join("corpus").join(name);
     std::fs::create_dir_all(&corpus)
-        .with_context(|| format!("cannot make {}", corpus.display()))?;
+        .with_context(|| format!("cannot create {}", corpus.display()))?;
     // The working directory matters: `fuzz/.cargo/config.toml` sets the flags.
     let mut command = shell::cargo_command();
     command.current_dir(folder).args(["run", "--quiet", "--release", "--bin", name]);
@@ -85,7 +85,7 @@ pub(crate) fn guided(name: &str, seconds: u64) -> Result<()> {
 /// check can run it.
 ///
 /// # Errors
-/// As [`guided`].
+/// Same as [`guided`].
 pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
     ensure_target(name)?;
     let mut command = shell::cargo_command();
@@ -97,10 +97,10 @@ pub(crate) fn blind(name: &str, seconds: u64) -> Result<()> {
 }
 
 fn ensure_target(name: &str) -> Result<()> {
-    let ensure_target = targets()?;
-    let allowed = ensure_target.join(", ");
-    let found = ensure_target.iter().any(|target| target == name);
-    ensure!(found, "fuzz target is {name:?}, one of {allowed} is allowed");
+    let targets = targets()?;
+    let allowed = targets.join(", ");
+    let exists = targets.iter().any(|target| target == name);
+    ensure!(exists, "fuzz target is {name:?}, one of {allowed} is allowed");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use crate::shell;
 /// Regenerates the pages.
 ///
 /// # Errors
-/// If weir does not build or cannot write.
+/// Fails if weir does not build or cannot write.
 pub(crate) fn write() -> Result<()> {
     run(&[])
 }
@@ -19,7 +19,7 @@ pub(crate) fn write() -> Result<()> {
 /// Fails if a page is stale.
 ///
 /// # Errors
-/// If weir does not build or a page is stale.
+/// Fails if weir does not build or a page is stale.
 pub(crate) fn check() -> Result<()> {
     run(&["--check"])
 }
@@ -27,7 +27,7 @@ pub(crate) fn check() -> Result<()> {
 /// As [`check`], with the `weir` beside this program: the tests have built it already.
 ///
 /// # Errors
-/// If that `weir` does not exist or a page is stale.
+/// Fails if that `weir` does not exist or a page is stale.
 pub(crate) fn check_built() -> Result<()> {
     let weir = std::env::current_exe()?.with_file_name("weir");
     let mut command = Command::new(weir);
@@ -35,7 +35,7 @@ pub(crate) fn check_built() -> Result<()> {
     shell::run(&mut command)
 }
 
-fn run(more: &[&str]) -> Result<()> {
-    let ours = ["run", "--quiet", "--package", "weir", "--", "generate-docs", "--dir", "docs"];
-    shell::cargo(&[ours.as_slice(), more].concat())
+fn run(options: &[&str]) -> Result<()> {
+    let command = ["run", "--quiet", "--package", "weir", "--", "generate-docs", "--dir", "docs"];
+    shell::cargo(&[command.as_slice(), options].concat())
 }

@@ -24,7 +24,11 @@ use clap::{Parser, Subcommand};
 
 /// The command line after `cargo`.
 #[derive(Parser)]
-#[command(name = "xtask", bin_name = "cargo xtask", about = "This repository's own tool")]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    about = "Check, test and measure this repository"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -32,40 +36,41 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything that CI checks, in order; ends with `N passed, N failed, N skipped`.
+    /// Run everything that CI checks, in order; ends with `N passed, N failed, N skipped`
     Check(check::Scope),
-    /// The habits of this repository that no other tool checks.
+    /// Check conventions of this repository that no other tool checks
     Tidy,
-    /// Writes the generated pages in docs/.
+    /// Write the generated pages in docs/
     Generate {
-        /// Only fails if a page is stale.
+        /// Write nothing, and fail if a page is stale
         #[arg(long)]
         check: bool,
     },
-    /// Builds the site from docs/ into target/site; it needs no server.
+    /// Build the site from docs/ into target/site; it needs no server
     Docs,
-    /// Fuzzes one decoder.
+    /// Fuzz one decoder
     Fuzz {
-        /// A target of fuzz/Cargo.toml.
+        /// Target of fuzz/Cargo.toml
         name: String,
+        /// Stop after this many seconds
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
-    /// The seeded simulation of gateway and nodes, or of load runs.
+    /// Simulate gateway and nodes, or load runs, from a seed
     #[command(args_conflicts_with_subcommands = true)]
     Sim {
         #[command(subcommand)]
         simulation: Option<sim::Simulation>,
-        /// Repeats the run with this seed.
+        /// Repeat the run with this seed
         seed: Option<u64>,
-        /// How many calls to make.
+        /// Make this many calls
         #[arg(long)]
         calls: Option<u64>,
     },
-    /// Measures the gateway beside its peers, or one build beside another.
+    /// Compare the gateway with its peers, or one build with another
     #[command(subcommand)]
     Bench(bench::Benchmark),
-    /// The bench's constant node.
+    /// Serve as the bench's constant node
     #[command(hide = true)]
     Backend {
         #[arg(long, required = true)]
@@ -95,7 +100,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
-        Command::Bench(what) => bench::run(&what)?,
+        Command::Bench(benchmark) => bench::run(&benchmark)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;
         }

@@ -12,9 +12,9 @@ pub(crate) use test_support::programs::find;
 /// Returns the root folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     // The run-time value is correct even if several checkouts share one build.
-    let here =
+    let package =
         env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
-    PathBuf::from(here).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
+    PathBuf::from(package).parent().map_or_else(|| PathBuf::from("."), PathBuf::from)
 }
 
 /// Returns a cargo command in the workspace, with the cargo that runs this program.
@@ -31,7 +31,7 @@ pub(crate) fn cargo_command() -> Command {
 /// Runs cargo with these arguments and passes its output through.
 ///
 /// # Errors
-/// If cargo cannot be run or fails.
+/// Fails if cargo cannot be run or fails.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
     run(cargo_command().args(arguments))
 }
@@ -39,11 +39,11 @@ pub(crate) fn cargo(arguments: &[&str]) -> Result<()> {
 /// Runs a command to its end and passes its output through.
 ///
 /// # Errors
-/// If it cannot be started or fails.
+/// Fails if it cannot be started or fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
-    let line = line(command);
-    let status = command.status().with_context(|| format!("cannot run {line}"))?;
-    ensure!(status.success(), "{line} failed ({status})");
+    let command_line = line(command);
+    let status = command.status().with_context(|| format!("cannot run {command_line}"))?;
+    ensure!(status.success(), "{command_line} failed ({status})");
     Ok(())
 }
 

@@ -8,9 +8,9 @@ use crate::shell;
 /// Simulations other than that of the gateway.
 #[derive(clap::Subcommand)]
 pub(crate) enum Simulation {
-    /// Load runs in virtual time: what is counted must be what happened.
+    /// Simulate load runs in virtual time, and compare their counts with the server's
     Lab {
-        /// Repeats the run with this seed and prints its result; none runs a thousand seeds.
+        /// Repeat the run with this seed and print its result [default: run a thousand seeds]
         seed: Option<u64>,
     },
 }
@@ -18,7 +18,7 @@ pub(crate) enum Simulation {
 /// Simulates load runs.
 ///
 /// # Errors
-/// If a run's counts are wrong, or the simulation does not build.
+/// Fails if a run's counts are wrong, or the simulation does not build.
 pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["test", "--package", "lab", "--test", "sim", "--", "--nocapture"]);
@@ -31,7 +31,7 @@ pub(crate) fn run_lab(seed: Option<u64>) -> Result<()> {
 /// Runs the simulation. A seed repeats a run; without one the test chooses it.
 ///
 /// # Errors
-/// If the simulation finds a wrong response or does not build.
+/// Fails if the simulation finds a wrong response or does not build.
 pub(crate) fn run(seed: Option<u64>, calls: Option<u64>) -> Result<()> {
     let mut command = shell::cargo_command();
     command.args(["test", "--release", "--package", "weir", "--test", "gateway"]);

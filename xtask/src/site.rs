@@ -19,7 +19,7 @@ pub(crate) const FETCHED: &str = "target/mdbook";
 /// Builds the site and prints its address.
 ///
 /// # Errors
-/// If mdBook is missing, or reports a problem in a page.
+/// Fails if mdBook is missing, or reports a problem in a page.
 pub(crate) fn build() -> Result<()> {
     let mdbook = find().context(
         "mdbook is missing. Install it and try again: cargo install mdbook --version 0.5.4 \
@@ -36,7 +36,7 @@ pub(crate) fn build() -> Result<()> {
     let log = String::from_utf8_lossy(&out.stderr);
     // mdBook drops HTML that it cannot parse, with only a warning.
     let clean = out.status.success() && !log.contains("WARN") && !log.contains("ERROR");
-    ensure!(clean, "mdbook found faults in docs/:\n{log}");
+    ensure!(clean, "mdbook reports problems in docs/:\n{log}");
     println!("docs: the site is at file://{}/index.html", site.display());
     Ok(())
 }

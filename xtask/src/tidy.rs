@@ -71,7 +71,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Finding>] = &[
 /// Runs every check over the repository.
 ///
 /// # Errors
-/// If the tree cannot be read or a check has findings.
+/// Fails if the tree cannot be read or a check has findings.
 pub(crate) fn run() -> Result<()> {
     let tree = Tree::read(&shell::root())?;
     let found: Vec<Finding> = CHECKS.iter().flat_map(|check| check(&tree)).collect();

@@ -1,10 +1,10 @@
 //! The admin address: metrics, health, readiness, status and the status page.
 //!
-//! It runs on the watch thread, so a scrape costs the serving threads nothing. It changes no state.
-//! It has no password, so no response may contain a secret. In reading order: `status` (the state
-//! as one value), `metrics` (state and counters as OpenMetrics text), `history` (the last two
-//! minutes), `page` (status and history as HTML), `process` (the identity of a process); this file
-//! is the listener.
+//! The admin address is served on the watch thread, so a scrape costs the serving threads nothing.
+//! It has no password and changes no state, and no response may contain a secret. In reading order:
+//! `status` (the state as one value), `metrics` (state and counters as OpenMetrics text), `history`
+//! (the last two minutes), `page` (status and history as HTML), `process` (the identity of a
+//! process); this file is the listener.
 
 pub(crate) mod history;
 pub mod metrics;
@@ -52,18 +52,18 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Age at which a connection is closed. Otherwise clients that never read could occupy all
 /// connections.
 const CONNECTION_AGE_MAX: Duration = Duration::from_secs(600);
-/// How long a connection that is too old may take to complete its last response.
+/// Timeout of the last response of a connection that has reached `CONNECTION_AGE_MAX`.
 const LAST_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after a failed accept. The usual cause is a lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Phase of the gateway's life.
+/// The phase of the gateway's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 pub(crate) enum Phase {
     Serving,
-    /// Not ready any more; otherwise as [`Phase::Serving`].
+    /// The gateway serves, but reports that it is not ready, so that load balancers avoid it.
     Leaving,
-    /// Another process serves the same sockets; otherwise as [`Phase::Draining`].
+    /// As [`Phase::Draining`], while another process serves the same sockets.
     Replaced,
     /// No new connections are accepted; requests that have begun are completed.
     Draining,
@@ -85,7 +85,7 @@ pub(crate) struct Lifecycle {
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
-/// Inputs of responses.
+/// The state from which responses are built.
 struct Admin {
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
@@ -104,7 +104,8 @@ pub(crate) async fn serve(
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     loop {
         let accepted = async {
-            let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
+            let permit =
+                Arc::clone(&permits).acquire_owned().await.expect("the semaphore is never closed");
             (listener.accept().await, permit)
         };
         tokio::select! {
@@ -127,7 +128,8 @@ pub(crate) async fn serve(
 }
 
 async fn connection(admin: Rc<Admin>, stream: TcpStream) {
-    let is_local = stream.local_addr().is_ok_and(|own| own.ip().to_canonical().is_loopback());
+    let is_local =
+        stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
         let response = if is_local && !host.is_none_or(is_local_name) {
@@ -219,7 +221,7 @@ impl Admin {
         response
     }
 
-    /// Returns why the gateway should get no traffic.
+    /// Returns the reasons why the gateway should get no traffic; empty if it is ready.
     fn unready(&self, status: &Status) -> Vec<String> {
         let mut reasons = Vec::new();
         match *self.lifecycle.phase.borrow() {
@@ -263,6 +265,6 @@ fn with_type(content_type: &'static str, body: String) -> Response<Full<Bytes>> 
 
 /// Returns 128 unpredictable bits as text, from randomly keyed hashers.
 fn nonce() -> String {
-    let half = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", half(), half())
+    let random_half = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", random_half(), random_half())
 }

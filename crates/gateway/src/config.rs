@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
-use settings::value::{Listed, Named, Once, shown_duration};
-use settings::{At, Diagnostics, Key, Report, Severity, Table, World, diff};
+use settings::value::{Listed, Named, Once, format_duration};
+use settings::{At, Diagnostics, Key, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -70,7 +70,7 @@ use crate::policy::route::{ChainRoutes, Router};
 settings::table! {
     /// The configuration of a gateway.
     pub struct GatewayFile {
-        /// Where the gateway listens, its threads and its memory.
+        /// Listen addresses, threads and memory of the gateway.
         server: Once<ServerTable> = empty;
         /// Chains by name.
         chain: Named<ChainTable> = empty;
@@ -78,9 +78,9 @@ settings::table! {
         upstream: Listed<UpstreamTable> = empty;
         /// Groups of upstreams that serve certain methods.
         group: Listed<GroupTable> = empty;
-        /// How a call is sent to an upstream.
+        /// Settings for sending a call to an upstream.
         call: Once<CallTable> = empty;
-        /// What happens to calls once upstreams are saturated.
+        /// Handling of calls once upstreams are saturated.
         overload: Once<OverloadTable> = empty;
         /// The cache in memory.
         cache: Once<CacheTable> = empty;
@@ -88,9 +88,9 @@ settings::table! {
         redis: Once<RedisTable> = empty;
         /// An index of a chain.
         index: Once<IndexTable> = empty, at_start;
-        /// When an upstream is ejected.
+        /// Conditions for ejecting an upstream.
         health: Once<HealthTable> = empty;
-        /// How clients are served.
+        /// Settings for serving clients.
         downstream: Once<DownstreamTable> = empty;
         /// TLS with clients.
         tls: Once<TlsTable> = empty;
@@ -104,7 +104,7 @@ settings::table! {
         access: Once<AccessTable> = empty;
         /// API keys.
         key: Listed<KeyTable> = empty;
-        /// How quotas are counted.
+        /// Counting of quotas.
         quota: Once<QuotaTable> = empty;
         /// Issuers of JSON web tokens.
         jwt: Listed<JwtTable> = empty;
@@ -120,13 +120,13 @@ settings::table! {
 /// The whole configuration of one gateway. A reload replaces it as one value.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where the gateway listens, its threads and its memory.
+    /// Listen addresses, threads and memory of the gateway.
     pub server: Server,
     /// The TLS listener and its settings.
     pub listen_tls: Option<Arc<ListenTls>>,
     /// The other files that were read: certificates, keys, secrets.
     pub files: Vec<PathBuf>,
-    /// What is accepted from clients, and how they are served.
+    /// Limits and settings for clients.
     pub downstream: Downstream,
     /// Bounds for the decoder of calls: body, depth, batch, method name, id.
     pub call_limits: Limits,
@@ -140,11 +140,11 @@ pub struct Config {
     pub redis: Option<Redis>,
     /// An index of a chain, if configured.
     pub index: Option<Index>,
-    /// When an upstream is ejected and readmitted.
+    /// Conditions for ejecting and readmitting an upstream.
     pub health: Health,
     /// The retry budget.
     pub retry: RetryBudget,
-    /// What happens to calls once upstreams are saturated; `None` if calls are not limited.
+    /// Handling of calls once upstreams are saturated; `None` if calls are not limited.
     pub overload: Option<Overload>,
     /// The gateway's own log.
     pub log: Log,
@@ -152,11 +152,12 @@ pub struct Config {
     pub access: Access,
     /// Routing rules, in the order in which they are tried.
     pub rules: Vec<Rule>,
-    /// How quotas are counted; `None` if no key has one.
+    /// Counting of quotas; `None` if no key has a quota.
     pub quota: Option<Quota>,
     /// The access log; `None` if it is off.
     pub access_log: Option<AccessLog>,
-    /// Lower-case names of the headers that rules and the access log need.
+    /// Lower-case names of the headers that rules and the access log need, and that are stored with
+    /// each request.
     pub kept_headers: Vec<Box<str>>,
     /// At least one chain; no two share a name or a path.
     pub chains: Vec<Chain>,
@@ -198,11 +199,11 @@ impl Config {
             .chains
             .iter()
             .map(|chain| {
-                let named = |group: &usize| {
+                let patterns_of = |group: &usize| {
                     let group = *group;
                     self.groups[group].methods.iter().map(move |pattern| (&**pattern, group))
                 };
-                chain.groups.iter().flat_map(named).collect()
+                chain.groups.iter().flat_map(patterns_of).collect()
             })
             .collect();
         let routes: Vec<ChainRoutes<'_>> = paths
@@ -212,7 +213,11 @@ impl Config {
             .map(|((paths, methods), chain)| ChainRoutes {
                 paths,
                 methods,
-                rest: chain.groups.last().copied().expect("a chain has at least one group"),
+                default_group: chain
+                    .groups
+                    .last()
+                    .copied()
+                    .expect("a chain has at least one group"),
             })
             .collect();
         Router::new(&routes, self.chains.iter().position(|chain| chain.default))
@@ -247,7 +252,7 @@ impl Config {
         folder: &Path,
         environment: &dyn Fn(&str) -> Option<String>,
     ) -> Result<Config, Diagnostics> {
-        let mut world = World::new(folder, environment);
+        let mut world = ReadContext::new(folder, environment);
         world.text_bytes_max = TEXT_BYTES_MAX;
         match settings::read::<GatewayFile>(text, name, &world) {
             (Some(file), report) => check(&file, &world, report),
@@ -268,15 +273,15 @@ impl Config {
         no_cache: bool,
     ) -> Result<Config, Diagnostics> {
         let mut report = Report::of_arguments();
-        let file = of_upstreams(upstreams, &mut report);
-        let world = World::new(Path::new(""), &|_| None);
+        let file = tables_of_upstreams(upstreams, &mut report);
+        let world = ReadContext::new(Path::new(""), &|_| None);
         let config = check(&file, &world, report)?;
-        Ok(config.overridden(&Overrides { listen, admin: None, threads, no_cache }))
+        Ok(config.with_overrides(&Overrides { listen, admin: None, threads, no_cache }))
     }
 
     /// Applies the settings from the command line.
     #[must_use]
-    pub fn overridden(mut self, overrides: &Overrides) -> Config {
+    pub fn with_overrides(mut self, overrides: &Overrides) -> Config {
         let server = &mut self.server;
         server.listen = overrides.listen.or(server.listen);
         server.admin = overrides.admin.unwrap_or(server.admin);
@@ -296,11 +301,11 @@ impl Config {
 }
 
 /// Builds the tables of `--upstream URL…`.
-fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
+fn tables_of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
     let mut file = GatewayFile::defaults("");
     let mut upstreams = Vec::with_capacity(urls.len());
-    let mut problem = |key: String, value, message: &str| {
-        report.argument(
+    let mut report_error = |key: String, value, message: &str| {
+        report.argument_error(
             key,
             value,
             message,
@@ -308,18 +313,22 @@ fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
         );
     };
     if urls.is_empty() {
-        problem("--upstream".to_owned(), None, "at least one upstream url is required");
+        report_error("--upstream".to_owned(), None, "at least one upstream url is required");
     }
-    for (at, text) in urls.iter().enumerate() {
+    for (index, text) in urls.iter().enumerate() {
         match NodeUrl::parse(text) {
             Ok(url) => {
                 let mut upstream = UpstreamTable::defaults("upstream");
-                let shown = format!("\"{url}\"");
-                upstream.url.set(url, shown);
+                let printed = format!("\"{url}\"");
+                upstream.url.set(url, printed);
                 upstreams.push(upstream);
             }
             Err(message) => {
-                problem(format!("--upstream {}", at + 1), Some(url::shown_text(text)), message);
+                report_error(
+                    format!("--upstream {}", index + 1),
+                    Some(url::mask_url(text)),
+                    message,
+                );
             }
         }
     }
@@ -331,34 +340,39 @@ fn of_upstreams(urls: &[String], report: &mut Report<'_>) -> GatewayFile {
 /// next.
 fn check(
     file: &GatewayFile,
-    world: &World<'_>,
+    world: &ReadContext<'_>,
     mut report: Report<'_>,
 ) -> Result<Config, Diagnostics> {
-    let (folder, on) = (world.folder, &mut report);
-    let mut chains = chain::check(&file.chain, on);
-    let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, on);
-    let usual = group::GroupDefaults { call: &file.call, overload: &file.overload };
-    let groups = group::check(&file.group, &usual, &mut chains, &upstreams, on);
+    let folder = world.folder;
+    let mut chains = chain::check(&file.chain, &mut report);
+    let upstreams = upstream::check(&file.upstream, folder, &mut chains, &file.chain, &mut report);
+    let group_defaults = group::GroupDefaults { call: &file.call, overload: &file.overload };
+    let groups = group::check(&file.group, &group_defaults, &mut chains, &upstreams, &mut report);
     let tables = access::Tables {
         access: &file.access,
         keys: &file.key,
         issuers: &file.jwt,
         has_client_ca: file.tls.client_ca.is_some(),
     };
-    let (access, file_keys) = access::check(&tables, world, &chains, on);
+    let (access, file_keys) = access::check(&tables, world, &chains, &mut report);
     let mut kept_headers = Vec::new();
-    let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, on);
-    let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, on);
-    if let Some(header) = access.places.header.as_ref().filter(|own| kept_headers.contains(own)) {
+    let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, &mut report);
+    let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, &mut report);
+    if let Some(header) = access.places.header.as_ref().filter(|name| kept_headers.contains(name)) {
         let message = format!("a rule or the access log uses {header}, which contains keys");
-        on.error(&file.access.key_header, message, "another header");
+        report.error(&file.access.key_header, message, "another header");
     }
-    let (zones, limits) = limits::check(&file.zone, &file.limit, &chains, &access, on);
-    let server = server::check(&file.server, on);
-    let listen_tls =
-        listen_tls::check(&file.tls, &file.certificate, &file.server.listen_tls, folder, on);
-    let cache = cache::check(&file.cache, on);
-    let quota = quota::check(&file.quota, &file.redis, folder, &access, on);
+    let (zones, limits) = limits::check(&file.zone, &file.limit, &chains, &access, &mut report);
+    let server = server::check(&file.server, &mut report);
+    let listen_tls = listen_tls::check(
+        &file.tls,
+        &file.certificate,
+        &file.server.listen_tls,
+        folder,
+        &mut report,
+    );
+    let cache = cache::check(&file.cache, &mut report);
+    let quota = quota::check(&file.quota, &file.redis, folder, &access, &mut report);
     let uses = redis::Uses {
         cache: &cache,
         zone_tables: &file.zone,
@@ -366,9 +380,9 @@ fn check(
         limits: &limits,
         quotas_shared: quota.as_ref().is_some_and(|quota| quota.shared),
     };
-    let redis = redis::check(&file.redis, folder, &uses, on);
-    let index = index::check(&file.index, &file.upstream, folder, &chains, on);
-    let downstream = downstream::check(&file.downstream, on);
+    let redis = redis::check(&file.redis, folder, &uses, &mut report);
+    let index = index::check(&file.index, &file.upstream, folder, &chains, &mut report);
+    let downstream = downstream::check(&file.downstream, &mut report);
     let config = Config {
         server,
         listen_tls: listen_tls.map(Arc::new),
@@ -380,9 +394,9 @@ fn check(
         cache,
         redis,
         index,
-        health: health::check(&file.health, on),
+        health: health::check(&file.health, &mut report),
         retry: file.call.retry_budget(),
-        overload: overload::check(&file.overload, on),
+        overload: overload::check(&file.overload, &mut report),
         log: file.log.values(),
         access,
         rules,
@@ -393,16 +407,16 @@ fn check(
         upstreams,
         groups,
         warnings: Diagnostics::default(),
-        keys: Arc::new(diff::Keys::of(file).and(file_keys)),
+        keys: Arc::new(diff::Keys::of(file).merge(file_keys)),
     };
     // Warnings beside errors mislead: an upstream that cannot be read looks like a missing one.
     let has_errors = report.has_errors();
-    let mut found = report.finish();
+    let mut diagnostics = report.finish();
     if has_errors {
-        found.list.retain(|diagnostic| diagnostic.severity == Severity::Error);
-        return Err(found);
+        diagnostics.list.retain(|diagnostic| diagnostic.severity == Severity::Error);
+        return Err(diagnostics);
     }
-    Ok(Config { warnings: found, ..config })
+    Ok(Config { warnings: diagnostics, ..config })
 }
 
 /// Returns the text of `docs/config.md`.
@@ -463,11 +477,11 @@ fn only_one<'a>(
     allowed: &str,
     report: &mut Report<'_>,
 ) -> Option<&'a At> {
-    let written: Vec<&At> = keys.into_iter().filter(|at| at.is_written()).collect();
-    match written[..] {
+    let set_keys: Vec<&At> = keys.into_iter().filter(|position| position.is_written()).collect();
+    match set_keys[..] {
         [only] => Some(only),
         _ => {
-            report.error(*written.last().unwrap_or(&keys[0]), message, allowed);
+            report.error(*set_keys.last().unwrap_or(&keys[0]), message, allowed);
             None
         }
     }
@@ -475,7 +489,7 @@ fn only_one<'a>(
 
 /// Reports the first of two durations if it is above the second. If only the second is set, the
 /// error points there.
-fn not_above(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>) {
+fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>) {
     if **low <= **high {
         return;
     }
@@ -490,7 +504,7 @@ fn not_above(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_>)
 }
 
 fn shown(duration: Duration) -> String {
-    format!("\"{}\"", shown_duration(duration))
+    format!("\"{}\"", format_duration(duration))
 }
 
 /// Returns true if an address is this machine or a private network, where plain text is usual.

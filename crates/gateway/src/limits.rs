@@ -1,11 +1,12 @@
 //! The zones of request limits: the key of a call, and the stored state of each key.
 //!
-//! All threads share a zone. A zone is split into parts. Each part has its own lock, which is held
-//! for some tens of nanoseconds and never across a wait. A call takes the locks of all its zones,
-//! in the order of the zones, so that it is charged atomically and without deadlock.
-//! `policy/limit.rs` has the arithmetic, `limits/zone.rs` and `limits/table.rs` the memory,
-//! `limits/clients.rs` the connections, and `limits/shared.rs` the zones that gateways share.
-//! `path.rs` decides when a call is judged.
+//! A zone is a table of keys, such as client addresses, with the excess of each key. A limit names
+//! a zone and applies to each key of the zone, as in nginx. All threads share a zone. A zone is
+//! split into shards. Each shard has a lock, which is held for some tens of nanoseconds and never
+//! across a wait. A call takes the locks of all its zones, in the order of the zones, so that it is
+//! charged atomically and without deadlock. `policy/limit.rs` has the arithmetic, `limits/zone.rs`
+//! and `limits/table.rs` the memory, `limits/clients.rs` the connections, and `limits/shared.rs`
+//! the zones that gateways share. `path.rs` decides when a call is judged.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::metrics::label::LimitOutcome;
 use crate::metrics::thread::Counters;
 use crate::policy::access::Grant;
 use crate::policy::limit::{
-    Assessment, Judgement, Terms, assess_share, fits, judge, retry_share_ms,
+    Assessment, Judgement, Terms, assess_share, judge, matches_method, retry_share_ms,
 };
 
 pub(crate) mod clients;
@@ -58,19 +59,19 @@ pub(crate) struct LimitedCall<'a> {
     pub(crate) method: Option<&'static Method>,
     /// Values of the headers that keys are made of, by index in [`key_headers`].
     pub(crate) headers: &'a [HeaderValue],
-    /// The grant of its API key or token.
+    /// The grant of the caller's API key or token.
     pub(crate) grant: Option<&'a Grant>,
-    /// The result of [`Limits::prefetch_key`] for its request.
+    /// The result of [`Limits::prefetch_key`] for the request of the call.
     pub(crate) prefetched: Option<PrefetchedKey>,
 }
 
-/// Decision about a call.
+/// The decision about a call.
 #[derive(Debug)]
 pub(crate) enum Charge {
     Pass,
     Wait(Duration),
     Refuse(Failure),
-    /// Redis decides: call [`Limits::settle`] with its verdict.
+    /// Redis decides. The caller must then call [`Limits::settle`] with the verdict of Redis.
     AskRedis(Box<SharedLimitQuery>),
 }
 
@@ -78,7 +79,7 @@ pub(crate) enum Charge {
 #[derive(Debug)]
 pub(crate) struct Limits {
     zones: Vec<Zone>,
-    /// By chain, in the order of the configuration.
+    /// The limits of each chain, in the order of the configuration.
     chains: Vec<ChainLimits>,
     /// Limits that count requests with failed authentication.
     failures: Vec<RateLimit>,
@@ -91,14 +92,16 @@ pub(crate) struct Limits {
 /// The limits of one chain.
 #[derive(Debug, Default)]
 struct ChainLimits {
+    /// All rate limits that are not in dry run.
     rates: Vec<RateLimit>,
-    /// Rate limits with shared zones.
+    /// The rate limits with shared zones.
     shared: Vec<RateLimit>,
-    /// The other rate limits, if there are shared ones.
-    own: Vec<RateLimit>,
-    /// Rate limits in dry run.
+    /// The rate limits with local zones. Empty if no zone is shared.
+    local: Vec<RateLimit>,
+    /// Rate limits in dry run, which reject no call.
     dry_rates: Vec<RateLimit>,
     in_flight: Vec<ConcurrencyLimit>,
+    /// Concurrency limits in dry run.
     dry_in_flight: Vec<ConcurrencyLimit>,
 }
 
@@ -118,13 +121,13 @@ struct ConcurrencyLimit {
     status: u16,
 }
 
-/// A limit that applies to a call.
-struct ChosenLimit {
+/// A limit that applies to a call, with the call's key.
+struct SelectedLimit {
     /// Index of the limit.
     limit: usize,
     /// The call's key in its zone.
     hashed_key: HashedKey,
-    /// The terms of the caller's key if it has its own, or else those of the limit.
+    /// The rate and burst of the caller's API key if it has any, or else those of the limit.
     terms: Terms,
 }
 
@@ -135,28 +138,28 @@ enum JudgeMode {
     Charge,
     /// Nothing is charged, and only a rejection is counted.
     Check,
-    /// Like `Charge`, but the outcome is counted as a dry run.
+    /// A call that passes is charged, and the outcome is counted as a dry run.
     DryRun,
 }
 
 impl Limits {
-    /// Builds the limits of a configuration. Unchanged zones of the former configuration keep their
-    /// state. Returns `None` if the configuration has no limits.
-    pub(crate) fn after(before: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
+    /// Builds the limits of a configuration. A zone of the previous configuration keeps its state
+    /// if only its rate or cost has changed. Returns `None` if the configuration has no limits.
+    pub(crate) fn new(previous: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
         if config.limits.is_empty() {
             return None;
         }
         let headers = key_headers(config);
         let state = |zone: &config::limits::Zone| {
-            let (limits, before) = before?;
-            // A zone keeps its state only if nothing but its rate and cost has changed.
-            let same = |own: &config::limits::Zone| {
+            let (previous_limits, previous_config) = previous?;
+            // A zone with a rate stores another state than a zone that counts calls in flight.
+            let keeps_state = |old_zone: &config::limits::Zone| {
                 let (rate, cost) = (zone.rate, zone.cost);
-                own.rate.is_some() == rate.is_some()
-                    && config::limits::Zone { rate, cost, ..own.clone() } == *zone
+                old_zone.rate.is_some() == rate.is_some()
+                    && config::limits::Zone { rate, cost, ..old_zone.clone() } == *zone
             };
-            let at = before.zones.iter().position(same)?;
-            Some(Arc::clone(&limits.zones[at].state))
+            let old_index = previous_config.zones.iter().position(keeps_state)?;
+            Some(Arc::clone(&previous_limits.zones[old_index].state))
         };
         let redis = config.redis.as_ref();
         let gateways = redis.map_or(1, |redis| redis.gateways);
@@ -177,22 +180,30 @@ impl Limits {
             }
             let methods = &limit.methods;
             let (zone, status) = (limit.zone, limit.status);
-            let own = chains.iter_mut().enumerate();
-            for (_, chain) in own.filter(|(at, _)| limit.chain.is_none_or(|own| own == *at)) {
+            let limited_chains = chains
+                .iter_mut()
+                .enumerate()
+                .filter(|(index, _)| limit.chain.is_none_or(|chain| chain == *index));
+            for (_, chain) in limited_chains {
                 match limit.kind {
                     LimitKind::Rate(terms) => {
                         delays |= !limit.dry_run && terms.delay.is_some_and(|d| d < terms.burst);
-                        let of =
+                        let rates =
                             if limit.dry_run { &mut chain.dry_rates } else { &mut chain.rates };
-                        of.push(RateLimit { zone, methods: methods.clone(), terms, status });
+                        rates.push(RateLimit { zone, methods: methods.clone(), terms, status });
                     }
                     LimitKind::Concurrent(max) => {
-                        let of = if limit.dry_run {
+                        let in_flight = if limit.dry_run {
                             &mut chain.dry_in_flight
                         } else {
                             &mut chain.in_flight
                         };
-                        of.push(ConcurrencyLimit { zone, methods: methods.clone(), max, status });
+                        in_flight.push(ConcurrencyLimit {
+                            zone,
+                            methods: methods.clone(),
+                            max,
+                            status,
+                        });
                     }
                 }
             }
@@ -200,15 +211,15 @@ impl Limits {
         for chain in &mut chains {
             let is_shared = |limit: &&RateLimit| config.zones[limit.zone].shared;
             if chain.rates.iter().any(|limit| is_shared(&limit)) {
-                let (shared, own) = chain.rates.iter().partition::<Vec<_>, _>(is_shared);
+                let (shared, local) = chain.rates.iter().partition::<Vec<_>, _>(is_shared);
                 chain.shared = shared.into_iter().cloned().collect();
-                chain.own = own.into_iter().cloned().collect();
+                chain.local = local.into_iter().cloned().collect();
             }
         }
         Some(Limits { zones, chains, failures, delays, redis_timeout })
     }
 
-    /// Returns how full each zone is.
+    /// Returns the fill level of each zone.
     pub(crate) fn fills(&self) -> Vec<ZoneFill> {
         self.zones.iter().map(Zone::fill).collect()
     }
@@ -231,12 +242,12 @@ impl Limits {
         {
             return charge;
         }
-        self.charge_here(chain, &chain.rates, caller, now, counters)
+        self.charge_locally(chain, &chain.rates, caller, now, counters)
     }
 
     /// Checks a call against these limits of a chain and charges it, without Redis. Then does the
     /// same for the limits in dry run.
-    fn charge_here(
+    fn charge_locally(
         &self,
         chain: &ChainLimits,
         limits: &[RateLimit],
@@ -247,7 +258,7 @@ impl Limits {
         let charge = match self.judge(limits, caller, now, counters, JudgeMode::Charge) {
             Judgement::Passed => Charge::Pass,
             Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
-            Judgement::Refused { at } => {
+            Judgement::Refused { limit_index: at } => {
                 let limit = &limits[at];
                 let gateways = self.zones[limit.zone].gateways;
                 return Charge::Refuse(self.over_rate(limit, caller, now, gateways));
@@ -276,19 +287,22 @@ impl Limits {
         }
         let caller = unknown_caller(client);
         match self.judge(&self.failures, &caller, now, counters, JudgeMode::Check) {
-            Judgement::Refused { at } => Err(self.over_rate(&self.failures[at], &caller, now, 1)),
+            Judgement::Refused { limit_index: at } => {
+                Err(self.over_rate(&self.failures[at], &caller, now, 1))
+            }
             Judgement::Passed | Judgement::Delayed { .. } => Ok(()),
         }
     }
 
     /// Counts a failed authentication of a client.
-    pub(crate) fn failed(&self, client: IpAddr, now: u64, counters: &Counters) {
+    pub(crate) fn record_failure(&self, client: IpAddr, now: u64, counters: &Counters) {
         if !self.failures.is_empty() {
             self.judge(&self.failures, &unknown_caller(client), now, counters, JudgeMode::Charge);
         }
     }
 
-    /// Checks a call against these limits. `at` of the result is an index in `limits`.
+    /// Checks a call against these limits and charges it if the mode allows. `at` of the result is
+    /// an index in `limits`.
     fn judge(
         &self,
         limits: &[RateLimit],
@@ -297,32 +311,32 @@ impl Limits {
         counters: &Counters,
         mode: JudgeMode,
     ) -> Judgement {
-        let chosen = self.chosen(limits, caller);
-        let mut tables = self.lock(limits, &chosen);
-        let mut found: SmallVec<[Option<usize>; 4]> = SmallVec::new();
+        let selected = self.select_limits(limits, caller);
+        let mut tables = self.lock(limits, &selected);
+        let mut slots: SmallVec<[Option<usize>; 4]> = SmallVec::new();
         let mut assessed: SmallVec<[(Assessment, Terms); 4]> = SmallVec::new();
-        for (own, table) in chosen.iter().zip(&tables) {
-            let zone = &self.zones[limits[own.limit].zone];
-            let at = table.find(&own.hashed_key);
-            let state = at.map(|at| table.state(at));
-            let cost = zone.cost(caller);
-            assessed
-                .push((assess_share(state, own.terms.rate, now, cost, zone.gateways), own.terms));
-            found.push(at);
+        for (selection, table) in selected.iter().zip(&tables) {
+            let zone = &self.zones[limits[selection.limit].zone];
+            let slot = table.find(&selection.hashed_key);
+            let state = slot.map(|slot| table.state(slot));
+            let (cost, terms) = (zone.cost(caller), selection.terms);
+            assessed.push((assess_share(state, terms.rate, now, cost, zone.gateways), terms));
+            slots.push(slot);
         }
         let judgement = judge(&assessed);
         let refused = matches!(judgement, Judgement::Refused { .. });
         for (index, table) in tables.iter_mut().enumerate() {
-            let own = &chosen[index];
-            match (refused, found[index]) {
+            let selection = &selected[index];
+            match (refused, slots[index]) {
                 (false, _) if mode == JudgeMode::Check => {}
-                (false, at) => {
-                    let at = table.store(&own.hashed_key, at, assessed[index].0.state, now);
-                    if self.zones[limits[own.limit].zone].shared {
-                        table.mark(at);
+                (false, slot) => {
+                    let (assessment, _) = &assessed[index];
+                    let slot = table.store(&selection.hashed_key, slot, assessment.state, now);
+                    if self.zones[limits[selection.limit].zone].shared {
+                        table.mark_unreported(slot);
                     }
                 }
-                (true, Some(at)) => table.touch(at, now),
+                (true, Some(slot)) => table.touch(slot, now),
                 (true, None) => {}
             }
         }
@@ -330,45 +344,51 @@ impl Limits {
         if mode == JudgeMode::Check && !refused {
             return judgement;
         }
-        let zone = |index: usize| limits[chosen[index].limit].zone;
+        let zone = |index: usize| limits[selected[index].limit].zone;
         let count = |index: usize, outcome: LimitOutcome| counters.zone(zone(index), outcome);
-        let (acted, outcome) = match (judgement, mode) {
+        let (deciding_index, outcome) = match (judgement, mode) {
             (Judgement::Passed, _) => (usize::MAX, LimitOutcome::Passed),
-            (Judgement::Delayed { at, .. }, JudgeMode::DryRun) => (at, LimitOutcome::DelayedDryRun),
-            (Judgement::Delayed { at, .. }, _) => (at, LimitOutcome::Delayed),
-            (Judgement::Refused { at }, JudgeMode::DryRun) => (at, LimitOutcome::RejectedDryRun),
-            (Judgement::Refused { at }, _) => (at, LimitOutcome::Rejected),
+            (Judgement::Delayed { limit_index: at, .. }, JudgeMode::DryRun) => {
+                (at, LimitOutcome::DelayedDryRun)
+            }
+            (Judgement::Delayed { limit_index: at, .. }, _) => (at, LimitOutcome::Delayed),
+            (Judgement::Refused { limit_index: at }, JudgeMode::DryRun) => {
+                (at, LimitOutcome::RejectedDryRun)
+            }
+            (Judgement::Refused { limit_index: at }, _) => (at, LimitOutcome::Rejected),
         };
-        for index in 0..chosen.len() {
-            if index == acted {
+        for index in 0..selected.len() {
+            if index == deciding_index {
                 count(index, outcome);
             } else if !refused {
                 count(index, LimitOutcome::Passed);
             }
         }
         match judgement {
-            Judgement::Refused { at } => Judgement::Refused { at: chosen[at].limit },
+            Judgement::Refused { limit_index: at } => {
+                Judgement::Refused { limit_index: selected[at].limit }
+            }
             other => other,
         }
     }
 
-    /// Locks the tables of the chosen limits, in the order of their zones.
+    /// Locks the tables of the selected limits, in the order of their zones.
     fn lock(
         &self,
         limits: &[RateLimit],
-        chosen: &[ChosenLimit],
+        selected: &[SelectedLimit],
     ) -> SmallVec<[MutexGuard<'_, Table>; 4]> {
-        let zone = |at: usize| limits[chosen[at].limit].zone;
+        let zone = |index: usize| limits[selected[index].limit].zone;
         // One limit is by far the most frequent case.
-        if let [own] = chosen {
-            return SmallVec::from_iter([self.zones[zone(0)].part(&own.hashed_key)]);
+        if let [only] = selected {
+            return SmallVec::from_iter([self.zones[zone(0)].lock_shard(&only.hashed_key)]);
         }
-        let mut order: SmallVec<[usize; 4]> = (0..chosen.len()).collect();
-        order.sort_unstable_by_key(|at| zone(*at));
+        let mut order: SmallVec<[usize; 4]> = (0..selected.len()).collect();
+        order.sort_unstable_by_key(|index| zone(*index));
         let mut tables: SmallVec<[Option<MutexGuard<'_, Table>>; 4]> = SmallVec::new();
-        tables.resize_with(chosen.len(), || None);
-        for at in order {
-            tables[at] = Some(self.zones[zone(at)].part(&chosen[at].hashed_key));
+        tables.resize_with(selected.len(), || None);
+        for index in order {
+            tables[index] = Some(self.zones[zone(index)].lock_shard(&selected[index].hashed_key));
         }
         tables.into_iter().flatten().collect()
     }
@@ -376,11 +396,15 @@ impl Limits {
     /// Returns the limits that apply to a call, with the call's key in the zone of each limit. Only
     /// the first matching limit of each zone applies. A limit is omitted if the call has no key in
     /// its zone.
-    fn chosen(&self, limits: &[RateLimit], caller: &LimitedCall<'_>) -> SmallVec<[ChosenLimit; 4]> {
-        let mut chosen: SmallVec<[ChosenLimit; 4]> = SmallVec::new();
+    fn select_limits(
+        &self,
+        limits: &[RateLimit],
+        caller: &LimitedCall<'_>,
+    ) -> SmallVec<[SelectedLimit; 4]> {
+        let mut selected: SmallVec<[SelectedLimit; 4]> = SmallVec::new();
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
-        for (at, limit) in limits.iter().enumerate() {
-            if fits(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
+        for (index, limit) in limits.iter().enumerate() {
+            if matches_method(&limit.methods, caller.name) && !zones.contains(&limit.zone) {
                 zones.push(limit.zone);
                 let terms = self.terms(limit, caller);
                 let hashed_key = match caller.prefetched {
@@ -389,21 +413,21 @@ impl Limits {
                     }
                     _ => self.zones[limit.zone].hashed_key(caller),
                 };
-                chosen.extend(hashed_key.map(|hashed_key| ChosenLimit {
-                    limit: at,
+                selected.extend(hashed_key.map(|hashed_key| SelectedLimit {
+                    limit: index,
                     hashed_key,
                     terms,
                 }));
             }
         }
-        chosen
+        selected
     }
 
     /// Returns the terms of a limit for a caller. In a zone that counts by API key, the terms of
     /// the caller's key take precedence.
     fn terms(&self, limit: &RateLimit, caller: &LimitedCall<'_>) -> Terms {
         match caller.grant {
-            Some(grant) if self.zones[limit.zone].by_key => Terms {
+            Some(grant) if self.zones[limit.zone].keyed_by_api_key => Terms {
                 rate: grant.rate.unwrap_or(limit.terms.rate),
                 burst: grant.burst.unwrap_or(limit.terms.burst),
                 delay: limit.terms.delay,
@@ -422,8 +446,8 @@ impl Limits {
     ) -> Failure {
         let zone = &self.zones[limit.zone];
         let state = zone.hashed_key(caller).and_then(|hashed_key| {
-            let table = zone.part(&hashed_key);
-            table.find(&hashed_key).map(|at| table.state(at))
+            let table = zone.lock_shard(&hashed_key);
+            table.find(&hashed_key).map(|slot| table.state(slot))
         });
         let terms = self.terms(limit, caller);
         let wait = retry_share_ms(state, terms, now, zone.cost(caller), gateways);
@@ -446,31 +470,31 @@ impl Limits {
         if chain.in_flight.is_empty() && chain.dry_in_flight.is_empty() {
             return Ok(None);
         }
-        let mut entered = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
+        let mut guard = Box::new(InFlightGuard { limits: self, counted: SmallVec::new() });
         let mut zones: SmallVec<[usize; 8]> = SmallVec::new();
         for (dry_run, limits) in [(false, &chain.in_flight), (true, &chain.dry_in_flight)] {
             for limit in limits {
-                if !fits(&limit.methods, caller.name) || zones.contains(&limit.zone) {
+                if !matches_method(&limit.methods, caller.name) || zones.contains(&limit.zone) {
                     continue;
                 }
                 zones.push(limit.zone);
                 let zone = &self.zones[limit.zone];
                 let Some(hashed_key) = zone.hashed_key(caller) else { continue };
-                let free = zone.part(&hashed_key).enter(&hashed_key, limit.max);
-                let outcome = match (free, dry_run) {
+                let admitted = zone.lock_shard(&hashed_key).enter(&hashed_key, limit.max);
+                let outcome = match (admitted, dry_run) {
                     (true, _) => LimitOutcome::Passed,
                     (false, false) => LimitOutcome::Rejected,
                     (false, true) => LimitOutcome::RejectedDryRun,
                 };
                 counters.zone(limit.zone, outcome);
-                if free {
-                    entered.counted.push((limit.zone, hashed_key));
+                if admitted {
+                    guard.counted.push((limit.zone, hashed_key));
                 } else if !dry_run {
                     return Err(Failure::ours(Kind::OverConcurrency { status: limit.status }));
                 }
             }
         }
-        Ok(Some(entered))
+        Ok(Some(guard))
     }
 }
 
@@ -478,13 +502,14 @@ impl Limits {
 #[derive(Debug)]
 pub(crate) struct InFlightGuard<'a> {
     limits: &'a Limits,
+    /// The zones and keys under which the call counts.
     counted: SmallVec<[(usize, HashedKey); 2]>,
 }
 
 impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         for (zone, hashed_key) in &self.counted {
-            self.limits.zones[*zone].part(hashed_key).leave(hashed_key);
+            self.limits.zones[*zone].lock_shard(hashed_key).leave(hashed_key);
         }
     }
 }

@@ -34,9 +34,9 @@ mod charge;
 mod respond;
 mod route;
 
-use charge::{caller_facts, charge_quota, limit};
+use charge::{apply_limits, charge_quota, limited_call};
 use respond::{Progress, Stop, respond};
-pub(crate) use route::rewritten;
+pub(crate) use route::rewritten_chain;
 use route::{authorize, route};
 
 /// Maximum number of calls of one batch in flight. A higher limit would let one client use all
@@ -62,7 +62,7 @@ pub(crate) struct Request<'a> {
     pub(crate) limit_headers: &'a [HeaderValue],
     /// The prefetched key of the first limit, if all calls have the same key.
     pub(crate) prefetched: Option<PrefetchedKey>,
-    /// How many calls of the request a limit delays.
+    /// Number of calls of the request that a limit delays or that wait for a permit.
     pub(crate) waiting: &'a Cell<usize>,
     pub(crate) subscribe_context: SubscribeContext<'a>,
 }
@@ -70,12 +70,12 @@ pub(crate) struct Request<'a> {
 /// Serves one request.
 pub(crate) async fn serve<'a>(cx: &Rc<ThreadContext>, request: &Request<'a>) -> Reply<'a> {
     cx.counters.requests.add(1);
-    // The limits' memory is prefetched while the body is decoded.
+    // The memory of the limits is prefetched while the body is decoded.
     let limits = cx.snapshot.limits.as_ref();
     let prefetched =
-        limits.and_then(|limits| limits.prefetch_key(&caller_facts(cx, request, "", None)));
+        limits.and_then(|limits| limits.prefetch_key(&limited_call(cx, request, "", None)));
     let request = &Request { prefetched, ..*request };
-    let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Nothing, Reply::One);
+    let reply = |response: Option<CallReply<'a>>| response.map_or(Reply::Empty, Reply::Single);
     match decode(request.body, &cx.snapshot.config.call_limits) {
         Err(refusal) => reply(serve_call(cx, request, Err(refusal)).await),
         Ok(Body::Single(item)) => reply(serve_call(cx, request, item).await),
@@ -98,18 +98,18 @@ async fn serve_batch<'a>(
             let mut reply = serve_call(cx, request, item).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
             let bytes = reply.payload.bytes();
-            let counted = match bytes_left.get().checked_sub(bytes) {
+            let outcome = match bytes_left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
-                Some(rest) => {
-                    bytes_left.set(rest);
-                    let (reservation, sum) = &mut *reserved.borrow_mut();
+                Some(remaining) => {
+                    bytes_left.set(remaining);
+                    let (reservation, total_bytes) = &mut *reserved.borrow_mut();
                     reservation
-                        .set(*sum + bytes)
-                        .map(|()| *sum += bytes)
+                        .set(*total_bytes + bytes)
+                        .map(|()| *total_bytes += bytes)
                         .map_err(|Full| Kind::Memory)
                 }
             };
-            if let Err(kind) = counted {
+            if let Err(kind) = outcome {
                 reply.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
             Some(reply)
@@ -118,7 +118,7 @@ async fn serve_batch<'a>(
         .filter_map(std::future::ready)
         .collect()
         .await;
-    if replies.is_empty() { Reply::Nothing } else { Reply::Batch(replies) }
+    if replies.is_empty() { Reply::Empty } else { Reply::Batch(replies) }
 }
 
 /// Serves one call of a body; returns `None` for a notification.
@@ -128,19 +128,19 @@ async fn serve_call<'a>(
     item: Result<Call<'a>, Rejection<'a>>,
 ) -> Option<CallReply<'a>> {
     let mut progress = Progress::default();
-    let served = steps(cx, request, &item, &mut progress).await;
+    let served = run_steps(cx, request, &item, &mut progress).await;
     respond(cx, request, item, &progress, served)
 }
 
 /// Runs the steps in order.
-async fn steps<'a>(
+async fn run_steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
     item: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
 ) -> Result<(UpstreamResponse, CacheStatus), Stop> {
     let mut now = cx.tick();
-    let _entered = limit(cx, request, item, &mut now).await?;
+    let _in_flight_guard = apply_limits(cx, request, item, &mut now).await?;
     let call = item.as_ref().map_err(|_| Stop::Unreadable)?;
     if let Some(grant) = &request.caller.grant {
         cx.counters.keys[grant.index].calls.add(1);
@@ -148,16 +148,17 @@ async fn steps<'a>(
     progress.began = Some(cx.now());
     progress.record = request.calls.map_or(0, CallRecords::begin);
     let route = route(cx, request, call)?;
-    progress.routed = Some((route.chain, route.row.map(|(place, _)| place)));
+    progress.routed = Some((route.chain, route.row.map(|(row_index, _)| row_index)));
     authorize(cx, &route)?;
     charge_quota(cx, &route)?;
-    let sticky = route.method().map_or_else(|| is_subscription(&call.method), |own| own.sticky);
-    let (fetched, status) = if sticky {
+    let sticky =
+        route.method().map_or_else(|| is_subscription(&call.method), |method| method.sticky);
+    let (response, status) = if sticky {
         Box::pin(subscribe_or_resolve(cx, request, &route, now)).await
     } else {
         resolve(cx, &route, now).await
     };
-    Ok((fetched, status))
+    Ok((response, status))
 }
 
 /// Serves a call about subscriptions or filters. The gateway handles it unless only an upstream
@@ -169,7 +170,7 @@ async fn subscribe_or_resolve(
     now: Instant,
 ) -> (UpstreamResponse, CacheStatus) {
     match subscribe::serve(cx, request.subscribe_context, call_route).await {
-        Outcome::Payload(payload) => (UpstreamResponse::of(payload), CacheStatus::Bypass),
+        Outcome::Payload(payload) => (UpstreamResponse::local(payload), CacheStatus::Bypass),
         Outcome::Logs(filter) => {
             let params = [b"[", &*filter, b"]"].concat();
             let method = Cow::Borrowed("eth_getLogs");
@@ -178,12 +179,12 @@ async fn subscribe_or_resolve(
             // call yet.
             let log_route = route(cx, &Request { chain: call_route.chain, ..*request }, &call);
             let log_route = log_route.and_then(|log_route| {
-                let same = log_route.chain == call_route.chain;
-                if same { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
+                let is_same_chain = log_route.chain == call_route.chain;
+                if is_same_chain { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
             });
             match log_route {
                 Ok(log_route) => resolve(cx, &log_route, now).await,
-                Err(failure) => (UpstreamResponse::failed(failure), CacheStatus::Bypass),
+                Err(failure) => (UpstreamResponse::from_failure(failure), CacheStatus::Bypass),
             }
         }
         Outcome::Upstream => resolve(cx, call_route, now).await,

@@ -4,6 +4,9 @@
 //! is the time since the process started, random bits are arguments, and every table is bounded.
 //! Callers are the folders listed after this one in `lib.rs`.
 //!
+//! A *group* is a set of upstreams of one chain that serve certain methods. A *view* is the
+//! immutable snapshot of a chain's state that `heads` builds.
+//!
 //! | module | decides |
 //! |---|---|
 //! | `client`, `proxy` | the address of the client |

@@ -26,8 +26,9 @@ mod tests;
 /// The quotas of a configuration.
 #[derive(Debug)]
 pub(crate) struct Quotas {
-    /// By [`Grant::index`]; `None` for keys without a quota.
+    /// The quota of each key, by [`Grant::index`]; `None` for keys without a quota.
     keys: Vec<Option<KeyQuota>>,
+    /// Number of units that a call costs.
     cost: Cost,
     /// Number of gateways that share the quotas; `None` if they are not shared.
     gateways: Option<u64>,
@@ -37,8 +38,18 @@ pub(crate) struct Quotas {
 /// A key's quota.
 #[derive(Debug)]
 struct KeyQuota {
+    /// Units that the key may use in a month.
     units: u64,
     entry: Arc<Entry>,
+}
+
+/// The usage of a key's quota in a month.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct KeyUsage {
+    /// Units used in the month.
+    pub(crate) used: u64,
+    /// Units that the key may use in the month.
+    pub(crate) units: u64,
 }
 
 /// All accounts, including those of removed keys. A key that is added again keeps its usage.
@@ -50,27 +61,30 @@ pub(crate) struct Ledger {
     pub(crate) unreachable: AtomicBool,
     /// True if there was usage since the file was written.
     pub(crate) changed: AtomicBool,
+    /// Number of calls refused because a quota was used up.
     pub(crate) refused: AtomicU64,
+    /// Number of failed writes of the file.
     pub(crate) write_failures: AtomicU64,
 }
 
+/// The account of one key.
 #[derive(Debug, Default)]
 pub(crate) struct Entry {
     /// Locked only for a few additions.
     pub(crate) account: Mutex<Account>,
-    /// True if the account was charged or read since the last report to other gateways.
-    pub(crate) touched: AtomicBool,
+    /// True if a call was charged, or refused, since the last report to other gateways.
+    pub(crate) used_since_report: AtomicBool,
 }
 
 impl Quotas {
-    /// Builds the quotas of a configuration with the ledger of the former configuration. Returns
+    /// Builds the quotas of a configuration with the ledger of the previous configuration. Returns
     /// `None` if no key has a quota.
-    pub(crate) fn after(before: Option<&Quotas>, config: &Config) -> Option<Quotas> {
+    pub(crate) fn new(previous: Option<&Quotas>, config: &Config) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
-        let ledger = before.map_or_else(Arc::default, |before| Arc::clone(&before.ledger));
-        ledger.take(&quota.usage);
+        let ledger = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.ledger));
+        ledger.raise_to(&quota.usage);
         let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
-        if before.is_none() {
+        if previous.is_none() {
             // The other gateways count as unreachable until the first report.
             ledger.unreachable.store(gateways.is_some(), Ordering::Relaxed);
         }
@@ -103,9 +117,9 @@ impl Quotas {
             }
             _ => Allowance::Whole,
         };
-        let month = Month::of(second);
+        let month = Month::containing(second);
         let entry = &key.entry;
-        entry.touched.store(true, Ordering::Relaxed);
+        entry.used_since_report.store(true, Ordering::Relaxed);
         if entry.account.lock().charge(month, cost, key.units, allowance) {
             self.ledger.changed.store(true, Ordering::Relaxed);
             return Ok(());
@@ -117,10 +131,13 @@ impl Quotas {
 
     /// Returns the units used and allowed in the month, by [`Grant::index`]; `None` for a key
     /// without a quota.
-    pub(crate) fn usage(&self, second: u64) -> Vec<Option<(u64, u64)>> {
-        let month = Month::of(second);
-        let allowance = |key: &KeyQuota| (key.entry.account.lock().used(month), key.units);
-        self.keys.iter().map(|key| key.as_ref().map(allowance)).collect()
+    pub(crate) fn usage(&self, second: u64) -> Vec<Option<KeyUsage>> {
+        let month = Month::containing(second);
+        let usage_of = |key: &KeyQuota| KeyUsage {
+            used: key.entry.account.lock().used(month),
+            units: key.units,
+        };
+        self.keys.iter().map(|key| key.as_ref().map(usage_of)).collect()
     }
 
     /// Returns true if this gateway applies only its share of each quota, because it cannot reach
@@ -135,15 +152,16 @@ impl Ledger {
         Arc::clone(self.entries.lock().entry(Arc::clone(name)).or_default())
     }
 
-    /// Adds the content of a file. An account with higher usage does not change.
-    pub(crate) fn take(&self, usage: &QuotaUsage) {
+    /// Raises each account to its usage in a file. An account with higher usage does not change.
+    pub(crate) fn raise_to(&self, usage: &QuotaUsage) {
         for (name, used) in &usage.keys {
             let entry = self.entry(name);
             entry.account.lock().raise(usage.month, *used);
         }
     }
 
-    pub(crate) fn each(&self) -> Vec<(Arc<str>, Arc<Entry>)> {
+    /// Returns all entries with the names of their keys.
+    pub(crate) fn entries(&self) -> Vec<(Arc<str>, Arc<Entry>)> {
         let entries = self.entries.lock();
         entries.iter().map(|(name, entry)| (Arc::clone(name), Arc::clone(entry))).collect()
     }

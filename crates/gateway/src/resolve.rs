@@ -2,7 +2,7 @@
 //! cacheable response is then stored.
 //!
 //! ```text
-//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → fill
+//! plan → cache → coalesce → redis → index → permit → fetch (balance → send ⟲ retry) → store
 //! ```
 //! A range of logs passes these steps once per part: `resolve/logs.rs`.
 
@@ -22,16 +22,16 @@ use wire::quantity;
 use crate::access::caller::Caller;
 use crate::cache::coalesce::{Coalescing, InFlightCall};
 use crate::cache::index;
-use crate::cache::index::Found;
+use crate::cache::index::IndexResult;
 use crate::cache::memory::Entry;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload, UpstreamResponse};
 use crate::config::group::{Balance, HashKey};
-use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, Stamp, usable};
+use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, Stamp, is_valid};
 use crate::policy::choose::hash64;
-use crate::policy::complete::{BRIEF, Keep, Trust};
+use crate::policy::complete::{BRIEF_RETENTION, Retention, Trust};
 use crate::policy::heads::ChainView;
 use crate::policy::overload::Class;
 use crate::policy::plan::{Lookup, Plan, Switches, plan};
@@ -57,7 +57,7 @@ pub(crate) struct Route<'a> {
     pub(crate) caller: &'a Caller,
     /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
-    /// How many calls of the request are delayed or queued.
+    /// Number of calls of the request that are delayed or queued.
     pub(crate) waiting: &'a Cell<usize>,
 }
 
@@ -82,49 +82,49 @@ pub(crate) async fn resolve(
 ) -> (UpstreamResponse, CacheStatus) {
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
-    let mut request = request_of(cx, route, &view, now);
+    let mut request = upstream_request(cx, route, &view, now);
     let cache = &cx.snapshot.config.cache;
-    let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
-    let lookup = match plan(route.method(), &call.params, &view, on) {
+    let switches = Switches { cache: cache.enabled, coalesce: cache.coalesce };
+    let lookup = match plan(route.method(), &call.params, &view, switches) {
         Plan::Lookup(lookup) => lookup,
-        Plan::Head(number) => return (head_value(&call.method, number), CacheStatus::Hit),
+        Plan::Head(number) => return (head_response(&call.method, number), CacheStatus::Hit),
         Plan::Logs(method) => {
             drop(view);
-            request.flow = flow(route);
+            request.flow = flow_of(route);
             return Box::pin(logs::resolve(cx, request, call, method)).await;
         }
         Plan::Forward => {
             drop(view);
-            request.flow = flow(route);
+            request.flow = flow_of(route);
             return (Box::pin(fetch_with_permit(cx, &request, None)).await, CacheStatus::Bypass);
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
     let mut request = UpstreamRequest { caching, coalesce, ..request };
     let mut key = cx.upstream.buffers.take();
-    let resolved = request.caching.resolved.map(ResolvedBlock::Number);
-    let keyed = write_call_key(cx, &mut key, &request, method, &call.params, resolved);
-    if keyed && let Some(fetched) = cached_response(cx, &key, &view) {
+    let resolved_block = request.caching.resolved.map(ResolvedBlock::Number);
+    let has_key = write_call_key(cx, &mut key, &request, method, &call.params, resolved_block);
+    if has_key && let Some(response) = cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
-        return (fetched, CacheStatus::Hit);
+        return (response, CacheStatus::Hit);
     }
     drop(view);
-    if let (Some(number), Ok(Some((_, span))), Some(at)) =
+    if let (Some(number), Ok(Some((_, span))), Some(block_param)) =
         (request.caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
-        write_params_at(&mut params, &call.params, span, at.format, number);
+        write_params_at(&mut params, &call.params, span, block_param.format, number);
         request.params = Some(Cow::Owned(params));
     }
-    request.flow = flow(route);
-    let resolved_call = resolve_uncached(cx, request, keyed.then_some(&key[..])).await;
+    request.flow = flow_of(route);
+    let resolved_call = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
     cx.upstream.buffers.give(key);
     resolved_call
 }
 
 /// Returns the response to a call for the head's number. Harmony's `hmyv2` namespace encodes a
 /// number, the other namespaces a hex quantity.
-fn head_value(method: &str, number: u64) -> UpstreamResponse {
+fn head_response(method: &str, number: u64) -> UpstreamResponse {
     let mut result = Vec::with_capacity(20);
     if method.starts_with("eth_") || method.starts_with("hmy_") {
         result.push(b'"');
@@ -133,11 +133,11 @@ fn head_value(method: &str, number: u64) -> UpstreamResponse {
     } else {
         quantity::write_decimal(&mut result, number);
     }
-    UpstreamResponse::of(Payload::Result(result.into()))
+    UpstreamResponse::local(Payload::Result(result.into()))
 }
 
 /// Builds the upstream request, with its group, deadline and load-balancing key.
-fn request_of<'a>(
+fn upstream_request<'a>(
     cx: &ThreadContext,
     route: &Route<'a>,
     view: &ChainView,
@@ -159,7 +159,7 @@ fn request_of<'a>(
         name: Cow::Borrowed(&*call.method),
         method,
         row,
-        class: class(cx, route),
+        class: priority_class(cx, route),
         // Computed only if the call needs an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
@@ -169,7 +169,7 @@ fn request_of<'a>(
             min_head: 0,
             behind_head: 0,
             from_view: false,
-            stamp: Stamp::of(view),
+            stamp: Stamp::new(view),
         },
         coalesce: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
         balance_key,
@@ -179,16 +179,17 @@ fn request_of<'a>(
 }
 
 /// Returns the priority class for overloaded upstreams.
-fn class(cx: &ThreadContext, route: &Route<'_>) -> Class {
+fn priority_class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     let weight = route.method().map_or(1, |method| method.weight);
     let overload = cx.snapshot.config.overload.as_ref();
-    let class = overload.map(|own| own.priorities.class(route.caller.tier(), weight));
+    let class = overload.map(|overload| overload.priorities.class(route.caller.tier(), weight));
     class.unwrap_or(Class::Normal)
 }
 
-/// Returns the flow for fair queueing at overloaded upstreams.
-fn flow(route: &Route<'_>) -> Flow {
-    Flow::of(route.caller.hash(), route.method().map_or(1, |method| method.weight))
+/// Returns the flow for fair queueing at overloaded upstreams. A flow is the calls of one client
+/// and one class of methods.
+fn flow_of(route: &Route<'_>) -> Flow {
+    Flow::new(route.caller.hash(), route.method().map_or(1, |method| method.weight))
 }
 
 fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
@@ -223,16 +224,16 @@ fn write_call_key(
 fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<UpstreamResponse> {
     let cache = cx.snapshot.cache.as_ref()?;
     let entry = cache.get(key)?;
-    let is_fresh = entry.until.is_none_or(|until| cx.now() < until);
-    let usable = usable(&entry.kept, view);
-    if is_fresh && usable {
+    let is_fresh = entry.expires_at.is_none_or(|expires_at| cx.now() < expires_at);
+    let still_valid = is_valid(&entry.validity, view);
+    if is_fresh && still_valid {
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
-        Some(UpstreamResponse { upstream, ..UpstreamResponse::of(entry.payload()) })
+        Some(UpstreamResponse { upstream, ..UpstreamResponse::local(entry.payload()) })
     } else {
         // A doubted entry stays in the cache, because the next upstream response is compared with
         // it.
-        if !usable || entry.doubted_since.is_none() {
-            cache.drop_stale(key);
+        if !still_valid || entry.doubted_since.is_none() {
+            cache.remove(key);
         }
         None
     }
@@ -256,22 +257,22 @@ fn resolve_uncached<'a>(
         while let Some((in_flight, was_in_flight)) =
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
-            let crowded = overload::is_crowded(&cx.upstream, &request);
-            let queued = request.waiting.filter(|_| crowded).map(QueuedCall::begin);
-            let fetched = in_flight.wait(request.deadline).await;
+            let is_crowded = overload::is_crowded(&cx.upstream, &request);
+            let queued = request.waiting.filter(|_| is_crowded).map(QueuedCall::begin);
+            let response = in_flight.wait(request.deadline).await;
             drop(queued);
-            let fetched =
-                fetched.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Deadline)));
-            if was_in_flight && let Payload::Failed(failure) = &fetched.payload {
+            let response = response
+                .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Deadline)));
+            if was_in_flight && let Payload::Failed(failure) = &response.payload {
                 let now = cx.tick();
-                let outclassed = matches!(failure.kind, Kind::Overloaded { .. })
+                let is_outclassed = matches!(failure.kind, Kind::Overloaded { .. })
                     && in_flight.is_worse_than(request.class);
-                if (in_flight.is_out_of_time(now) || outclassed) && now < request.deadline {
+                if (in_flight.is_past_deadline(now) || is_outclassed) && now < request.deadline {
                     continue;
                 }
             }
             return with_status(
-                fetched,
+                response,
                 if was_in_flight { CacheStatus::Coalesced } else { status },
             );
         }
@@ -280,9 +281,9 @@ fn resolve_uncached<'a>(
 }
 
 /// Sets the cache status. A response of a cache tier is a hit, except for coalesced calls.
-fn with_status(fetched: UpstreamResponse, status: CacheStatus) -> (UpstreamResponse, CacheStatus) {
-    let hit = fetched.tier.is_some() && status != CacheStatus::Coalesced;
-    (fetched, if hit { CacheStatus::Hit } else { status })
+fn with_status(response: UpstreamResponse, status: CacheStatus) -> (UpstreamResponse, CacheStatus) {
+    let is_hit = response.tier.is_some() && status != CacheStatus::Coalesced;
+    (response, if is_hit { CacheStatus::Hit } else { status })
 }
 
 /// Looks a call up in Redis and the index, or fetches it from an upstream. Stores a cacheable
@@ -294,33 +295,34 @@ async fn fetch_and_store(
     in_flight: Option<&InFlightCall>,
 ) -> UpstreamResponse {
     if let (Some(redis), Some(key)) = (&cx.redis, key)
-        && let Some(fetched) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
+        && let Some(response) = Box::pin(redis.lookup(&cx.upstream, request, key)).await
     {
-        return fetched;
+        return response;
     }
-    // The index was already queried for the whole range of logs.
-    let once = !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
-    let found = match &request.params {
-        Some(params) if once => {
+    // For a part of a range of logs, the index was already queried for the whole range.
+    let queries_index =
+        !matches!(request.caching.rule, CacheRule::Never | CacheRule::AtRange { .. });
+    let index_result = match &request.params {
+        Some(params) if queries_index => {
             index::lookup(cx.snapshot.process.index(), &cx.upstream, request, params).await
         }
         _ => None,
     };
-    let fetched = match found {
-        Some(Found::Whole(result)) => index::response(result),
-        Some(Found::Part { to, listed, .. }) => {
-            Box::pin(complete(cx, request, in_flight, to, &listed)).await
+    let response = match index_result {
+        Some(IndexResult::Complete(result)) => index::response(result),
+        Some(IndexResult::Partial { to, items, .. }) => {
+            Box::pin(complete_blocks(cx, request, in_flight, to, &items)).await
         }
-        Some(Found::Nothing) | None => fetch_with_permit(cx, request, in_flight).await,
+        Some(IndexResult::Missing) | None => fetch_with_permit(cx, request, in_flight).await,
     };
-    fill(cx, request, key, &fetched);
-    fetched
+    store(cx, request, key, &response);
+    response
 }
 
 /// Adds an upstream's blocks to the index's blocks, up to block `to`. If they do not follow the
 /// index's last block, the upstream is on another branch. Then all blocks are fetched from the
 /// upstream.
-async fn complete(
+async fn complete_blocks(
     cx: &Rc<ThreadContext>,
     request: &UpstreamRequest<'_>,
     in_flight: Option<&InFlightCall>,
@@ -328,14 +330,15 @@ async fn complete(
     indexed: &[u8],
 ) -> UpstreamResponse {
     if let Some(params) =
-        request.params.as_deref().and_then(|params| blocks::rest_params(params, to + 1))
+        request.params.as_deref().and_then(|params| blocks::remaining_params(params, to + 1))
     {
-        let rest = UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
-        let fetched = fetch_with_permit(cx, &rest, in_flight).await;
-        let Payload::Result(after) = &fetched.payload else { return fetched };
-        if let Some(whole) = blocks::join(indexed, after) {
-            let payload = Payload::Result(whole.into());
-            return UpstreamResponse { payload, judgement: None, ..fetched };
+        let remaining_request =
+            UpstreamRequest { params: Some(Cow::Owned(params)), ..request.clone() };
+        let response = fetch_with_permit(cx, &remaining_request, in_flight).await;
+        let Payload::Result(upstream_blocks) = &response.payload else { return response };
+        if let Some(merged) = blocks::join_blocks(indexed, upstream_blocks) {
+            let payload = Payload::Result(merged.into());
+            return UpstreamResponse { payload, judgement: None, ..response };
         }
     }
     fetch_with_permit(cx, request, in_flight).await
@@ -353,7 +356,7 @@ async fn fetch_with_permit(
     };
     match permit {
         Ok(_permit) => fetch(&cx.upstream, request).await,
-        Err(failure) => UpstreamResponse::failed(failure),
+        Err(failure) => UpstreamResponse::from_failure(failure),
     }
 }
 
@@ -415,8 +418,9 @@ fn join_or_lead(
             let key_bytes = key.len();
             tokio::task::spawn_local(async move {
                 let (key, in_flight) = (&guard.key()[..key_bytes], guard.call());
-                let fetched = fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
-                guard.complete(fetched);
+                let response =
+                    fetch_and_store(&leader, &request, Some(key), Some(&in_flight)).await;
+                guard.complete(response);
             });
             Some((in_flight, false))
         }
@@ -424,47 +428,47 @@ fn join_or_lead(
 }
 
 /// Stores a cacheable response, unless the chain has changed since the decision.
-fn fill(
+fn store(
     cx: &ThreadContext,
     request: &UpstreamRequest<'_>,
     key: Option<&[u8]>,
-    fetched: &UpstreamResponse,
+    response: &UpstreamResponse,
 ) {
     let (Some(cache), Some(key)) = (&cx.snapshot.cache, key) else { return };
-    let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
+    let (Payload::Result(bytes) | Payload::Error(bytes)) = &response.payload else { return };
     if request.caching.rule == CacheRule::Never {
         return;
     }
     let view = cx.snapshot.chains[request.chain].view.load();
-    // Responses of the index have no decision yet.
-    let judged = fetched.judgement;
-    let Judgement { facts, admit } =
-        judged.unwrap_or_else(|| Judgement::of(request, &fetched.payload, false, &view));
-    let same = |entry: &Entry| entry.bytes == *bytes && usable(&entry.kept, &view);
-    let same_since = match fetched.trust {
-        Trust::Unopposed => cache.get(key).filter(same).and_then(|entry| entry.doubted_since),
+    // A response of the index has no judgement yet.
+    let Judgement { facts, admit } = response
+        .judgement
+        .unwrap_or_else(|| Judgement::new(request, &response.payload, false, &view));
+    let is_same = |entry: &Entry| entry.bytes == *bytes && is_valid(&entry.validity, &view);
+    let same_since = match response.trust {
+        Trust::Unopposed => cache.get(key).filter(is_same).and_then(|entry| entry.doubted_since),
         _ => None,
     };
-    let keep = complete::keep(fetched.trust, same_since, cx.now());
+    let keep = complete::retention(response.trust, same_since, cx.now());
     let stored = match admit {
-        Admission::Store(kept) if keep != Keep::No && usable(&kept, &view) => {
+        Admission::Store(validity) if keep != Retention::None && is_valid(&validity, &view) => {
             let is_error = facts.kind == ResponseKind::DeterministicError;
-            let upstream = fetched
+            let upstream = response
                 .upstream
                 .map_or(NO_UPSTREAM, |upstream| cx.snapshot.upstreams[upstream].number);
-            let age_max = cache.age_max(is_error, &kept).map(|age| cx.now() + age);
-            let (until, doubted_since) = match keep {
-                Keep::Briefly { since } => (Some(cx.now() + BRIEF), Some(since)),
+            let age_max = cache.age_max(is_error, &validity).map(|age| cx.now() + age);
+            let (expires_at, doubted_since) = match keep {
+                Retention::Brief { since } => (Some(cx.now() + BRIEF_RETENTION), Some(since)),
                 _ => (age_max, None),
             };
             if let Some(redis) = &cx.redis
                 && doubted_since.is_none()
-                && fetched.tier.is_none()
+                && response.tier.is_none()
             {
-                redis.store_when_proved(request, key, fetched, kept, &facts, &view);
+                redis.store_when_proven(request, key, response, validity, &facts, &view);
             }
             let bytes = bytes.clone();
-            cache.put(key, Entry { bytes, is_error, upstream, kept, until, doubted_since })
+            cache.put(key, Entry { bytes, is_error, upstream, validity, expires_at, doubted_since })
         }
         Admission::Store(_) | Admission::No(_) => false,
     };

@@ -62,8 +62,8 @@ const WAIT_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// A gateway that serves. Dropping it without [`Gateway::stop`] leaves its threads running.
 #[derive(Debug)]
 pub struct Gateway {
-    /// Address for clients, with the actual port if port 0 was configured. It equals
-    /// [`Gateway::listen_tls`] if clients are served over TLS only.
+    /// Address for clients, with the actual port if port 0 was configured. If clients are served
+    /// over TLS only, the address equals [`Gateway::listen_tls`].
     pub listen: SocketAddr,
     /// Address for clients over TLS.
     pub listen_tls: Option<SocketAddr>,
@@ -72,16 +72,16 @@ pub struct Gateway {
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
     phase: watch::Sender<Phase>,
-    /// The snapshot of new requests.
+    /// The snapshot that serving threads use for new requests.
     served: watch::Sender<NumberedSnapshot>,
-    /// The snapshot of the watch thread.
+    /// The snapshot whose upstreams the watch thread polls.
     followed: watch::Sender<NumberedSnapshot>,
     /// Number of the snapshot that each serving thread uses.
     adopted: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     watcher: JoinHandle<()>,
     /// The writers of the access log, the current one last. A replaced writer ends once no request
-    /// uses its configuration any more. Only reloads and the stop lock it.
+    /// uses its configuration any more. Only reloads and the stop lock the list.
     access_log: Mutex<Vec<Writer>>,
 }
 
@@ -112,7 +112,7 @@ impl Gateway {
     /// inherited sockets whose address is not configured. It uses `index` as another cache tier.
     ///
     /// # Errors
-    /// Those of [`Gateway::start`].
+    /// The same errors as [`Gateway::start`].
     pub fn start_on(
         config: Config,
         inherited: Sockets,
@@ -131,10 +131,10 @@ impl Gateway {
             }
             None => Vec::new(),
         };
-        if let (Some(quotas), Some(own)) = (&snapshot.quotas, &snapshot.config.quota)
-            && !quota::write(&quotas.ledger, &own.file)
+        if let (Some(quotas), Some(quota)) = (&snapshot.quotas, &snapshot.config.quota)
+            && !quota::write(&quotas.ledger, &quota.file)
         {
-            return Err(Error::Quotas { file: own.file.clone() });
+            return Err(Error::Quotas { file: quota.file.clone() });
         }
         let (phase, _) = watch::channel(Phase::Serving);
         let numbered = NumberedSnapshot { number: 0, snapshot: Arc::clone(&snapshot) };
@@ -189,14 +189,14 @@ impl Gateway {
     ///
     /// Calls of this function must not overlap.
     pub fn reload(&self, config: Config) -> Vec<Change> {
-        let NumberedSnapshot { number, snapshot: before } = self.served.borrow().clone();
-        let changes = before.config.changes_to(&config);
-        let snapshot = before.reload(config);
-        self.follow_access_log(&before, &snapshot);
+        let NumberedSnapshot { number, snapshot: previous } = self.served.borrow().clone();
+        let changes = previous.config.changes_to(&config);
+        let snapshot = previous.reload(config);
+        self.follow_access_log(&previous, &snapshot);
         let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
         // The serving threads switch before the watch thread. Once the watch thread stops polling
-        // the former upstreams, their known heads become outdated. New calls must not use them
-        // then.
+        // the former upstreams, their known heads become outdated, and new calls must not use these
+        // heads.
         self.served.send_replace(numbered.clone());
         let is_adopted = |thread: &AtomicU64| thread.load(Ordering::Acquire) > number;
         wait_until(ADOPT_TIMEOUT, || self.adopted.iter().all(is_adopted));
@@ -207,16 +207,16 @@ impl Gateway {
         changes
     }
 
-    /// Starts a writer if the new configuration has another access log.
-    fn follow_access_log(&self, before: &Snapshot, after: &Snapshot) {
-        let same = match (&before.access_log, &after.access_log) {
-            (Some(before), Some(after)) => Arc::ptr_eq(before, after),
+    /// Starts a writer if the next snapshot has another access log.
+    fn follow_access_log(&self, previous: &Snapshot, next: &Snapshot) {
+        let is_unchanged = match (&previous.access_log, &next.access_log) {
+            (Some(previous), Some(next)) => Arc::ptr_eq(previous, next),
             (_, None) => true,
             (None, Some(_)) => false,
         };
         let mut writers = self.access_log.lock();
         writers.retain(|writer| !writer.has_ended());
-        let Some(queues) = after.access_log.as_ref().filter(|_| !same) else { return };
+        let Some(queues) = next.access_log.as_ref().filter(|_| !is_unchanged) else { return };
         match Writer::start_anyway(Arc::clone(queues)) {
             Ok(writer) => writers.push(writer),
             Err(error) => tracing::error!(%error, "the access log has no thread to write it"),
@@ -225,14 +225,14 @@ impl Gateway {
 
     /// Records a refused reload for status and metrics. The reason is public, so it must not hold a
     /// secret.
-    pub fn refuse_reload(&self, why: &str) {
-        let outcome = Outcome::Refused { why: why.to_owned() };
+    pub fn refuse_reload(&self, reason: &str) {
+        let outcome = Outcome::Refused { reason: reason.to_owned() };
         self.served.borrow().snapshot.process.record_reload(outcome);
     }
 
     /// Records a failed hand-over to another process, for status and metrics.
-    pub fn refuse_upgrade(&self, why: &str) {
-        self.served.borrow().snapshot.process.record_failed_upgrade(why);
+    pub fn refuse_upgrade(&self, reason: &str) {
+        self.served.borrow().snapshot.process.record_failed_upgrade(reason);
     }
 
     /// Returns the configuration in use.
@@ -285,24 +285,24 @@ impl Gateway {
     }
 }
 
-/// Waits until each chain has a head and a healthy upstream, at most [`FIRST_HEADS_TIMEOUT`]. Then
-/// the first calls go to an upstream with a known state.
+/// Waits until each chain has a head and a healthy upstream, at most for [`FIRST_HEADS_TIMEOUT`],
+/// so that the first calls go to an upstream with a known state.
 fn wait_for_heads(snapshot: &Snapshot) {
-    let fit = |chain: usize| {
+    let has_healthy_head = |chain: usize| {
         snapshot.chains[chain].view.load().head.is_some() && snapshot.any_healthy(chain)
     };
-    wait_until(FIRST_HEADS_TIMEOUT, || (0..snapshot.chains.len()).all(fit));
+    wait_until(FIRST_HEADS_TIMEOUT, || (0..snapshot.chains.len()).all(has_healthy_head));
 }
 
-/// Waits until a condition holds, at most for `limit`.
-fn wait_until(limit: Duration, holds: impl Fn() -> bool) {
+/// Waits until `condition` returns true, at most for `limit`.
+fn wait_until(limit: Duration, condition: impl Fn() -> bool) {
     let deadline = std::time::Instant::now() + limit;
-    while !holds() {
-        let left = deadline.saturating_duration_since(std::time::Instant::now());
-        if left.is_zero() {
+    while !condition() {
+        let remaining = deadline.saturating_duration_since(std::time::Instant::now());
+        if remaining.is_zero() {
             return;
         }
-        std::thread::park_timeout(left.min(WAIT_POLL_INTERVAL));
+        std::thread::park_timeout(remaining.min(WAIT_POLL_INTERVAL));
     }
 }
 
@@ -310,7 +310,7 @@ fn spawn_thread(
     name: &str,
     body: impl FnOnce(LocalRuntime) + Send + 'static,
 ) -> Result<JoinHandle<()>, Error> {
-    let fail = |source| Error::Thread { source };
+    let thread_error = |source| Error::Thread { source };
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
@@ -320,7 +320,7 @@ fn spawn_thread(
                 Err(error) => tracing::error!(%error, "cannot start an event loop"),
             }
         })
-        .map_err(fail)
+        .map_err(thread_error)
 }
 
 /// The thread that polls upstreams and serves the admin address.
@@ -383,19 +383,22 @@ impl WatchTask {
 /// A serving thread.
 struct ServeTask {
     snapshots: watch::Receiver<NumberedSnapshot>,
+    /// Number of the snapshot that each serving thread uses.
     adopted: Arc<[AtomicU64]>,
     phase: watch::Receiver<Phase>,
     index: usize,
+    /// Seed of the threads' random numbers.
     seed: u64,
     feeds: Arc<Feeds>,
-    /// One socket per address, or more if the process inherited more sockets than it has threads.
+    /// At least one socket per address. There are more if the process inherited more sockets than
+    /// it has threads.
     sockets: Vec<(ListenAddress, Socket)>,
 }
 
 impl ServeTask {
     async fn run(mut self) {
-        let listeners = self.sockets.drain(..).map(|(door, socket)| {
-            TcpListener::from_std(socket.into()).map(|listener| (door, listener))
+        let listeners = self.sockets.drain(..).map(|(listen_address, socket)| {
+            TcpListener::from_std(socket.into()).map(|listener| (listen_address, listener))
         });
         let listeners: Vec<(ListenAddress, TcpListener)> = match listeners.collect() {
             Ok(listeners) => listeners,
@@ -406,12 +409,12 @@ impl ServeTask {
         };
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         let thread = Thread::new(snapshot, self.index, self.seed, &self.feeds);
-        tokio::task::spawn_local(Rc::clone(&thread).relieve());
+        tokio::task::spawn_local(Rc::clone(&thread).relieve_memory());
         let mut sweep = tokio::time::interval(SWEEP_INTERVAL);
-        let turn = Cell::new(0);
+        let next_listener = Cell::new(0);
         loop {
             tokio::select! {
-                (door, accepted) = next_connection(&listeners, &turn) => accept(&thread, accepted, door).await,
+                (listen_address, accepted) = next_connection(&listeners, &next_listener) => accept(&thread, accepted, listen_address).await,
                 _ = sweep.tick() => thread.context().sweep(),
                 Ok(()) = self.snapshots.changed() => {}
                 _ = self.phase.changed() => {}
@@ -422,7 +425,7 @@ impl ServeTask {
             self.adopt_newest(&thread);
         }
         if *self.phase.borrow() == Phase::Draining {
-            accept_rest(&thread, &listeners).await;
+            accept_backlog(&thread, &listeners).await;
         }
         drop(listeners);
         drain(&thread).await;
@@ -460,9 +463,12 @@ async fn drain(thread: &Thread) {
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let left = thread.connection_count();
-    if left > 0 {
-        tracing::warn!(left, "drain deadline passed; closing what is left");
+    let open_connections = thread.connection_count();
+    if open_connections > 0 {
+        tracing::warn!(
+            left = open_connections,
+            "drain deadline passed; closing the remaining connections"
+        );
     }
 }
 
@@ -472,15 +478,15 @@ type Accepted = io::Result<(TcpStream, SocketAddr)>;
 /// others.
 async fn next_connection(
     listeners: &[(ListenAddress, TcpListener)],
-    turn: &Cell<usize>,
+    next_listener: &Cell<usize>,
 ) -> (ListenAddress, Accepted) {
     std::future::poll_fn(|cx| {
-        for step in 0..listeners.len() {
-            let at = (turn.get() + step) % listeners.len();
-            let (door, listener) = &listeners[at];
+        for offset in 0..listeners.len() {
+            let index = (next_listener.get() + offset) % listeners.len();
+            let (listen_address, listener) = &listeners[index];
             if let Poll::Ready(accepted) = listener.poll_accept(cx) {
-                turn.set(at + 1);
-                return Poll::Ready((*door, accepted));
+                next_listener.set(index + 1);
+                return Poll::Ready((*listen_address, accepted));
             }
         }
         Poll::Pending
@@ -489,21 +495,21 @@ async fn next_connection(
 }
 
 /// Accepts the connections in the backlogs. Closing the sockets would reset these connections.
-async fn accept_rest(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpListener)]) {
-    for (door, listener) in listeners {
+async fn accept_backlog(thread: &Rc<Thread>, listeners: &[(ListenAddress, TcpListener)]) {
+    for (listen_address, listener) in listeners {
         while let Some(accepted @ Ok(_)) = listener.accept().now_or_never() {
-            accept(thread, accepted, *door).await;
+            accept(thread, accepted, *listen_address).await;
         }
     }
 }
 
-async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: ListenAddress) {
+async fn accept(thread: &Rc<Thread>, accepted: Accepted, listen_address: ListenAddress) {
     match accepted {
         Ok((stream, peer)) => {
             let cx = thread.context();
             let config = &cx.snapshot.config;
-            let share = config.downstream.connections_max.div_ceil(config.server.threads);
-            if thread.connection_count() >= share {
+            let connections_max = config.downstream.connections_max.div_ceil(config.server.threads);
+            if thread.connection_count() >= connections_max {
                 // A client can handle a closed connection better than a response that never comes.
                 cx.counters.connections_refused.add(1);
                 return;
@@ -512,7 +518,7 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, door: ListenAddress) {
                 tracing::debug!(%error, "client left before it was served");
                 return;
             }
-            thread.accept_tcp(stream, peer.ip().to_canonical(), door);
+            thread.accept_tcp(stream, peer.ip().to_canonical(), listen_address);
         }
         Err(error) => {
             // The pause keeps a lack of file descriptors from becoming a busy loop.

@@ -12,10 +12,12 @@
 //! or an upstream  ─▶ source.rs, relay.rs          stream.rs  fan.rs             subscriber.rs
 //! ```
 //!
-//! `feeds.rs` holds each chain's streams, which survive reloads. This file parses subscription
-//! calls; `filters.rs` serves clients that poll.
+//! A stream carries the events of one subscription for all threads. A fan delivers a stream's
+//! events to the subscribers of one thread. `feeds.rs` holds each chain's streams, which survive
+//! reloads. This file parses subscription calls; `filters.rs` serves clients that poll.
 
 use crate::call::failure::SubscribeRefusal;
+use std::ops::RangeInclusive;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -78,9 +80,9 @@ pub(crate) struct SubscribeContext<'a> {
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Payload(Payload),
-    /// Resolve `eth_getLogs` with this filter.
+    /// The caller must resolve `eth_getLogs` with this filter.
     Logs(Bytes),
-    /// An upstream must respond.
+    /// The caller must forward the call to an upstream.
     Upstream,
 }
 
@@ -92,22 +94,22 @@ pub(crate) async fn serve(
 ) -> Outcome {
     let (subscriptions, call) = (subscribe_context.subscriptions, route.call);
     let chain = &cx.snapshot.chains[route.chain];
-    let answered = if is_subscription(&call.method) {
+    let outcome = if is_subscription(&call.method) {
         match subscribe_context.guard {
             None => Err(refusal(SubscribeRefusal::NoNotifications)),
             Some(guard) if is_unsubscription(&call.method) => unsubscribe(guard, &call.params),
             Some(guard) => subscribe(cx, route, guard).await,
         }
     } else if is_own_filter(chain.family.family(), &call.method) {
-        filters::serve(cx, &subscriptions.feeds.of(chain), route).await
+        filters::serve(cx, &subscriptions.feeds.get_or_create(chain), route).await
     } else {
         Ok(Outcome::Upstream)
     };
-    answered.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
+    outcome.unwrap_or_else(|failure| Outcome::Payload(Payload::Failed(failure)))
 }
 
-fn refusal(why: SubscribeRefusal) -> Failure {
-    Failure::ours(Kind::NotSubscribed(why))
+fn refusal(reason: SubscribeRefusal) -> Failure {
+    Failure::ours(Kind::NotSubscribed(reason))
 }
 
 fn raw_result(raw: &'static [u8]) -> Outcome {
@@ -143,8 +145,8 @@ async fn subscribe(
     let namespace = &*namespace.to_ascii_lowercase();
     let chain = &cx.snapshot.chains[route.chain];
     let kind =
-        SubscriptionKind::read(chain.family.family(), namespace, &call.params).map_err(refusal)?;
-    let feed = subscriber.subscriptions().feeds.of(chain);
+        SubscriptionKind::parse(chain.family.family(), namespace, &call.params).map_err(refusal)?;
+    let feed = subscriber.subscriptions().feeds.get_or_create(chain);
     let (stream, origin, selection) = match kind {
         SubscriptionKind::Heads => (Arc::clone(&feed.heads), Origin::Heads, Selection::All),
         SubscriptionKind::Logs(selection) => {
@@ -153,11 +155,11 @@ async fn subscribe(
         SubscriptionKind::Other => {
             let request = RelayRequest::of(cx, route);
             let key = request.key(&call.params).map_err(|_| refusal(SubscribeRefusal::TooLong))?;
-            let stream = feed.relay(key, route.caller.hash()).map_err(refusal)?;
+            let stream = feed.relay_stream(key, route.caller.hash()).map_err(refusal)?;
             (stream, Origin::Upstream(request), Selection::All)
         }
     };
-    let fan = fan::of(subscriber.subscriptions(), chain, stream, origin);
+    let fan = fan::find_or_create(subscriber.subscriptions(), chain, stream, origin);
     let Some(id) = subscriber.subscribe(&fan, namespace, selection) else {
         fan.end_if_empty();
         return Err(Failure::ours(Kind::Stopping));
@@ -166,12 +168,12 @@ async fn subscribe(
     let group = route.group(cx);
     // Until the response is sent, the connection sends no notifications.
     let deadline = cx.recent() + cx.snapshot.config.groups[group].deadline;
-    let opened = tokio::time::timeout_at(deadline, fan.opened()).await;
-    match opened.unwrap_or(Err(RelayRefusal::NoUpstream)) {
+    let outcome = tokio::time::timeout_at(deadline, fan.wait_until_open()).await;
+    match outcome.unwrap_or(Err(RelayRefusal::NoUpstream)) {
         Ok(()) => Ok(Outcome::Payload(Payload::Result(format!("\"{id}\"").into()))),
-        Err(refused) => {
+        Err(relay_refusal) => {
             subscriber.unsubscribe(id.as_bytes());
-            match refused {
+            match relay_refusal {
                 RelayRefusal::ByUpstream(error) => Ok(Outcome::Payload(Payload::Error(error))),
                 RelayRefusal::NoUpstream => Err(refusal(SubscribeRefusal::NoUpstream)),
             }
@@ -190,7 +192,7 @@ enum SubscriptionKind {
 impl SubscriptionKind {
     /// Parses the parameters like go-ethereum (`eth/filters/api.go`). The gateway serves only
     /// chains whose blocks and logs have Ethereum's format; the others are relayed.
-    fn read(
+    fn parse(
         family: Family,
         namespace: &str,
         params: &Params<'_>,
@@ -208,7 +210,7 @@ impl SubscriptionKind {
         match &*name {
             b"newHeads" => Ok(SubscriptionKind::Heads),
             b"logs" => {
-                let (selection, _) = LogSelection::read(params.next().unwrap_or(b"{}"))?;
+                let (selection, _) = LogSelection::parse(params.next().unwrap_or(b"{}"))?;
                 Ok(SubscriptionKind::Logs(selection))
             }
             _ => Ok(SubscriptionKind::Other),
@@ -220,8 +222,8 @@ impl SubscriptionKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LogSelection {
     matcher: LogMatcher,
-    /// First and last block, inclusive.
-    blocks: (u64, u64),
+    /// The blocks of the logs.
+    blocks: RangeInclusive<u64>,
 }
 
 /// The filter members that upstreams read. geth accepts these names in any letter case.
@@ -232,8 +234,8 @@ fn known_members(raw: &[u8]) -> Vec<u8> {
     let mut out = vec![b'{'];
     for (name, value) in walk::members(raw) {
         let name = name.decode();
-        let known = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
-        if let Some(member) = MEMBERS.iter().find(known) {
+        let matches_name = |member: &&&str| member.as_bytes().eq_ignore_ascii_case(&name);
+        if let Some(member) = MEMBERS.iter().find(matches_name) {
             if out.len() > 1 {
                 out.push(b',');
             }
@@ -249,7 +251,7 @@ fn known_members(raw: &[u8]) -> Vec<u8> {
 
 impl LogSelection {
     /// Parses a filter. Returns the selection, and the filter in its standard form.
-    fn read(raw: &[u8]) -> Result<(LogSelection, Vec<u8>), SubscribeRefusal> {
+    fn parse(raw: &[u8]) -> Result<(LogSelection, Vec<u8>), SubscribeRefusal> {
         if raw.first() != Some(&b'{') {
             return Err(SubscribeRefusal::Filter(MatcherError::NotObject));
         }
@@ -259,22 +261,22 @@ impl LogSelection {
         if filter.block_hash.is_some() {
             return Err(SubscribeRefusal::Range);
         }
-        let bound = |bound, open| match bound {
+        let height = |bound, open| match bound {
             None | Some(BlockRef::Tag(BlockTag::Latest)) => Ok(open),
             Some(BlockRef::Number(number)) => Ok(number),
             Some(_) => Err(SubscribeRefusal::Range),
         };
         // For future blocks, `earliest` is equivalent to no lower bound.
         let from = filter.from.filter(|from| *from != BlockRef::Tag(BlockTag::Earliest));
-        let blocks = (bound(from, 0)?, bound(filter.to, u64::MAX)?);
-        if blocks.0 > blocks.1 {
+        let blocks = height(from, 0)?..=height(filter.to, u64::MAX)?;
+        if blocks.is_empty() {
             return Err(SubscribeRefusal::Range);
         }
         Ok((LogSelection { matcher, blocks }, raw))
     }
 
     fn selects(&self, log: &LogFields) -> bool {
-        (self.blocks.0..=self.blocks.1).contains(&log.number) && self.matcher.matches(log)
+        self.blocks.contains(&log.number) && self.matcher.matches(log)
     }
 }
 
@@ -297,13 +299,13 @@ mod tests {
 
     #[test]
     fn member_names_are_read_in_any_case() {
-        let expected = LogSelection::read(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
-        assert_eq!(expected.0.blocks, (1, 2));
-        assert_eq!(LogSelection::read(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(expected));
+        let expected = LogSelection::parse(br#"{"toBlock":"0x2","fromBlock":"0x1"}"#).unwrap();
+        assert_eq!(expected.0.blocks, 1..=2);
+        assert_eq!(LogSelection::parse(br#"{"toblock":"0x2","FROMBLOCK":"0x1"}"#), Ok(expected));
         let hash = format!(r#"{{"BLOCKHASH":"0x{}"}}"#, "0".repeat(64));
-        assert_eq!(LogSelection::read(hash.as_bytes()), Err(SubscribeRefusal::Range));
+        assert_eq!(LogSelection::parse(hash.as_bytes()), Err(SubscribeRefusal::Range));
         assert_eq!(
-            LogSelection::read(br#"{"ADDRESS":1}"#),
+            LogSelection::parse(br#"{"ADDRESS":1}"#),
             Err(SubscribeRefusal::Filter(MatcherError::Address))
         );
     }

@@ -1,6 +1,8 @@
 //! Chains, groups and upstreams: their state, connections, health, heads, and attempts of calls.
 //!
-//! Nothing here imports the cache or anything above it. In reading order:
+//! An upstream is a node that the gateway calls. A group is a set of upstreams of one chain among
+//! which calls are balanced. An attempt sends a call to one upstream. Modules of this folder do not
+//! import the cache or anything above it. In reading order:
 //!
 //! | module | what |
 //! |---|---|

@@ -1,9 +1,9 @@
-//! Audits an index: reads all of it, without any other source, and reports what is damaged.
+//! Audits an index: reads all its rows, without calling a node, and reports the damage.
 //!
 //! The audit compares everything that an index stores twice: rows with their decoded JSON, hash
 //! tables with their rows, posting lists with the logs. It verifies everything else by the block's
-//! hash ([`crate::verify`] lists what no hash binds), and blocks by their links. It does not decide
-//! whether the chain is the one that others follow.
+//! hash ([`crate::verify`] lists the members that no hash covers), and the order of blocks by their
+//! parent hashes. It does not decide whether other nodes follow the same chain.
 //!
 //! Memory does not grow with the index, except for two numbers per 256 blocks.
 
@@ -43,15 +43,15 @@ const DEPTH_MAX: usize = 64;
 pub struct Finding {
     /// The number of the damaged block, if the damage concerns a block.
     pub block: Option<u64>,
-    /// A description.
-    pub what: String,
+    /// Description of the damage.
+    pub description: String,
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.block {
-            Some(number) => write!(f, "block {number}: {}", self.what),
-            None => f.write_str(&self.what),
+            Some(number) => write!(f, "block {number}: {}", self.description),
+            None => f.write_str(&self.description),
         }
     }
 }
@@ -80,8 +80,8 @@ pub enum Step {
     Block {
         /// The first block.
         first: u64,
-        /// This block.
-        at: u64,
+        /// The block that was audited.
+        current: u64,
         /// The last block.
         last: u64,
     },
@@ -98,11 +98,11 @@ pub fn audit(
     stop: &AtomicBool,
 ) -> Result<Report, ReadError> {
     reader.store().begin_snapshot()?;
-    let mut audit = Audit { reader, level, stop, report: Report::default(), before: None };
-    let done = audit.run(on_step);
+    let mut audit = Audit { reader, level, stop, report: Report::default(), previous: None };
+    let outcome = audit.run(on_step);
     let report = audit.report;
     reader.store().end_snapshot()?;
-    done.map(|_| report)
+    outcome.map(|_| report)
 }
 
 struct Audit<'a> {
@@ -110,8 +110,8 @@ struct Audit<'a> {
     level: Level,
     stop: &'a AtomicBool,
     report: Report,
-    /// The number and the hash of the block before.
-    before: Option<(u64, [u8; 32])>,
+    /// The number and the hash of the block that was audited before this one.
+    previous: Option<(u64, [u8; 32])>,
 }
 
 /// `Break` means that the audit has enough findings or was stopped.
@@ -143,7 +143,10 @@ impl Audit<'_> {
                 Flow::Break(()) => return Ok(BREAK),
             },
             Ok((sums, damaged)) => {
-                if self.report_all(damaged.into_iter().map(|what| (None, what))).is_break() {
+                if self
+                    .report_all(damaged.into_iter().map(|description| (None, description)))
+                    .is_break()
+                {
                     return Ok(BREAK);
                 }
                 Some(sums)
@@ -155,13 +158,13 @@ impl Audit<'_> {
         self.check_orphans(sums)
     }
 
-    fn report(&mut self, block: Option<u64>, what: impl Into<String>) -> Flow {
-        self.report.findings.push(Finding { block, what: what.into() });
+    fn report(&mut self, block: Option<u64>, description: impl Into<String>) -> Flow {
+        self.report.findings.push(Finding { block, description: description.into() });
         if self.report.findings.len() >= FINDINGS_MAX { BREAK } else { CONTINUE }
     }
 
     fn report_all(&mut self, findings: impl IntoIterator<Item = (Option<u64>, String)>) -> Flow {
-        findings.into_iter().try_for_each(|(block, what)| self.report(block, what))
+        findings.into_iter().try_for_each(|(block, description)| self.report(block, description))
     }
 
     /// Reports an error that damage in the index causes.
@@ -171,9 +174,9 @@ impl Audit<'_> {
     fn report_error(&mut self, block: Option<u64>, error: ReadError) -> Result<Flow, ReadError> {
         match error {
             ReadError::Compression(error) => Ok(self.report(block, error.to_string())),
-            ReadError::Store(StoreError::Damaged(what)) => {
+            ReadError::Store(StoreError::Damaged(description)) => {
                 let prefix = block.map(|number| format!("block {number}, ")).unwrap_or_default();
-                Ok(self.report(block, what.strip_prefix(&prefix).unwrap_or(&what)))
+                Ok(self.report(block, description.strip_prefix(&prefix).unwrap_or(&description)))
             }
             // A column holds a value of another type or length.
             ReadError::Store(StoreError::Sqlite(error)) => {
@@ -188,24 +191,25 @@ impl Audit<'_> {
     fn check_dictionaries(&mut self) -> Result<Flow, ReadError> {
         match self.reader.store().dictionaries_match() {
             Ok(Some(false)) => {
-                let what = "the dictionaries have changed since the index was created";
-                Ok(self.report(None, what))
+                let description = "the dictionaries have changed since the index was created";
+                Ok(self.report(None, description))
             }
             Ok(_) => Ok(CONTINUE),
             Err(error) => self.report_error(None, error.into()),
         }
     }
 
-    /// Checks that the first block is where the index says.
+    /// Checks that the first stored block is the one that the metadata names, and that no key is
+    /// negative.
     fn check_range(&mut self, range: StoredRange) -> Result<Flow, ReadError> {
-        let first = self.reader.store().next_block(0)?;
-        if first != Some(range.first) {
-            let is = first.map_or("it has no blocks".to_owned(), |first| {
-                format!("its first block is {first}")
+        let first_block = self.reader.store().next_block(0)?;
+        if first_block != Some(range.first) {
+            let actual = first_block.map_or("it has no blocks".to_owned(), |first_block| {
+                format!("its first block is {first_block}")
             });
             let expected = range.first;
-            let what = format!("the index must begin with block {expected}, but {is}");
-            if self.report(None, what).is_break() {
+            let description = format!("the index must begin with block {expected}, but {actual}");
+            if self.report(None, description).is_break() {
                 return Ok(BREAK);
             }
         }
@@ -229,12 +233,12 @@ impl Audit<'_> {
                 return Ok(BREAK);
             }
             if number > next {
-                let what = if number == next + 1 {
+                let description = if number == next + 1 {
                     "the block is missing".to_owned()
                 } else {
                     format!("all blocks from here to {} are missing", number - 1)
                 };
-                if self.report(Some(next), what).is_break() {
+                if self.report(Some(next), description).is_break() {
                     return Ok(BREAK);
                 }
             }
@@ -263,9 +267,9 @@ impl Audit<'_> {
             if flow.is_break() {
                 return Ok(BREAK);
             }
-            on_step(Step::Block { first: range.first, at: number, last: range.last });
-            let Some(after) = number.checked_add(1) else { break };
-            next = after;
+            on_step(Step::Block { first: range.first, current: number, last: range.last });
+            let Some(next_number) = number.checked_add(1) else { break };
+            next = next_number;
         }
         self.check_segment(&mut segment, sums)
     }
@@ -278,7 +282,9 @@ impl Audit<'_> {
     ) -> Result<Flow, ReadError> {
         let Some(sums) = sums else { return Ok(CONTINUE) };
         let differences = segment.finish(sums, self.reader.store(), FINDINGS_MAX)?;
-        Ok(self.report_all(differences.into_iter().map(|(number, what)| (Some(number), what))))
+        Ok(self.report_all(
+            differences.into_iter().map(|(number, description)| (Some(number), description)),
+        ))
     }
 
     fn check_block(&mut self, number: u64, segment: &mut Segment) -> Result<Flow, ReadError> {
@@ -298,19 +304,19 @@ impl Audit<'_> {
             self.reader.write_transactions(list, &context, number, TransactionPart::Receipt)?;
         } else if contents.logs {
             let list = logs.insert(b"[".to_vec());
-            let (all, limits) = (LogMatcher::default(), SearchLimits::NONE);
-            self.reader.write_logs(list, &all, (number, number), limits)?;
+            let (every_log, limits) = (LogMatcher::default(), SearchLimits::NONE);
+            self.reader.write_logs(list, &every_log, (number, number), limits)?;
             list.push(b']');
         }
         let decoded =
-            Decoded { block: &block, receipts: receipts.as_deref(), logs: logs.as_deref() };
-        faults.extend(row_faults(&row, decoded.block, self.before));
+            DecodedBlock { block: &block, receipts: receipts.as_deref(), logs: logs.as_deref() };
+        faults.extend(row_faults(&row, decoded.block, self.previous));
         if !self.reader.store().has_block_hash_entry(&row.hash, row.number)? {
             faults.push("its hash has no entry in block_hashes".to_owned());
         }
         match decoded.verify(self.level, contents.blocks) {
             Ok(()) => {}
-            Err(VerifyFailure::Fault(what)) => faults.push(what),
+            Err(VerifyFailure::Fault(description)) => faults.push(description),
             Err(VerifyFailure::Unverifiable) => self.report.unverifiable += 1,
         }
         if contents.hmyv2 {
@@ -319,8 +325,8 @@ impl Audit<'_> {
         if contents.logs {
             decoded.add_postings(number, segment);
         }
-        self.before = Some((number, row.hash));
-        Ok(self.report_all(faults.into_iter().map(|what| (Some(number), what))))
+        self.previous = Some((number, row.hash));
+        Ok(self.report_all(faults.into_iter().map(|description| (Some(number), description))))
     }
 
     /// Returns the fault of a block in its `hmyv2_` form.
@@ -379,10 +385,10 @@ impl Audit<'_> {
         if transactions.entries != transactions.rows {
             for position in store.orphan_transaction_hashes(FINDINGS_MAX)? {
                 let (number, index) = block_and_index(position);
-                let what = format!(
+                let description = format!(
                     "transaction_hashes has an entry with another hash for transaction {index}"
                 );
-                orphans.push((number, what));
+                orphans.push((number, description));
             }
         }
         for position in store.orphan_transactions(FINDINGS_MAX)? {
@@ -393,13 +399,15 @@ impl Audit<'_> {
             orphans.push((number as u64, "its hmyv2 form is stored without the block".to_owned()));
         }
         orphans.extend(sums.map(SegmentSums::into_orphans).unwrap_or_default());
-        Ok(self.report_all(orphans.into_iter().map(|(number, what)| (Some(number), what))))
+        Ok(self.report_all(
+            orphans.into_iter().map(|(number, description)| (Some(number), description)),
+        ))
     }
 }
 
-/// Compares the row of a block with its decoded JSON and with the block before, and describes the
+/// Compares the row of a block with its decoded JSON and with the previous block, and describes the
 /// differences.
-fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Vec<String> {
+fn row_faults(row: &BlockRow, raw: &[u8], previous: Option<(u64, [u8; 32])>) -> Vec<String> {
     let header = match BlockHeader::read(raw) {
         Ok(header) => header,
         Err(error) => return vec![error],
@@ -413,13 +421,13 @@ fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Ve
     for (name, _) in pairs.iter().filter(|(_, same)| !same) {
         faults.push(format!("its {name} differs between its row and its JSON"));
     }
-    if let Some((_, hash)) = before.filter(|(number, _)| number + 1 == row.number)
+    if let Some((_, hash)) = previous.filter(|(number, _)| number + 1 == row.number)
         && header.parent_hash != hash
     {
         faults.push("its parentHash is not the hash of the block before".to_owned());
     }
-    let listed = walk::member(raw, "transactions").unwrap_or_default();
-    let (count, expected) = (walk::elements(listed).count() as u64, row.transaction_count);
+    let transactions = walk::member(raw, "transactions").unwrap_or_default();
+    let (count, expected) = (walk::elements(transactions).count() as u64, row.transaction_count);
     if count != expected {
         faults.push(format!("its JSON lists {count} transactions, but its row counts {expected}"));
     }
@@ -428,20 +436,21 @@ fn row_faults(row: &BlockRow, raw: &[u8], before: Option<(u64, [u8; 32])>) -> Ve
 
 /// The decoded JSON of a block.
 #[derive(Clone, Copy)]
-struct Decoded<'a> {
+struct DecodedBlock<'a> {
     block: &'a [u8],
     receipts: Option<&'a [u8]>,
     logs: Option<&'a [u8]>,
 }
 
-/// Why a block is not verified.
+/// The reason for which a block is not verified.
 enum VerifyFailure {
     Fault(String),
     Unverifiable,
 }
 
-impl Decoded<'_> {
-    /// Checks that all parts are JSON, and verifies them by the block's hash.
+impl DecodedBlock<'_> {
+    /// Checks that all parts are JSON, and verifies them by the block's hash. `full` is true if the
+    /// block has full transactions.
     fn verify(self, level: Level, full: bool) -> Result<(), VerifyFailure> {
         let parts = [("block", Some(self.block)), ("receipts", self.receipts), ("logs", self.logs)];
         for (name, raw) in parts {
@@ -449,8 +458,8 @@ impl Decoded<'_> {
                 return Err(VerifyFailure::Fault(format!("{name}: not JSON: {error}")));
             }
         }
-        let verified = verify::all(self.block, full, self.receipts, self.logs, level);
-        verified.map_err(|error| match error.is_unverifiable() {
+        let result = verify::verify_all(self.block, full, self.receipts, self.logs, level);
+        result.map_err(|error| match error.is_unverifiable() {
             true => VerifyFailure::Unverifiable,
             false => VerifyFailure::Fault(error.to_string()),
         })

@@ -14,8 +14,8 @@ mod tests;
 
 /// The compression level. Higher levels take longer and gain nothing on fragments this short.
 const LEVEL: i32 = 1;
-/// Maximum number of bytes of a dictionary. A larger one compresses little better and is slower,
-/// because it exceeds the core's caches.
+/// Maximum number of bytes of a dictionary. A larger dictionary hardly improves the compression and
+/// is slower, because it exceeds the core's caches.
 const DICTIONARY_BYTES: usize = 32 << 10;
 /// Minimum number of samples for the training. Fewer samples become the dictionary themselves.
 const SAMPLES_MIN: usize = 32;
@@ -68,16 +68,16 @@ pub fn train(kind: FragmentKind, samples: &[Vec<u8>]) -> Dictionary {
     };
     // zstd accepts any bytes as a dictionary. References to its last bytes are the shortest.
     let bytes = trained.unwrap_or_else(|| {
-        let all: Vec<u8> = samples.iter().flatten().copied().collect();
-        all[all.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
+        let content: Vec<u8> = samples.iter().flatten().copied().collect();
+        content[content.len().saturating_sub(DICTIONARY_BYTES)..].to_vec()
     });
     Dictionary { kind, bytes }
 }
 
-/// Compresses fragments. Each thread needs its own.
+/// Compresses fragments. Each thread needs a compressor of its own.
 pub struct Compressor {
-    /// By kind: the number of the dictionary, and the compressor that uses it.
-    kinds: [(u8, bulk::Compressor<'static>); FragmentKind::ALL.len()],
+    /// For each kind, the number of its dictionary and the compressor that uses the dictionary.
+    by_kind: [(u8, bulk::Compressor<'static>); FragmentKind::ALL.len()],
     /// Holds a compressed fragment until its length is known.
     buffer: Vec<u8>,
 }
@@ -90,7 +90,8 @@ pub struct CompressionError {
     reason: String,
 }
 
-fn failed(subject: &'static str) -> impl Fn(std::io::Error) -> CompressionError {
+/// Returns the function that maps an error of zstd. `subject` names the operation or the data.
+fn zstd_error(subject: &'static str) -> impl Fn(std::io::Error) -> CompressionError {
     move |error| CompressionError { subject, reason: error.to_string() }
 }
 
@@ -100,21 +101,21 @@ impl Compressor {
     /// # Errors
     /// If zstd cannot be set up.
     pub fn new(dictionaries: &[Dictionary]) -> Result<Compressor, CompressionError> {
-        let of = |kind: FragmentKind| -> Result<_, CompressionError> {
+        let new_compressor = |kind: FragmentKind| -> Result<_, CompressionError> {
             let newest = dictionaries.iter().rposition(|dictionary| dictionary.kind == kind);
             let (number, bytes) = match newest {
-                Some(at) => (at as u8 + 1, dictionaries[at].bytes.as_slice()),
+                Some(index) => (index as u8 + 1, dictionaries[index].bytes.as_slice()),
                 None => (0, [].as_slice()),
             };
-            let set_up = failed("zstd cannot be set up");
+            let set_up = zstd_error("zstd cannot be set up");
             let mut compressor =
                 bulk::Compressor::with_dictionary(LEVEL, bytes).map_err(&set_up)?;
             // The fragment names its dictionary in one byte. zstd would take four.
             compressor.set_parameter(CParameter::DictIdFlag(false)).map_err(set_up)?;
             Ok((number, compressor))
         };
-        let [block, transaction, receipt, harmony] = FragmentKind::ALL.map(of);
-        Ok(Compressor { kinds: [block?, transaction?, receipt?, harmony?], buffer: Vec::new() })
+        let [block, transaction, receipt, harmony] = FragmentKind::ALL.map(new_compressor);
+        Ok(Compressor { by_kind: [block?, transaction?, receipt?, harmony?], buffer: Vec::new() })
     }
 
     /// Compresses a fragment.
@@ -126,22 +127,22 @@ impl Compressor {
         kind: FragmentKind,
         fragment: &[u8],
     ) -> Result<Vec<u8>, CompressionError> {
-        let (number, compressor) = &mut self.kinds[kind as usize];
+        let (number, compressor) = &mut self.by_kind[kind as usize];
         let buffer = &mut self.buffer;
         buffer.clear();
         buffer.reserve(1 + zstd_safe::compress_bound(fragment.len()));
         buffer.push(*number);
         let mut cursor = std::io::Cursor::new(&mut *buffer);
         cursor.set_position(1);
-        compressor.compress_to_buffer(fragment, &mut cursor).map_err(failed("zstd"))?;
+        compressor.compress_to_buffer(fragment, &mut cursor).map_err(zstd_error("zstd"))?;
         Ok(buffer.clone())
     }
 }
 
-/// Decompresses fragments. Each thread needs its own.
+/// Decompresses fragments. Each thread needs a decompressor of its own.
 pub struct Decompressor {
-    /// The decompressors by the number of their dictionary.
-    numbers: Vec<bulk::Decompressor<'static>>,
+    /// The decompressors by the number of their dictionary. Number 0 has no dictionary.
+    by_number: Vec<bulk::Decompressor<'static>>,
 }
 
 impl Decompressor {
@@ -150,14 +151,14 @@ impl Decompressor {
     /// # Errors
     /// If zstd rejects a dictionary.
     pub fn new(dictionaries: &[Dictionary]) -> Result<Decompressor, CompressionError> {
-        let all = std::iter::once([].as_slice())
+        let dictionary_bytes = std::iter::once([].as_slice())
             .chain(dictionaries.iter().map(|dictionary| dictionary.bytes.as_slice()));
-        let numbers = all
+        let by_number = dictionary_bytes
             .map(|bytes| {
-                bulk::Decompressor::with_dictionary(bytes).map_err(failed("zstd dictionary"))
+                bulk::Decompressor::with_dictionary(bytes).map_err(zstd_error("zstd dictionary"))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Decompressor { numbers })
+        Ok(Decompressor { by_number })
     }
 
     /// Replaces the content of `out` by the fragment.
@@ -174,7 +175,7 @@ impl Decompressor {
             |reason: &str| CompressionError { subject: DAMAGED, reason: reason.to_owned() };
         let (number, frame) = compressed.split_first().ok_or_else(|| damaged("it is empty"))?;
         let decompressor = self
-            .numbers
+            .by_number
             .get_mut(usize::from(*number))
             .ok_or_else(|| damaged("its dictionary is missing"))?;
         let bytes = zstd_safe::get_frame_content_size(frame)
@@ -184,7 +185,7 @@ impl Decompressor {
             .ok_or_else(|| damaged("it does not state its length"))?;
         out.clear();
         out.reserve(bytes as usize);
-        decompressor.decompress_to_buffer(frame, out).map_err(failed(DAMAGED))?;
+        decompressor.decompress_to_buffer(frame, out).map_err(zstd_error(DAMAGED))?;
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What an index holds: which chain, which parts of its blocks, which range of blocks.
+//! The contents of an index: its chain, the stored parts of each block, and the range of blocks.
 
 use std::fmt;
 use std::str::FromStr;
@@ -57,12 +57,13 @@ impl fmt::Display for Contents {
             (self.hmyv2, "hmyv2"),
         ];
         let names: Vec<&str> =
-            parts.iter().filter(|(has, _)| *has).map(|(_, name)| *name).collect();
+            parts.iter().filter(|(is_stored, _)| *is_stored).map(|(_, name)| *name).collect();
         f.write_str(&names.join(","))
     }
 }
 
-/// The properties that an index gets when it is initialized.
+/// The properties of an index, written when it is initialized. A response form is one way in which
+/// nodes write an object, such as a block with hashes of transactions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metadata {
     /// The chain.
@@ -72,10 +73,10 @@ pub struct Metadata {
     /// The level at which responses of nodes were verified: `off`, `headers`, `full`, `senders`;
     /// or the reason why they could not be verified.
     pub verification: String,
-    /// Response forms that the node writes differently from what the index would decode. Nodes
-    /// serve them.
+    /// Response forms that the node writes differently from the index. Nodes serve these forms.
     pub differing_forms: Vec<String>,
-    /// Response forms that no sampled block could be compared in. Nodes serve them too.
+    /// Response forms that no sampled block contained, so they could not be compared. Nodes serve
+    /// these forms too.
     pub untested_forms: Vec<String>,
 }
 
@@ -88,6 +89,6 @@ pub struct StoredRange {
     pub last: u64,
     /// The hash of the last block.
     pub last_hash: [u8; 32],
-    /// The last block that a node reported as final, at most `last`. No reorg drops it.
+    /// The last block that a node reported as finalized, at most `last`. A rewind never drops it.
     pub finalized: u64,
 }

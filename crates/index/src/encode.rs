@@ -40,13 +40,13 @@ pub enum EncodeError {
     Compression(#[from] CompressionError),
 }
 
-fn malformed(message: impl Into<String>) -> EncodeError {
+fn malformed_error(message: impl Into<String>) -> EncodeError {
     EncodeError::Malformed(message.into())
 }
 
 impl From<Malformed> for EncodeError {
     fn from(error: Malformed) -> EncodeError {
-        malformed(error.to_string())
+        malformed_error(error.to_string())
     }
 }
 
@@ -85,7 +85,7 @@ pub fn encode(
     raw: RawBlock<'_>,
     contents: Contents,
 ) -> Result<NewBlock, EncodeError> {
-    let fragments = split(raw, contents)?;
+    let fragments = split_block(raw, contents)?;
     let mut compress = |kind, fragment: Option<Vec<u8>>| {
         fragment.map(|fragment| compressor.compress(kind, &fragment)).transpose()
     };
@@ -120,7 +120,7 @@ pub fn samples(
     raw: RawBlock<'_>,
     contents: Contents,
 ) -> Result<Vec<(FragmentKind, Vec<u8>)>, EncodeError> {
-    let fragments = split(raw, contents)?;
+    let fragments = split_block(raw, contents)?;
     let mut samples = vec![(FragmentKind::Block, fragments.body)];
     for transaction in fragments.transactions {
         samples.extend(transaction.body.map(|bytes| (FragmentKind::Transaction, bytes)));
@@ -130,22 +130,23 @@ pub fn samples(
     Ok(samples)
 }
 
-fn split(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, EncodeError> {
-    let header = BlockHeader::read(raw.block).map_err(malformed)?;
+/// Splits the responses about a block into its uncompressed fragments.
+fn split_block(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, EncodeError> {
+    let header = BlockHeader::read(raw.block).map_err(malformed_error)?;
     let context = BlockContext::new(&header.hash, header.number, header.timestamp);
     let mut encoder = FragmentEncoder::new(raw.block, &context);
-    let mut found = None;
+    let mut transactions = None;
     if encoder.open_object() {
         while let Some(name) = encoder.next_name()? {
-            if found.is_none() && *name.decode() == *b"transactions" {
-                found = Some(split_transactions(&mut encoder, contents.blocks)?);
+            if transactions.is_none() && *name.decode() == *b"transactions" {
+                transactions = Some(split_transactions(&mut encoder, contents.blocks)?);
             } else {
                 encoder.value()?;
             }
         }
     }
-    let Some(mut transactions) = found else {
-        return Err(malformed("block.transactions: missing"));
+    let Some(mut transactions) = transactions else {
+        return Err(malformed_error("block.transactions: missing"));
     };
     if let Some(receipts) = raw.receipts {
         let receipts = &mut FragmentEncoder::new(receipts, &context);
@@ -154,35 +155,35 @@ fn split(raw: RawBlock<'_>, contents: Contents) -> Result<BlockFragments, Encode
         add_logs(&mut transactions, &mut FragmentEncoder::new(logs, &context))?;
     }
     let harmony = match raw.harmony {
-        Some(raw) => Some(harmony::encode(raw, &header, &context).map_err(malformed)?),
+        Some(raw) => Some(harmony::encode(raw, &header, &context).map_err(malformed_error)?),
         None => None,
     };
     Ok(BlockFragments { header, body: encoder.take(), transactions, harmony })
 }
 
-/// Splits off the transactions of the next array. Full transactions leave a placeholder in the
-/// block's fragment; a list of hashes stays there as it is.
+/// Splits off the transactions of the next array. A placeholder replaces full transactions in the
+/// block's fragment; a list of hashes stays in the fragment unchanged.
 fn split_transactions(
     encoder: &mut FragmentEncoder<'_, '_>,
     full: bool,
 ) -> Result<Vec<TransactionFragments>, EncodeError> {
-    let before = full.then(|| encoder.take());
+    let block_fragment = full.then(|| encoder.take());
     if !encoder.open_array() {
-        return Err(malformed("block.transactions: not an array"));
+        return Err(malformed_error("block.transactions: not an array"));
     }
     let mut transactions = Vec::new();
     while encoder.next_element()? {
         let index = transactions.len() as u64;
         if index == INDEX_MAX {
-            return Err(malformed("block.transactions: more than 2^20"));
+            return Err(malformed_error("block.transactions: more than 2^20"));
         }
-        let split = if full { split_transaction } else { read_hash };
-        transactions.push(split(encoder, index)?);
+        let read_element = if full { split_transaction } else { read_hash };
+        transactions.push(read_element(encoder, index)?);
     }
-    if let Some(mut body) = before {
-        body.push(fragments::TRANSACTIONS);
+    if let Some(mut block_fragment) = block_fragment {
+        block_fragment.push(fragments::TRANSACTIONS);
         encoder.set_transaction(None);
-        encoder.resume(body);
+        encoder.resume(block_fragment);
     }
     Ok(transactions)
 }
@@ -192,7 +193,7 @@ fn split_transaction(
     index: u64,
 ) -> Result<TransactionFragments, EncodeError> {
     if encoder.rest().first() == Some(&b'"') {
-        return Err(malformed(
+        return Err(malformed_error(
             "block.transactions: has hashes, but full transactions were requested",
         ));
     }
@@ -216,17 +217,21 @@ fn read_hash(
 
 fn transaction_hash(raw: Option<&[u8]>, index: u64) -> Result<[u8; 32], EncodeError> {
     raw.and_then(hex::hash_from_value).ok_or_else(|| {
-        malformed(format!("block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"))
+        malformed_error(format!(
+            "block.transactions[{index}].hash: must be 0x and 64 hexadecimal digits"
+        ))
     })
 }
 
 fn add_receipts(
     transactions: &mut [TransactionFragments],
     encoder: &mut FragmentEncoder<'_, '_>,
-    logs: bool,
+    with_logs: bool,
 ) -> Result<(), EncodeError> {
-    let wanted = transactions.len();
-    let mismatch = |count: &str| malformed(format!("receipts: {count}, for {wanted} transactions"));
+    let transaction_count = transactions.len();
+    let mismatch = |count: &str| {
+        malformed_error(format!("receipts: {count}, for {transaction_count} transactions"))
+    };
     if !encoder.open_array() {
         return Err(mismatch("not an array"));
     }
@@ -237,7 +242,7 @@ fn add_receipts(
         encoder.discard();
         let context = TransactionContext::new(&transaction.hash, transaction.index);
         encoder.set_transaction(Some(context));
-        encode_receipt(encoder, transaction, logs)?;
+        encode_receipt(encoder, transaction, with_logs)?;
         transaction.receipt = Some(encoder.take());
     }
     if encoder.next_element()? { Err(mismatch("more")) } else { Ok(()) }
@@ -246,19 +251,21 @@ fn add_receipts(
 fn encode_receipt(
     encoder: &mut FragmentEncoder<'_, '_>,
     transaction: &mut TransactionFragments,
-    logs: bool,
+    with_logs: bool,
 ) -> Result<(), EncodeError> {
     let index = transaction.index;
-    let (mut hash, mut listed) = (None, false);
+    let (mut hash, mut has_logs) = (None, false);
     if !encoder.open_object() {
-        return Err(malformed(format!("receipts[{index}]: not an object")));
+        return Err(malformed_error(format!("receipts[{index}]: not an object")));
     }
     while let Some(name) = encoder.next_name()? {
         match &*name.decode() {
             b"transactionHash" if hash.is_none() => {
                 hash = hex::hash_from_value(encoder.value()?);
             }
-            b"logs" if logs && !std::mem::replace(&mut listed, true) && encoder.open_array() => {
+            b"logs"
+                if with_logs && !std::mem::replace(&mut has_logs, true) && encoder.open_array() =>
+            {
                 while encoder.next_element()? {
                     let path = || format!("receipts[{index}].logs[{}]", transaction.log_count);
                     encode_log(encoder, &mut transaction.posting_keys, path)?;
@@ -271,7 +278,7 @@ fn encode_receipt(
         }
     }
     if hash != Some(transaction.hash) {
-        return Err(malformed(format!(
+        return Err(malformed_error(format!(
             "receipts[{index}].transactionHash: differs from the hash of the transaction"
         )));
     }
@@ -279,13 +286,13 @@ fn encode_receipt(
     Ok(())
 }
 
-/// Adds to each transaction the array of its own logs.
+/// Stores the logs of each transaction as its receipt fragment, an array.
 fn add_logs(
     transactions: &mut [TransactionFragments],
     encoder: &mut FragmentEncoder<'_, '_>,
 ) -> Result<(), EncodeError> {
     if !encoder.open_array() {
-        return Err(malformed("logs: not an array"));
+        return Err(malformed_error("logs: not an array"));
     }
     let mut count = 0u64;
     while encoder.next_element()? {
@@ -295,12 +302,12 @@ fn add_logs(
         let transaction =
             index.and_then(|index| transactions.get_mut(usize::try_from(index).ok()?));
         let Some(transaction) = transaction else {
-            return Err(malformed(format!(
+            return Err(malformed_error(format!(
                 "logs[{count}].transactionIndex: the block has no such transaction"
             )));
         };
         if hash.and_then(hex::hash_from_value) != Some(transaction.hash) {
-            return Err(malformed(format!(
+            return Err(malformed_error(format!(
                 "logs[{count}].transactionHash: differs from the hash of the transaction"
             )));
         }
@@ -328,7 +335,8 @@ fn encode_log(
     posting_keys: &mut Vec<PostingKey>,
     path: impl Fn() -> String,
 ) -> Result<(), EncodeError> {
-    let invalid = || malformed(format!("{}: must have an address and at most 4 topics", path()));
+    let invalid =
+        || malformed_error(format!("{}: must have an address and at most 4 topics", path()));
     let (mut address, mut topics) = (None, None);
     if !encoder.open_object() {
         return Err(invalid());
@@ -339,18 +347,19 @@ fn encode_log(
                 address = hex::address_from_value(encoder.value()?);
             }
             b"topics" if topics.is_none() && encoder.open_array() => {
-                let mut listed = Topics::new();
+                let mut parsed_topics = Topics::new();
                 while encoder.next_element()? {
-                    listed.push(hex::hash_from_value(encoder.value()?).ok_or_else(invalid)?);
+                    parsed_topics.push(hex::hash_from_value(encoder.value()?).ok_or_else(invalid)?);
                 }
-                topics = Some(listed);
+                topics = Some(parsed_topics);
             }
             _ => {
                 encoder.value()?;
             }
         }
     }
-    let (Some(address), Some(topics)) = (address, topics.filter(|all| all.len() <= TOPICS_MAX))
+    let (Some(address), Some(topics)) =
+        (address, topics.filter(|topics| topics.len() <= TOPICS_MAX))
     else {
         return Err(invalid());
     };

@@ -1,9 +1,9 @@
-//! Why a reader of an index fails.
+//! The errors of a reader of an index.
 
 use crate::compression::CompressionError;
 use crate::store::StoreError;
 
-/// Why an index cannot be read.
+/// The reason for which an index cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The store failed.

@@ -40,10 +40,11 @@ pub struct WrittenTable {
     pub bytes: u64,
 }
 
-/// Returns the blocks to export. The default for either end is that of the index.
+/// Returns the first and the last block to export. `None` stands for the first or last block of the
+/// index.
 ///
 /// # Errors
-/// If the index does not hold all of them.
+/// If the index does not hold all blocks of the range.
 pub fn range(
     stored: Option<StoredRange>,
     from: Option<u64>,
@@ -65,8 +66,8 @@ pub fn range(
     Ok((first, last))
 }
 
-/// Writes tables of a range of blocks into a folder, which is created. A file gets its final name
-/// when its table is complete. `on_block` is called after each block.
+/// Writes tables of a range of blocks into a folder, and creates the folder. A file gets its final
+/// name when its table is complete. `on_block` is called with the number of each written block.
 ///
 /// # Errors
 /// If the index does not hold a table or cannot be read, or a file cannot be written.
@@ -80,19 +81,19 @@ pub fn export(
 ) -> Result<Vec<WrittenTable>, ExportError> {
     let contents = reader.metadata().contents;
     for table in tables {
-        let held = match table {
+        let is_stored = match table {
             Table::Blocks => true,
             Table::Transactions => contents.blocks,
             Table::Logs => contents.logs || contents.receipts,
         };
-        if !held {
+        if !is_stored {
             let name = table.name();
             return Err(ExportError::NotInIndex(format!(
                 "{name}: the index contains only {contents}"
             )));
         }
     }
-    std::fs::create_dir_all(folder).map_err(ExportError::of_file(folder))?;
+    std::fs::create_dir_all(folder).map_err(ExportError::for_file(folder))?;
     let mut files = Vec::new();
     for table in tables {
         files.push(TableFile::create(*table, folder)?);
@@ -123,16 +124,16 @@ impl TableFile {
     fn create(table: Table, folder: &Path) -> Result<TableFile, ExportError> {
         let path = folder.join(format!("{}.parquet", table.name()));
         let temporary = folder.join(format!("{}.parquet.part", table.name()));
-        let file = File::create(&temporary).map_err(ExportError::of_file(&temporary))?;
+        let file = File::create(&temporary).map_err(ExportError::for_file(&temporary))?;
         let writer = TableWriter::new(&temporary, file, table)?;
         Ok(TableFile { table, writer: Some(writer), temporary, path })
     }
 
     fn finish(mut self) -> Result<WrittenTable, ExportError> {
         let rows = self.writer.take().map_or(Ok(0), TableWriter::finish)?;
-        let failed = ExportError::of_file(&self.path);
-        std::fs::rename(&self.temporary, &self.path).map_err(&failed)?;
-        let bytes = self.path.metadata().map_err(&failed)?.len();
+        let file_error = ExportError::for_file(&self.path);
+        std::fs::rename(&self.temporary, &self.path).map_err(&file_error)?;
+        let bytes = self.path.metadata().map_err(&file_error)?.len();
         Ok(WrittenTable { path: self.path.clone(), rows, bytes })
     }
 }
@@ -170,12 +171,12 @@ impl DecodedBlock {
         let part = if full { TransactionPart::Body } else { TransactionPart::Hash };
         reader.write_block(&mut self.block, number, part)?;
         if contents.receipts && (full || tables.contains(&Table::Logs)) {
-            let receipt = TransactionPart::Receipt;
-            reader.write_transactions(&mut self.receipts, &context, number, receipt)?;
+            let part = TransactionPart::Receipt;
+            reader.write_transactions(&mut self.receipts, &context, number, part)?;
         } else if tables.contains(&Table::Logs) {
-            let (all, limits) = (LogMatcher::default(), SearchLimits::NONE);
+            let (every_log, limits) = (LogMatcher::default(), SearchLimits::NONE);
             self.logs.push(b'[');
-            reader.write_logs(&mut self.logs, &all, (number, number), limits)?;
+            reader.write_logs(&mut self.logs, &every_log, (number, number), limits)?;
             self.logs.push(b']');
         }
         Ok(())
@@ -187,8 +188,8 @@ impl DecodedBlock {
             Table::Blocks => writer.add(number, [&self.block, b"null"])?,
             Table::Transactions => {
                 let mut receipts = walk::elements(&self.receipts);
-                let listed = walk::member(&self.block, "transactions").unwrap_or_default();
-                for transaction in walk::elements(listed) {
+                let transactions = walk::member(&self.block, "transactions").unwrap_or_default();
+                for transaction in walk::elements(transactions) {
                     writer.add(number, [transaction, receipts.next().unwrap_or(b"null")])?;
                 }
             }

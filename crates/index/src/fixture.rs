@@ -1,4 +1,4 @@
-//! Indexes for tests: linked blocks with valid hashes, written as a sync writes them.
+//! Indexes for tests: a chain of blocks with valid hashes, written as a sync writes them.
 
 use serde_json::{Value, json};
 
@@ -11,15 +11,15 @@ use crate::verify::tests::test_block::TestBlock;
 
 /// The first block of an index, so that its range contains a multiple of 256.
 pub(crate) const FIRST: u64 = 509;
-/// Blocks of an index.
+/// The number of blocks of an index.
 pub(crate) const BLOCKS: u64 = 6;
 /// The last block of an index.
 pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
 
 /// Writes an index that holds these contents, with this number of blocks in each transaction.
-pub(crate) fn write(at: &Location, contents: &str, blocks_per_transaction: usize) {
+pub(crate) fn write(location: &Location, contents: &str, blocks_per_transaction: usize) {
     let contents: Contents = contents.parse().unwrap();
-    let mut store = store::open(at, Settings::default()).unwrap();
+    let mut store = store::open(location, Settings::default()).unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
     let metadata = Metadata {
         chain,
@@ -52,49 +52,49 @@ pub(crate) fn write(at: &Location, contents: &str, blocks_per_transaction: usize
         };
         rows.push(encode::encode(&mut compressor, raw, contents).unwrap());
     }
-    for some in rows.chunks(blocks_per_transaction) {
-        store.append(some, LAST).unwrap();
+    for batch in rows.chunks(blocks_per_transaction) {
+        store.append(batch, LAST).unwrap();
     }
 }
 
 /// A block as Harmony's `hmyv2_` methods write it: decimal numbers, for each transaction a second
-/// hash beside that of Ethereum's tools, and staking transactions in every other block.
+/// hash beside its Ethereum hash, and staking transactions in every other block.
 pub(crate) fn harmony(block: &Value) -> Vec<u8> {
     let number = |value: &Value| {
         let digits = value.as_str().unwrap().trim_start_matches("0x");
         u64::from_str_radix(digits, 16).unwrap()
     };
-    let own =
+    let harmony_hash =
         |hash: &Value| Value::from(hash.as_str().unwrap().replace("0x", "0x5")[..66].to_owned());
-    let at = number(&block["number"]);
+    let block_number = number(&block["number"]);
     let transactions = block["transactions"].as_array().unwrap().iter().enumerate();
     let transactions = transactions.map(|(index, transaction)| {
         let eth_hash = if transaction.is_string() { transaction } else { &transaction["hash"] };
         json!({
             "blockHash": block["hash"],
-            "blockNumber": at,
+            "blockNumber": block_number,
             "ethHash": eth_hash,
-            "hash": own(eth_hash),
+            "hash": harmony_hash(eth_hash),
             "transactionIndex": index,
             "value": 1,
         })
     });
-    let staking = (0..at % 2 * 2).map(|index| {
-        json!({"blockHash": block["hash"], "hash": format!("0x{:064x}", at + index), "type": "Delegate"})
+    let staking = (0..block_number % 2 * 2).map(|index| {
+        json!({"blockHash": block["hash"], "hash": format!("0x{:064x}", block_number + index), "type": "Delegate"})
     });
-    let whole = json!({
+    let harmony_block = json!({
         "hash": block["hash"],
-        "number": at,
+        "number": block_number,
         "parentHash": block["parentHash"],
         "stakingTransactions": staking.collect::<Vec<_>>(),
         "timestamp": number(&block["timestamp"]),
         "transactions": transactions.collect::<Vec<_>>(),
         "uncles": [],
     });
-    serde_json::to_vec(&whole).unwrap()
+    serde_json::to_vec(&harmony_block).unwrap()
 }
 
 /// Opens an index to read.
-pub(crate) fn reader(at: &Location) -> Reader {
-    Reader::open(at, Settings::default()).unwrap().unwrap()
+pub(crate) fn reader(location: &Location) -> Reader {
+    Reader::open(location, Settings::default()).unwrap().unwrap()
 }

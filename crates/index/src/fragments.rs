@@ -47,9 +47,9 @@ fn decode_with(
     mut write_transactions: impl FnMut(&mut Vec<u8>),
 ) {
     let mut rest = fragment;
-    while let Some(at) = find_placeholder(rest) {
-        out.extend_from_slice(&rest[..at]);
-        match (rest[at], transaction) {
+    while let Some(offset) = find_placeholder(rest) {
+        out.extend_from_slice(&rest[..offset]);
+        match (rest[offset], transaction) {
             (BLOCK_HASH, _) => out.extend_from_slice(&block.hash),
             (NUMBER, _) => out.extend_from_slice(&block.number),
             (TIMESTAMP, _) => out.extend_from_slice(&block.timestamp),
@@ -59,7 +59,7 @@ fn decode_with(
             // An encoder without a transaction writes no placeholder of a transaction.
             _ => {}
         }
-        rest = &rest[at + 1..];
+        rest = &rest[offset + 1..];
     }
     out.extend_from_slice(rest);
 }
@@ -68,39 +68,39 @@ fn decode_with(
 /// subtraction from a word borrows only beyond the first hit, so the lowest flagged byte is exact
 /// (Hacker's Delight, 2nd ed., section 6-1).
 fn find_placeholder(bytes: &[u8]) -> Option<usize> {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x8080_8080_8080_8080;
+    const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
     let (words, rest) = bytes.as_chunks::<8>();
-    for (at, word) in words.iter().enumerate() {
+    for (index, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        let hits = word.wrapping_sub(LOW * u64::from(TRANSACTIONS + 1)) & !word & HIGH;
+        let hits = word.wrapping_sub(LOW_BITS * u64::from(TRANSACTIONS + 1)) & !word & HIGH_BITS;
         if hits != 0 {
-            return Some(at * 8 + (hits.trailing_zeros() / 8) as usize);
+            return Some(index * 8 + (hits.trailing_zeros() / 8) as usize);
         }
     }
-    let at = rest.iter().position(|byte| *byte <= TRANSACTIONS)?;
-    Some(bytes.len() - rest.len() + at)
+    let offset = rest.iter().position(|byte| *byte <= TRANSACTIONS)?;
+    Some(bytes.len() - rest.len() + offset)
 }
 
-/// Returns the same JSON without whitespace outside strings, or `None` if it has none, as nodes
-/// write it.
+/// Returns the same JSON without whitespace outside strings, or `None` if the JSON has no such
+/// whitespace, as nodes write it.
 pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut copied = 0;
-    let mut at = 0;
-    while at < raw.len() {
-        match raw[at] {
+    let mut offset = 0;
+    while offset < raw.len() {
+        match raw[offset] {
             b'"' => {
-                at = walk::skip_string(raw, at).map_or(raw.len(), |(end, _)| end);
+                offset = walk::skip_string(raw, offset).map_or(raw.len(), |(end, _)| end);
                 continue;
             }
             b' ' | b'\n' | b'\r' | b'\t' => {
-                out.extend_from_slice(&raw[copied..at]);
-                copied = at + 1;
+                out.extend_from_slice(&raw[copied..offset]);
+                copied = offset + 1;
             }
             _ => {}
         }
-        at += 1;
+        offset += 1;
     }
     if copied == 0 {
         return None;

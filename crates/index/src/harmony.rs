@@ -1,9 +1,10 @@
 //! Blocks as Harmony's `hmyv2_` methods write them. An index stores them in full beside the `eth_`
-//! form, and converts them to the form that the options of a call request.
+//! form, and converts a block to the form that the options of a call select.
 //!
 //! The full form has all transactions and staking transactions. Every other form is derived from it
 //! (harmony `rpc/harmony/v2/types.go`). When a sync initializes an index, it tests if the node
-//! returns the same forms. Signers are not stored, because they come with the next block.
+//! returns the same forms. Signers are not stored, because a node has them only once the next block
+//! exists.
 
 use std::ops::Range;
 
@@ -19,12 +20,12 @@ mod tests;
 /// Maximum distance between the bounds of one `hmyv2_getBlocks`, in blocks (harmony
 /// `rpc/harmony/blockchain.go`, `rpcGetBlocksLimit`).
 pub const BLOCKS_APART_MAX: u64 = 1024;
-/// The options of a call that ask for the stored form.
+/// The options of a call that select the stored form.
 pub const STORED_OPTIONS: &str = r#"{"withSigners":false,"fullTx":true,"inclStaking":true}"#;
 /// The text that an index of a Harmony chain stores about its verification.
 pub const UNVERIFIED: &str = "unverified: the hashes of Harmony's blocks cannot be recomputed";
 
-/// The name of a response form: blocks with hashes of transactions.
+/// The name of a response form: blocks with the hashes of their transactions.
 pub const FORM_HASHES: &str = "hmyv2-hashes";
 /// The name of a response form: blocks without staking transactions.
 pub const FORM_WITHOUT_STAKING: &str = "hmyv2-without-staking";
@@ -44,9 +45,9 @@ const ETH_HASHES: &[u8] = b"transactionsInEthHash";
 /// The options of a call that change the form of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockOptions {
-    /// True for full transactions instead of their hashes (`fullTx`).
+    /// True if the block has full transactions instead of their hashes (`fullTx`).
     pub full: bool,
-    /// True for staking transactions as well (`inclStaking`).
+    /// True if the block has its staking transactions as well (`inclStaking`).
     pub staking: bool,
 }
 
@@ -54,8 +55,8 @@ impl BlockOptions {
     /// The options of the stored form.
     pub const STORED: BlockOptions = BlockOptions { full: true, staking: true };
 
-    /// Reads the options of a call. `None` if an option is unknown, or asks for data that is not
-    /// stored.
+    /// Reads the options of a call. Returns `None` if an option is unknown or repeated, or requests
+    /// data that is not stored.
     pub fn read(raw: &[u8]) -> Option<BlockOptions> {
         let (mut full, mut staking, mut signers) = (None, None, None);
         if raw.first() != Some(&b'{') {
@@ -91,7 +92,7 @@ impl BlockOptions {
 /// Encodes a raw block into a fragment.
 ///
 /// # Errors
-/// If the block is not the one with this header.
+/// If the block's number or hash differs from the header, or the block is not valid JSON.
 pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Result<Vec<u8>, String> {
     check_identity(raw, header.number, &header.hash)?;
     let mut encoder = FragmentEncoder::new(raw, context);
@@ -106,10 +107,10 @@ pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Resul
 pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), String> {
     let [raw_number, raw_hash] = walk::fields_of(raw, ["number", "hash"]);
     if raw_number.and_then(quantity::from_value) != Some(number) {
-        return Err("hmyv2 block.number: differs from that of the block".to_owned());
+        return Err("hmyv2 block.number: differs from the number in the eth_ form".to_owned());
     }
     if raw_hash.and_then(hex::hash_from_value) != Some(*hash) {
-        return Err("hmyv2 block.hash: differs from that of the block".to_owned());
+        return Err("hmyv2 block.hash: differs from the hash in the eth_ form".to_owned());
     }
     Ok(())
 }
@@ -121,7 +122,7 @@ pub fn transaction_counts(raw: &[u8]) -> Option<(u64, u64)> {
     Some((count(transactions?), count(staking?)))
 }
 
-/// Appends a block in the form that the options ask for, given its stored form. Returns false and
+/// Appends a block in the form that the options select, given its stored form. Returns false and
 /// appends nothing if the block lacks a member that the form needs.
 pub fn write_block(out: &mut Vec<u8>, stored: &[u8], options: BlockOptions) -> bool {
     if options == BlockOptions::STORED {
@@ -186,16 +187,16 @@ impl TransactionLists {
     }
 }
 
-/// Returns the array of one member of each object of an array. `None` if an object lacks the
-/// member.
+/// Returns an array with the value of one member of each object of an array, or `None` if an object
+/// lacks the member.
 fn member_of_each(list: &[u8], member: &str) -> Option<Vec<u8>> {
-    let mut texts = b"[".to_vec();
+    let mut array = b"[".to_vec();
     for raw in walk::elements(list) {
-        if texts.len() > 1 {
-            texts.push(b',');
+        if array.len() > 1 {
+            array.push(b',');
         }
-        texts.extend_from_slice(walk::member(raw, member)?);
+        array.extend_from_slice(walk::member(raw, member)?);
     }
-    texts.push(b']');
-    Some(texts)
+    array.push(b']');
+    Some(array)
 }

@@ -1,7 +1,8 @@
 //! Calls nodes with methods and parameters, and returns raw results.
 //!
-//! A client blocks, and has one exchange in flight. Each thread of a sync has its own clients, so
-//! there are as many exchanges in flight as threads.
+//! An exchange is one message of calls and the message of responses to it. A client blocks its
+//! thread during an exchange. Each thread of a sync has its own clients, so there are as many
+//! exchanges in flight as threads.
 
 mod endpoint;
 mod http;
@@ -23,8 +24,8 @@ mod tests;
 
 /// Maximum nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of bytes of one message from a node: a batch of blocks with receipts. The batch
-/// size is reduced long before a message gets this large.
+/// Maximum number of bytes of one message from a node, such as a batch of blocks with receipts. A
+/// sync reduces its batch size long before a message gets this large.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
 /// Timeout of one exchange.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -72,7 +73,7 @@ pub enum CallError {
     #[error("{0}")]
     Transport(String),
     /// The node responded with an HTTP status other than 200.
-    #[error("HTTP status {status}{}", after_colon(text))]
+    #[error("HTTP status {status}{}", with_colon(text))]
     Status {
         /// The status.
         status: u16,
@@ -110,11 +111,11 @@ impl CallError {
     }
 }
 
-fn after_colon(text: &str) -> String {
+fn with_colon(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(": {text}") }
 }
 
-/// The responses to some calls.
+/// The responses to the calls of one exchange.
 #[derive(Debug)]
 pub struct Responses {
     body: Vec<u8>,
@@ -128,12 +129,12 @@ impl Responses {
         self.body.len()
     }
 
-    /// Returns the raw result of a call.
+    /// Returns the raw result of the call with this index.
     ///
     /// # Errors
     /// The error that the node returned for the call.
-    pub fn result(&self, at: usize) -> Result<&[u8], &RpcError> {
-        match &self.results[at] {
+    pub fn result(&self, call: usize) -> Result<&[u8], &RpcError> {
+        match &self.results[call] {
             Ok(range) => Ok(&self.body[range.clone()]),
             Err(error) => Err(error),
         }
@@ -158,10 +159,10 @@ impl Client {
         Client { node, connection: None }
     }
 
-    /// Sends calls in one message: a single call by itself, several as a batch.
+    /// Sends calls in one message. A single call is sent as an object, several calls as a batch.
     ///
     /// # Errors
-    /// The exchange failed. Errors of single calls are in the responses.
+    /// If the exchange failed. The responses contain the errors of single calls.
     pub fn call(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
         let mut message = Vec::with_capacity(96 * calls.len() + 2);
         if calls.len() != 1 {
@@ -179,7 +180,7 @@ impl Client {
             message.push(b']');
         }
         let body = self.exchange(&message)?;
-        read(body, calls.len())
+        read_responses(body, calls.len())
     }
 
     fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
@@ -193,8 +194,8 @@ impl Client {
             Connection::Ipc(ipc) => ipc.exchange(message),
         };
         // After a failed exchange, a late response may arrive on the connection.
-        let whole = matches!(body, Ok(_) | Err(CallError::Status { .. }));
-        if whole || matches!(connection, Connection::Http(_)) {
+        let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));
+        if is_complete || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);
         }
         body
@@ -214,10 +215,10 @@ impl Client {
 }
 
 /// Assigns the responses of a message to the calls.
-fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
-    let malformed = |fault: response::ResponseError| CallError::Malformed(fault.to_string());
+fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
+    let to_malformed = |error: response::ResponseError| CallError::Malformed(error.to_string());
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];
-    let parsed = response::parse_responses(&body, DEPTH_MAX, calls).map_err(malformed)?;
+    let parsed = response::parse_responses(&body, DEPTH_MAX, calls).map_err(to_malformed)?;
     let mut assign = |response: response::Response<'_>| -> Result<(), CallError> {
         let id = wire::quantity::parse_decimal(response.id).and_then(|id| usize::try_from(id).ok());
         let slot = id.and_then(|id| results.get_mut(id));
@@ -247,7 +248,7 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
         }
         response::Responses::Batch(responses) => {
             for response in responses {
-                assign(response.map_err(malformed)?)?;
+                assign(response.map_err(to_malformed)?)?;
             }
         }
     }
@@ -257,13 +258,13 @@ fn read(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     Ok(Responses { body, results })
 }
 
-/// Returns the beginning of a text from a node. Removes control characters, which would disturb a
-/// terminal.
+/// Returns the beginning of a text from a node. Replaces control characters by spaces, because they
+/// would disturb a terminal.
 fn excerpt(text: &str) -> String {
-    let clean = |c: char| if c.is_control() { ' ' } else { c };
-    let mut short: String = text.chars().take(EXCERPT_CHARS).map(clean).collect();
+    let replace_control = |character: char| if character.is_control() { ' ' } else { character };
+    let mut beginning: String = text.chars().take(EXCERPT_CHARS).map(replace_control).collect();
     if text.chars().nth(EXCERPT_CHARS).is_some() {
-        short.push_str("...");
+        beginning.push_str("...");
     }
-    short
+    beginning
 }

@@ -1,4 +1,4 @@
-//! Log postings: for each address and topic, the transactions that have logs with it.
+//! Log postings: for each address and topic, the transactions whose logs contain it.
 //!
 //! A position is a transaction's block number and index in one integer, so positions sort in the
 //! order of the chain. A posting list holds the positions of one key within a few hundred blocks.
@@ -32,8 +32,8 @@ pub fn block_and_index(position: i64) -> (u64, u64) {
     (position >> INDEX_BITS, position & INDEX_MAX)
 }
 
-/// The key of a posting list: a digest of an address, or of a topic and its index in the log.
-/// Digests may collide, so a reader must compare the logs that it finds.
+/// The key of a posting list: a digest of an address, or of a topic and its index in the log. Two
+/// digests may collide, so a search must compare the logs themselves with the filter.
 pub type PostingKey = i64;
 
 /// Returns the key of an address.
@@ -41,9 +41,9 @@ pub fn address_key(address: &[u8; 20]) -> PostingKey {
     digest(0, address)
 }
 
-/// Returns the key of the topic at this index of a log, from 0.
-pub fn topic_key(place: usize, topic: &[u8; 32]) -> PostingKey {
-    digest(place as u64 + 1, topic)
+/// Returns the key of the topic with this index in a log, counted from 0.
+pub fn topic_key(topic_index: usize, topic: &[u8; 32]) -> PostingKey {
+    digest(topic_index as u64 + 1, topic)
 }
 
 /// Returns the digest of a key. Files store it, so it must never change. Each word is multiplied to
@@ -69,7 +69,8 @@ pub fn log_keys<'a>(
     address: &'a [u8; 20],
     topics: &'a [[u8; 32]],
 ) -> impl Iterator<Item = PostingKey> + 'a {
-    let topics = topics.iter().enumerate().map(|(place, topic)| topic_key(place, topic));
+    let topics =
+        topics.iter().enumerate().map(|(topic_index, topic)| topic_key(topic_index, topic));
     std::iter::once(address_key(address)).chain(topics)
 }
 
@@ -122,12 +123,12 @@ impl PostingLists {
 pub fn decode(first: i64, rest: &[u8]) -> impl Iterator<Item = i64> + '_ {
     let mut bytes = rest;
     let mut position = first;
-    let rest = std::iter::from_fn(move || {
-        let step = take_varint(&mut bytes)?;
-        position = position.checked_add_unsigned(step)?;
+    let later_positions = std::iter::from_fn(move || {
+        let difference = read_varint(&mut bytes)?;
+        position = position.checked_add_unsigned(difference)?;
         Some(position)
     });
-    std::iter::once(first).chain(rest)
+    std::iter::once(first).chain(later_positions)
 }
 
 /// Encodes the rest of a list: the given positions without the first. They must ascend.
@@ -148,11 +149,12 @@ fn push_varint(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+/// Reads a LEB128 number, and removes it from the start of `bytes`.
+fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, after) = bytes.split_first()?;
-        *bytes = after;
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
         number |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(number);

@@ -18,7 +18,8 @@ use crate::store::{
     self, BlockRow, Location, Settings, Store, StoreError, TransactionPart, TransactionRow,
 };
 
-/// Reads an index. Each thread needs its own. Every method fails if the index cannot be read.
+/// Reads an index. Each thread needs a reader of its own. Every method fails if the index cannot be
+/// read.
 pub struct Reader {
     store: Box<dyn Store>,
     decompressor: Decompressor,
@@ -29,8 +30,11 @@ pub struct Reader {
 
 impl Reader {
     /// Opens an index; `None` if it is not initialized.
-    pub fn open(at: impl Into<Location>, settings: Settings) -> Result<Option<Reader>, ReadError> {
-        Reader::new(store::open_to_read(at, settings)?)
+    pub fn open(
+        location: impl Into<Location>,
+        settings: Settings,
+    ) -> Result<Option<Reader>, ReadError> {
+        Reader::new(store::open_to_read(location, settings)?)
     }
 
     /// Creates a reader over a connection, or `None` if the index is not initialized.
@@ -95,8 +99,8 @@ impl Reader {
         self.write_harmony_blocks(out, (number, number), options, u64::MAX)
     }
 
-    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index does not
-    /// hold one of them or cannot convert it, or if they exceed this number of bytes.
+    /// Appends blocks in an `hmyv2_` form, separated by commas. Returns false if the index lacks
+    /// one of the blocks or cannot convert it, or if the text exceeds `bytes_max`.
     pub fn write_harmony_blocks(
         &mut self,
         out: &mut Vec<u8>,
@@ -137,20 +141,20 @@ impl Reader {
         out: &mut Vec<u8>,
         number: u64,
     ) -> Result<bool, ReadError> {
-        let mut written = false;
+        let mut is_written = false;
         let Reader { store, decompressor, fragment, .. } = self;
         store.harmony_blocks(number, number, |row| {
             decompressor.decompress(fragment, row.body)?;
             if let Some((count, _)) = harmony::transaction_counts(fragment) {
                 quantity::write_decimal(out, count);
-                written = true;
+                is_written = true;
             }
             Ok::<_, ReadError>(false)
         })?;
-        Ok(written)
+        Ok(is_written)
     }
 
-    /// Appends the array of one part of all transactions of a block.
+    /// Appends an array with this part of each transaction of a block.
     pub fn write_transactions(
         &mut self,
         out: &mut Vec<u8>,
@@ -183,7 +187,7 @@ impl Reader {
     ) -> Result<bool, ReadError> {
         let number = block_and_index(position).0;
         let Reader { store, decompressor, fragment, .. } = self;
-        let mut written = false;
+        let mut is_written = false;
         store.transactions(position, position, part, |row| {
             let block = match row.block {
                 Some(block) => Some(block),
@@ -192,18 +196,18 @@ impl Reader {
             if let Some((hash, timestamp)) = block {
                 let block = BlockContext::new(&hash, number, timestamp);
                 write_row(out, decompressor, fragment, &block, row, part)?;
-                written = true;
+                is_written = true;
             }
             Ok::<_, ReadError>(false)
         })?;
-        Ok(written)
+        Ok(is_written)
     }
 
     /// Appends the logs that a filter selects in a range of blocks, separated by commas, and
     /// returns their number.
     ///
     /// # Errors
-    /// If they cannot be read, or exceed the limits.
+    /// If the logs cannot be read, or exceed the limits.
     pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,
@@ -220,11 +224,11 @@ impl Reader {
             let (number, index) = block_and_index(row.position);
             decompressor.decompress(fragment, compressed)?;
             let transaction = TransactionContext::new(&row.hash, index);
-            for log in logs_of(fragment) {
+            for log in logs_in(fragment) {
                 if !selection.matches_raw(log) {
                     continue;
                 }
-                if context.as_ref().is_none_or(|(known, _)| *known != number) {
+                if context.as_ref().is_none_or(|(context_number, _)| *context_number != number) {
                     let block = match row.block {
                         Some(block) => Some(block),
                         None => store.block_hash_and_timestamp(number)?,
@@ -261,7 +265,7 @@ impl Reader {
         store.transactions(from, i64::MAX, TransactionPart::Receipt, |row| {
             if let Some(compressed) = row.fragment {
                 decompressor.decompress(fragment, compressed)?;
-                for log in logs_of(fragment) {
+                for log in logs_in(fragment) {
                     if let Some((address, topics)) = logs::address_and_topics(log) {
                         keys.extend(log_keys(&address, &topics));
                     }
@@ -274,7 +278,7 @@ impl Reader {
 }
 
 /// Returns the logs in a fragment that is a receipt or an array of logs.
-fn logs_of(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn logs_in(fragment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let array = match fragment.first() {
         Some(b'[') => Some(fragment),
         _ => walk::from_member(fragment, "logs"),
@@ -298,8 +302,8 @@ fn write_row(
     }
     let (number, index) = block_and_index(row.position);
     let Some(compressed) = row.fragment else {
-        let what = format!("block {number}, transaction {index}: its fragment is missing");
-        return Err(StoreError::Damaged(what).into());
+        let damage = format!("block {number}, transaction {index}: its fragment is missing");
+        return Err(StoreError::Damaged(damage).into());
     };
     decompressor.decompress(fragment, compressed)?;
     fragments::decode(out, fragment, block, Some(&TransactionContext::new(&row.hash, index)));

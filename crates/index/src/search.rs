@@ -1,10 +1,10 @@
-//! Searches for the transactions that may have logs which a filter selects.
+//! Searches for the transactions that may have logs that match a filter.
 //!
 //! A filter is a conjunction of terms: an address, and a topic for each topic position. The search
-//! reads the posting lists of the rarest term. It intersects them with those of another term if
-//! that term is not much more frequent; the logs themselves decide the rest. So the cost grows with
-//! the postings of the rarest term. It depends neither on the range nor on the frequency of the
-//! other terms.
+//! reads the posting lists of the rarest term. It intersects them with the lists of another term if
+//! that term is not much more frequent. The caller compares the logs themselves with the filter. So
+//! the cost grows with the postings of the rarest term, and depends neither on the range nor on the
+//! frequency of the other terms.
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -30,6 +30,8 @@ impl SearchLimits {
     /// No limits.
     pub const NONE: SearchLimits = SearchLimits { logs: u64::MAX, bytes: u64::MAX, deadline: None };
 
+    /// Checks that the deadline has not passed.
+    ///
     /// # Errors
     /// If the deadline has passed.
     fn check_deadline(&self) -> Result<(), ReadError> {
@@ -42,12 +44,13 @@ impl SearchLimits {
     }
 }
 
-/// Posting lists of one key per query. A list holds the transactions of a few hundred blocks.
+/// Maximum number of posting lists of one key per query. A list holds the transactions of a few
+/// hundred blocks.
 const LISTS_PER_QUERY: usize = 128;
-/// Receipts between two checks of the deadline.
+/// Number of receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
-/// Maximum ratio of the postings of an intersected term to those of the rarest term. A step over a
-/// posting takes nanoseconds, the decoding of a receipt microseconds.
+/// Maximum ratio of the number of postings of an intersected term to that of the rarest term. A
+/// step over a posting takes nanoseconds, the decoding of a receipt microseconds.
 const INTERSECTION_RATIO: f64 = 64.0;
 
 /// A term of the conjunction: the transactions that have any of these keys.
@@ -71,7 +74,7 @@ pub(crate) fn search(
     mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let mut visited = 0_u32;
-    let mut each = |row: TransactionRow<'_>| {
+    let mut visit_checked = |row: TransactionRow<'_>| {
         visited = visited.wrapping_add(1);
         if visited.is_multiple_of(RECEIPTS_PER_CHECK) {
             limits.check_deadline()?;
@@ -82,35 +85,36 @@ pub(crate) fn search(
     let terms = terms(selection);
     if terms.is_empty() {
         return store.transactions(next, end, TransactionPart::Receipt, |row| {
-            each(row)?;
+            visit_checked(row)?;
             Ok(true)
         });
     }
     while next <= end {
         limits.check_deadline()?;
-        let mut read = Vec::with_capacity(terms.len());
+        let mut term_postings = Vec::with_capacity(terms.len());
         for term in &terms {
-            read.push((term, term.postings(store, next, end)?));
+            term_postings.push((term, term.postings(store, next, end)?));
         }
         // The lists of the rarest term cover the most blocks. Among equal terms, the one with the
         // fewest positions comes first.
-        read.sort_by_key(|(_, postings)| (Reverse(postings.complete_to), postings.positions.len()));
-        let mut read = read.into_iter();
-        let Some((_, rarest)) = read.next() else { break };
+        term_postings
+            .sort_by_key(|(_, postings)| (Reverse(postings.complete_to), postings.positions.len()));
+        let mut term_postings = term_postings.into_iter();
+        let Some((_, rarest)) = term_postings.next() else { break };
         let mut positions = rarest.positions;
-        for (term, postings) in read {
+        for (term, postings) in term_postings {
             let range = (next, rarest.complete_to);
             intersect(store, &mut positions, range, (term, postings), limits)?;
         }
-        store.receipts(&positions, &mut each)?;
-        let Some(after) = rarest.complete_to.checked_add(1) else { break };
-        next = after;
+        store.receipts(&positions, &mut visit_checked)?;
+        let Some(next_position) = rarest.complete_to.checked_add(1) else { break };
+        next = next_position;
     }
     Ok(())
 }
 
-/// Removes the positions that a term does not have, if that costs less than reading the receipts.
-/// The positions lie between `from` and `to`.
+/// Removes the positions that a term lacks, if that costs less than reading their receipts. The
+/// positions lie between `from` and `to`, and `postings` are the first postings of the term.
 fn intersect(
     store: &dyn Store,
     positions: &mut Vec<i64>,
@@ -127,10 +131,10 @@ fn intersect(
     let mut postings = postings;
     let mut candidates = positions.iter().copied().peekable();
     loop {
-        let mut others = postings.positions.iter().copied().peekable();
+        let mut other_positions = postings.positions.iter().copied().peekable();
         while let Some(candidate) = candidates.next_if(|next| *next <= postings.complete_to) {
-            while others.next_if(|other| *other < candidate).is_some() {}
-            if others.peek() == Some(&candidate) {
+            while other_positions.next_if(|other| *other < candidate).is_some() {}
+            if other_positions.peek() == Some(&candidate) {
                 common.push(candidate);
             }
         }
@@ -145,8 +149,8 @@ fn intersect(
 
 fn terms(selection: &LogMatcher) -> Vec<Term> {
     let addresses = selection.addresses().iter().map(address_key).collect();
-    let topics = selection.topics().iter().enumerate().map(|(place, topics)| {
-        topics.iter().map(|topic| topic_key(place, topic)).collect::<Vec<_>>()
+    let topics = selection.topics().iter().enumerate().map(|(index, topics)| {
+        topics.iter().map(|topic| topic_key(index, topic)).collect::<Vec<_>>()
     });
     std::iter::once(addresses)
         .chain(topics)

@@ -1,9 +1,9 @@
-//! Responses to calls, from an index alone.
+//! Responds to calls from an index, without a node.
 //!
 //! An index responds to a call if it holds all data of the response. It leaves other calls to
 //! nodes: calls with malformed parameters, calls about blocks that it does not hold, and calls
-//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it returns
-//! that part. For a range of Harmony's blocks it can return the first part.
+//! about blocks that a reorg may still drop. If it holds a part of a range of logs, it returns the
+//! logs of that part. For a range of Harmony's blocks it can return the first blocks.
 
 use wire::block;
 use wire::block::{BlockFormat, BlockRef, BlockTag};
@@ -22,9 +22,9 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::TransactionPart;
 
-/// What the caller knows about the chain, and the limits of its query.
+/// The caller's knowledge of the chain, and the limits of its query.
 pub struct QueryContext<'a> {
-    /// The last block that is final for the caller; `None` if it knows of none.
+    /// The last block that the caller knows to be finalized, if any.
     pub finalized: Option<u64>,
     /// Returns true if the block with this number and hash, which is not final, is on the caller's
     /// chain.
@@ -47,7 +47,7 @@ pub enum Lookup {
         /// Raw logs or blocks, separated by commas.
         elements: Vec<u8>,
     },
-    /// No response: the call is for nodes.
+    /// No response: a node must respond to the call.
     Miss,
 }
 
@@ -131,7 +131,8 @@ const FILTER_MEMBERS: [&[u8]; 5] = [b"fromBlock", b"toBlock", b"blockHash", b"ad
 /// A raw block parameter and its format in the method.
 type RawRef<'a> = (&'a [u8], BlockFormat);
 
-/// Returns true for a string with a number or a tag: all that methods accept that take no hash.
+/// Returns true for a string with a number or a tag. Methods without a hash parameter accept no
+/// other block.
 fn is_number_or_tag(raw: &[u8]) -> bool {
     raw.first() == Some(&b'"')
         && matches!(block::parse(raw, BlockFormat::Hex), Ok(BlockRef::Number(_) | BlockRef::Tag(_)))
@@ -158,7 +159,7 @@ impl Query<'_> {
     fn lookup(&mut self, method: &str, params: &[u8]) -> Result<Lookup, ReadError> {
         use BlockFormat::{Harmony, Hash, Hex};
         let params: Vec<&[u8]> = walk::elements(params).collect();
-        let found = match (method, params.as_slice()) {
+        let result = match (method, params.as_slice()) {
             (
                 "eth_getBlockByNumber"
                 | "eth_getTransactionByBlockNumberAndIndex"
@@ -168,15 +169,17 @@ impl Query<'_> {
             ("eth_getBlockByNumber", [block, full]) => self.block((block, Hex), full)?,
             ("eth_getBlockByHash", [block, full]) => self.block((block, Hash), full)?,
             ("eth_getBlockReceipts", [block]) => self.block_receipts(block)?,
-            ("eth_getTransactionByHash", [hash]) => self.by_hash(hash, TransactionPart::Body)?,
+            ("eth_getTransactionByHash", [hash]) => {
+                self.transaction_by_hash(hash, TransactionPart::Body)?
+            }
             ("eth_getTransactionReceipt", [hash]) => {
-                self.by_hash(hash, TransactionPart::Receipt)?
+                self.transaction_by_hash(hash, TransactionPart::Receipt)?
             }
             ("eth_getTransactionByBlockHashAndIndex", [block, index]) => {
-                self.by_index((block, Hash), index)?
+                self.transaction_by_index((block, Hash), index)?
             }
             ("eth_getTransactionByBlockNumberAndIndex", [block, index]) => {
-                self.by_index((block, Hex), index)?
+                self.transaction_by_index((block, Hex), index)?
             }
             ("eth_getBlockTransactionCountByHash", [block]) => {
                 self.transaction_count((block, Hash))?
@@ -202,13 +205,13 @@ impl Query<'_> {
             }
             _ => None,
         };
-        Ok(found.map_or(Lookup::Miss, Lookup::Full))
+        Ok(result.map_or(Lookup::Miss, Lookup::Full))
     }
 
     /// Returns the number of the block that a parameter names, if the index may respond about that
     /// block.
-    fn number(&self, (raw, form): RawRef<'_>) -> Result<Option<u64>, ReadError> {
-        let number = match block::parse(raw, form) {
+    fn resolve(&self, (raw, format): RawRef<'_>) -> Result<Option<u64>, ReadError> {
+        let number = match block::parse(raw, format) {
             // A hash always names the same block, even after a reorg.
             Ok(BlockRef::Hash(hash)) => return Ok(self.reader.store().block_number(&hash)?),
             Ok(block) => stated_number(block),
@@ -229,12 +232,13 @@ impl Query<'_> {
         if finalized.is_some_and(|finalized| number <= range.finalized.min(finalized)) {
             return Ok(true);
         }
-        let found = self.reader.store().block_hash_and_timestamp(number)?;
-        Ok(found.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
+        let block = self.reader.store().block_hash_and_timestamp(number)?;
+        Ok(block.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    /// Returns the highest block, at most `to`, up to which all blocks are confirmed. Final blocks are
-    /// confirmed. Blocks are linked, so all are confirmed if the highest one is.
+    /// Returns the highest block, at most `to`, up to which all blocks are confirmed. Finalized
+    /// blocks are confirmed. Each block contains the hash of the previous block, so all blocks are
+    /// confirmed if the highest one is.
     fn confirmed_up_to(&self, to: u64) -> Result<u64, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
@@ -242,36 +246,36 @@ impl Query<'_> {
             return Ok(highest);
         }
         // The block below the first one means that no block is confirmed.
-        let none = range.first.saturating_sub(1);
+        let before_first = range.first.saturating_sub(1);
         let finalized = self.context.finalized.map(|finalized| finalized.min(range.finalized));
-        Ok(finalized.map_or(none, |finalized| finalized.min(highest)))
+        Ok(finalized.map_or(before_first, |finalized| finalized.min(highest)))
     }
 
     /// Returns true if nodes must serve this response form.
-    fn is_for_nodes(&self, form: &str) -> bool {
+    fn is_served_by_nodes(&self, form: &str) -> bool {
         let metadata = self.reader.metadata();
-        metadata.differing_forms.iter().chain(&metadata.untested_forms).any(|known| known == form)
+        metadata.differing_forms.iter().chain(&metadata.untested_forms).any(|name| name == form)
     }
 
     fn block(&mut self, block: RawRef<'_>, full: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         let part = match full {
             b"true" if self.reader.metadata().contents.blocks => TransactionPart::Body,
-            b"false" if !self.is_for_nodes("hashes") => TransactionPart::Hash,
+            b"false" if !self.is_served_by_nodes("hashes") => TransactionPart::Hash,
             _ => return Ok(None),
         };
-        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
         Ok(self.reader.write_block(&mut out, number, part)?.then_some(out))
     }
 
     fn block_receipts(&mut self, block: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
         // With requireCanonical, the response depends on the chain, too, and not only on the hash.
-        let plain =
+        let depends_on_hash_only =
             block.first() != Some(&b'{') || walk::member(block, "requireCanonical").is_none();
-        if !self.reader.metadata().contents.receipts || !plain {
+        if !self.reader.metadata().contents.receipts || !depends_on_hash_only {
             return Ok(None);
         }
-        let Some(number) = self.number((block, BlockFormat::Hex))? else { return Ok(None) };
+        let Some(number) = self.resolve((block, BlockFormat::Hex))? else { return Ok(None) };
         let Some((_, context)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
         let receipt = TransactionPart::Receipt;
@@ -279,17 +283,17 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    fn by_hash(
+    fn transaction_by_hash(
         &mut self,
         hash: &[u8],
         part: TransactionPart,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let contents = self.reader.metadata().contents;
-        let served = match part {
-            TransactionPart::Receipt => contents.receipts && !self.is_for_nodes("receipt"),
-            _ => contents.blocks && !self.is_for_nodes("transaction"),
+        let is_served = match part {
+            TransactionPart::Receipt => contents.receipts && !self.is_served_by_nodes("receipt"),
+            _ => contents.blocks && !self.is_served_by_nodes("transaction"),
         };
-        let Some(hash) = hex::hash_from_value(hash).filter(|_| served) else { return Ok(None) };
+        let Some(hash) = hex::hash_from_value(hash).filter(|_| is_served) else { return Ok(None) };
         let Some(position) = self.reader.store().transaction_position(&hash)? else {
             return Ok(None);
         };
@@ -300,11 +304,16 @@ impl Query<'_> {
         Ok(self.reader.write_transaction(&mut out, position, part)?.then_some(out))
     }
 
-    fn by_index(&mut self, block: RawRef<'_>, index: &[u8]) -> Result<Option<Vec<u8>>, ReadError> {
+    fn transaction_by_index(
+        &mut self,
+        block: RawRef<'_>,
+        index: &[u8],
+    ) -> Result<Option<Vec<u8>>, ReadError> {
         let index = JsonString::from_value(index).and_then(|text| quantity::parse(&text.decode()));
-        let served = self.reader.metadata().contents.blocks && !self.is_for_nodes("transaction");
-        let (Some(index), true) = (index, served) else { return Ok(None) };
-        let Some(number) = self.number(block)? else { return Ok(None) };
+        let is_served =
+            self.reader.metadata().contents.blocks && !self.is_served_by_nodes("transaction");
+        let (Some(index), true) = (index, is_served) else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(None) };
         let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
         if index >= row.transaction_count {
             return Ok(Some(b"null".to_vec()));
@@ -315,7 +324,7 @@ impl Query<'_> {
     }
 
     fn transaction_count(&mut self, block: RawRef<'_>) -> Result<Option<Vec<u8>>, ReadError> {
-        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(None) };
         let Some((row, _)) = self.reader.block_row(number)? else { return Ok(None) };
         let mut out = b"\"".to_vec();
         quantity::write(&mut out, row.transaction_count);
@@ -323,13 +332,13 @@ impl Query<'_> {
         Ok(Some(out))
     }
 
-    /// Returns the options of a call, if the index can write that form of a block.
+    /// Returns the options of a call if the index can write a block in the form that they select.
     fn harmony_options(&self, raw: &[u8]) -> Option<BlockOptions> {
         let contents = self.reader.metadata().contents;
         let options = BlockOptions::read(raw).filter(|_| contents.hmyv2)?;
-        let for_nodes = (!options.full && self.is_for_nodes(harmony::FORM_HASHES))
-            || (!options.staking && self.is_for_nodes(harmony::FORM_WITHOUT_STAKING));
-        (!for_nodes).then_some(options)
+        let is_served_by_nodes = (!options.full && self.is_served_by_nodes(harmony::FORM_HASHES))
+            || (!options.staking && self.is_served_by_nodes(harmony::FORM_WITHOUT_STAKING));
+        (!is_served_by_nodes).then_some(options)
     }
 
     fn harmony_range(
@@ -338,24 +347,32 @@ impl Query<'_> {
         options: &[u8],
     ) -> Result<Lookup, ReadError> {
         let Some(options) = self.harmony_options(options) else { return Ok(Lookup::Miss) };
-        let number = |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(stated_number);
-        let (Some(from), Some(to)) = (number(from), number(to)) else { return Ok(Lookup::Miss) };
-        let last = self.confirmed_up_to(to)?;
-        let too_far = from > to || to - from > harmony::BLOCKS_APART_MAX;
-        if too_far || from < self.range.first || from > last {
+        let parse_number =
+            |raw| block::parse(raw, BlockFormat::Harmony).ok().and_then(stated_number);
+        let (Some(from), Some(to)) = (parse_number(from), parse_number(to)) else {
+            return Ok(Lookup::Miss);
+        };
+        let confirmed_to = self.confirmed_up_to(to)?;
+        let is_invalid = from > to || to - from > harmony::BLOCKS_APART_MAX;
+        if is_invalid || from < self.range.first || from > confirmed_to {
             return Ok(Lookup::Miss);
         }
         let mut elements = b"[".to_vec();
         let bytes_max = self.context.limits.bytes;
-        if !self.reader.write_harmony_blocks(&mut elements, (from, last), options, bytes_max)? {
+        if !self.reader.write_harmony_blocks(
+            &mut elements,
+            (from, confirmed_to),
+            options,
+            bytes_max,
+        )? {
             return Ok(Lookup::Miss);
         }
-        if last == to {
+        if confirmed_to == to {
             elements.push(b']');
             return Ok(Lookup::Full(elements));
         }
         elements.remove(0);
-        Ok(Lookup::Partial { from, to: last, elements })
+        Ok(Lookup::Partial { from, to: confirmed_to, elements })
     }
 
     fn harmony_block(
@@ -363,11 +380,11 @@ impl Query<'_> {
         block: RawRef<'_>,
         options: &[u8],
     ) -> Result<Option<Vec<u8>>, ReadError> {
-        let served = !self.is_for_nodes(harmony::FORM_SINGLE);
-        let Some(options) = self.harmony_options(options).filter(|_| served) else {
+        let is_served = !self.is_served_by_nodes(harmony::FORM_SINGLE);
+        let Some(options) = self.harmony_options(options).filter(|_| is_served) else {
             return Ok(None);
         };
-        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(None) };
         let mut out = Vec::with_capacity(4096);
         Ok(self.reader.write_harmony_block(&mut out, number, options)?.then_some(out))
     }
@@ -377,10 +394,10 @@ impl Query<'_> {
         block: RawRef<'_>,
     ) -> Result<Option<Vec<u8>>, ReadError> {
         let contents = self.reader.metadata().contents;
-        if !contents.hmyv2 || self.is_for_nodes(harmony::FORM_COUNT) {
+        if !contents.hmyv2 || self.is_served_by_nodes(harmony::FORM_COUNT) {
             return Ok(None);
         }
-        let Some(number) = self.number(block)? else { return Ok(None) };
+        let Some(number) = self.resolve(block)? else { return Ok(None) };
         let mut out = Vec::new();
         Ok(self.reader.write_harmony_transaction_count(&mut out, number)?.then_some(out))
     }
@@ -388,10 +405,11 @@ impl Query<'_> {
     fn logs(&mut self, raw: &[u8]) -> Result<Lookup, ReadError> {
         let contents = self.reader.metadata().contents;
         let filter = LogFilter::parse(raw).ok().zip(LogMatcher::parse(raw).ok());
-        let served = contents.logs && !(contents.receipts && self.is_for_nodes("logs"));
+        let is_served = contents.logs && !(contents.receipts && self.is_served_by_nodes("logs"));
         // go-ethereum ignores the case of names, so a node may use a member that is unknown here.
-        let known = walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));
-        let Some((filter, selection)) = filter.filter(|_| served && known) else {
+        let has_known_members =
+            walk::members(raw).all(|(name, _)| FILTER_MEMBERS.contains(&&*name.decode()));
+        let Some((filter, selection)) = filter.filter(|_| is_served && has_known_members) else {
             return Ok(Lookup::Miss);
         };
         let (from, to, confirmed_to) = match (filter.block_hash, filter.from, filter.to) {

@@ -1,10 +1,11 @@
-//! The store of an index: all that is SQL.
+//! The store of an index. Only this module speaks SQL.
 //!
 //! Two backends implement [`Store`] (`store/interface.rs`): a SQLite file (`store/sqlite.rs`) and a
 //! schema in a PostgreSQL database (`store/postgres.rs`). They have the same tables, and no other
 //! module distinguishes them. Rows arrive compressed. A store changes in two ways: forward by
 //! appended blocks, or back by a rewind. Each change is one transaction together with its
-//! checkpoint, so a process may be killed at any instant and the store never holds half of a step.
+//! checkpoint, so a process may be killed at any instant and the store never holds half of a
+//! change.
 
 mod error;
 mod interface;
@@ -34,10 +35,13 @@ mod tests;
 /// Opens an index to write, and creates it if it does not exist.
 ///
 /// # Errors
-/// If it is no index, has a newer schema, is damaged or read-only, has another writer, or its
-/// server does not answer.
-pub fn open(at: impl Into<Location>, settings: Settings) -> Result<Box<dyn Store>, StoreError> {
-    Ok(match at.into() {
+/// If the file or schema is not an index, has a newer schema, is damaged or read-only, or has
+/// another writer; or if the server does not respond.
+pub fn open(
+    location: impl Into<Location>,
+    settings: Settings,
+) -> Result<Box<dyn Store>, StoreError> {
+    Ok(match location.into() {
         Location::File(path) => Box::new(Sqlite::open(&path, settings)?),
         Location::Server(server) => Box::new(Postgres::open(&server, settings)?),
     })
@@ -46,13 +50,13 @@ pub fn open(at: impl Into<Location>, settings: Settings) -> Result<Box<dyn Store
 /// Opens an index to read. Another process may write to it meanwhile.
 ///
 /// # Errors
-/// If it does not exist, is no index, has another schema, is damaged, or its server does not
-/// answer.
+/// If the index does not exist, has another schema version or is damaged; if the file or schema is
+/// not an index; or if the server does not respond.
 pub fn open_to_read(
-    at: impl Into<Location>,
+    location: impl Into<Location>,
     settings: Settings,
 ) -> Result<Box<dyn Store>, StoreError> {
-    Ok(match at.into() {
+    Ok(match location.into() {
         Location::File(path) => Box::new(Sqlite::open_to_read(&path, settings)?),
         Location::Server(server) => Box::new(Postgres::open_to_read(&server, settings)?),
     })

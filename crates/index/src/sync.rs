@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! check contents → identify chain → initialize or prepare →
-//!   loop: tip → range::next → fetch, verify, encode → link → commit or rewind
+//!   loop: tip → range::next → fetch, verify, encode → compare parent hash → commit or rewind
 //! ```
 //!
 //! Several threads fetch, verify and encode blocks, each over its own connections. They run ahead
@@ -47,8 +47,8 @@ use crate::store::{self, Store};
 
 /// The pause before the sync asks for the tip again.
 const TIP_INTERVAL: Duration = Duration::from_millis(1000);
-/// The pause after a node returned blocks that do not link, if the nodes agree with the index. Then
-/// the sync fetches again.
+/// The pause before the sync fetches again, after a node returned a block whose parent is not the
+/// last stored block although the nodes agree with the index.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Syncs an index until it is complete, or until `stop` is set.
@@ -64,19 +64,19 @@ pub fn sync(
     let mut batch_max = options.batch_max;
     if options.contents.hmyv2 {
         batch_max = batch_max.min(harmony::BLOCKS_APART_MAX);
-        observer.on_event(&Event::Unverified { why: harmony::UNVERIFIED.to_owned() });
+        observer.on_event(&Event::Unverified { reason: harmony::UNVERIFIED.to_owned() });
     }
     let nodes = NodePool::new(options, observer, stop);
-    let known = store.metadata()?;
-    if let Some(metadata) = &known {
+    let stored_metadata = store.metadata()?;
+    if let Some(metadata) = &stored_metadata {
         check_contents(metadata, options)?;
     }
-    let known_chain = known.as_ref().map(|metadata| &metadata.chain);
+    let known_chain = stored_metadata.as_ref().map(|metadata| &metadata.chain);
     let Some(chain) = identify_chain(&nodes, options.contents, known_chain)? else {
         return Ok(Outcome::Stopped);
     };
     nodes.set_chain(&chain, options.contents);
-    let metadata = match known {
+    let metadata = match stored_metadata {
         Some(metadata) => Some(prepare(&mut *store, metadata, options, &nodes)?),
         None => initialize(&mut *store, chain, options, &nodes)?,
     };
@@ -101,19 +101,19 @@ pub fn sync(
             Next::Fetch { from, to } => {
                 match syncer.fetch(&mut pool, stored, (from, to), tip.finalized)? {
                     Fetch::Complete => {}
-                    Fetch::Unlinked => syncer.rewind()?,
+                    Fetch::ParentMismatch => syncer.rewind()?,
                     Fetch::Stopped => return Ok(Outcome::Stopped),
                 }
             }
             Next::Wait => {
-                syncer.confirm(stored, tip.finalized)?;
-                syncer.report();
+                syncer.confirm_last_block(stored, tip.finalized)?;
+                syncer.report_progress();
                 syncer.nodes.pause(TIP_INTERVAL);
             }
             Next::Done => {
-                if syncer.confirm(stored, tip.finalized)? {
+                if syncer.confirm_last_block(stored, tip.finalized)? {
                     syncer.progress.done = true;
-                    syncer.report();
+                    syncer.report_progress();
                     return Ok(Outcome::Complete);
                 }
             }
@@ -122,8 +122,8 @@ pub fn sync(
 }
 
 struct Syncer<'a> {
-    /// Reads the logs of blocks to rewind. It must be closed before the writer, because the last
-    /// connection to an SQLite file moves the write-ahead log into the file.
+    /// Reads the logs of blocks to rewind. The reader must be closed before the writer, because the
+    /// last connection to a SQLite file copies the write-ahead log into the file.
     reader: Reader,
     store: Box<dyn Store>,
     nodes: NodePool<'a>,
@@ -134,8 +134,8 @@ struct Syncer<'a> {
 /// How the fetch of a range ended.
 enum Fetch {
     Complete,
-    /// A block does not link to the one before.
-    Unlinked,
+    /// The parent of a block is not the previous block.
+    ParentMismatch,
     Stopped,
 }
 
@@ -153,16 +153,16 @@ impl Syncer<'_> {
         let Syncer { store, nodes, plan, progress, .. } = self;
         let mut commit = |batch: &mut Batch| -> Result<(), SyncError> {
             store.append(batch.blocks(), finalized)?;
-            progress.appended(batch.blocks(), &mut **store);
+            progress.add_blocks(batch.blocks(), &mut **store);
             nodes.observer().on_progress(progress);
             batch.clear();
             Ok(())
         };
-        let mut linked = true;
+        let mut parent_matches = true;
         pool.run(nodes, plan, range, finalized, |block| {
             if let Some(block) = block {
-                linked = last_hash.is_none_or(|last| block.header.parent_hash == last);
-                if !linked {
+                parent_matches = last_hash.is_none_or(|hash| block.header.parent_hash == hash);
+                if !parent_matches {
                     return Ok(false);
                 }
                 last_hash = Some(block.header.hash);
@@ -176,16 +176,20 @@ impl Syncer<'_> {
         if !batch.blocks().is_empty() {
             commit(&mut batch)?;
         }
-        Ok(match linked {
-            false => Fetch::Unlinked,
+        Ok(match parent_matches {
+            false => Fetch::ParentMismatch,
             true if nodes.is_stopped() => Fetch::Stopped,
             true => Fetch::Complete,
         })
     }
 
-    /// Records the final block if the nodes still have the last stored block. If they have a
-    /// different block at that number, rewinds and returns false.
-    fn confirm(&mut self, stored: Option<StoredRange>, finalized: u64) -> Result<bool, SyncError> {
+    /// Records the finalized block if the nodes still have the last stored block. If the nodes have
+    /// another block with that number, rewinds the index and returns false.
+    fn confirm_last_block(
+        &mut self,
+        stored: Option<StoredRange>,
+        finalized: u64,
+    ) -> Result<bool, SyncError> {
         let Some(stored) = stored else { return Ok(true) };
         match self.nodes.block_hash(stored.last)? {
             Some(hash) if hash == stored.last_hash => self.store.finalize(finalized)?,
@@ -206,9 +210,9 @@ impl Syncer<'_> {
         let common = loop {
             match search.next() {
                 Step::Compare(number) => {
-                    let ours = self.store.block_hash_and_timestamp(number)?;
-                    let Some(theirs) = self.nodes.block_hash(number)? else { return Ok(()) };
-                    search.compared(number, ours.is_some_and(|(hash, _)| hash == theirs));
+                    let stored_block = self.store.block_hash_and_timestamp(number)?;
+                    let Some(node_hash) = self.nodes.block_hash(number)? else { return Ok(()) };
+                    search.record(number, stored_block.is_some_and(|(hash, _)| hash == node_hash));
                 }
                 Step::Found(number) => break Some(number),
                 Step::NoCommonBlock => break None,
@@ -222,22 +226,22 @@ impl Syncer<'_> {
             )));
         };
         if common == stored.last {
-            // The block did not link, but the nodes agree with the index, so the node is at fault.
+            // The nodes agree with the index, so the node that returned the block is at fault.
             self.nodes.pause(RETRY_PAUSE);
             return Ok(());
         }
-        // The event is sent before the transaction, so an observer finds the state before or after
-        // it.
+        // The event is sent before the transaction, so an observer sees the state before or after
+        // the transaction.
         let blocks = stored.last - common;
         self.nodes.observer().on_event(&Event::Rewinding { blocks, to: common });
         let keys = self.reader.posting_keys_above(common)?;
         self.store.rewind(common, &keys)?;
-        self.progress.rewound(blocks, common);
-        self.report();
+        self.progress.record_rewind(blocks, common);
+        self.report_progress();
         Ok(())
     }
 
-    fn report(&mut self) {
+    fn report_progress(&mut self) {
         self.progress.measure(&mut *self.store);
         self.nodes.observer().on_progress(&self.progress);
     }

@@ -2,8 +2,8 @@
 //!
 //! Nodes are not trusted. The index stores a node's JSON byte for byte, so every member that a
 //! reader may rely on must be verified, not only the hashed ones. This module calls no node and
-//! stores nothing. It does not decide whether the hash itself is on the chain: the links between
-//! blocks and the head decide that.
+//! stores nothing. It does not decide whether the hash itself is on the chain. The sync decides
+//! that by the parent hashes and by the nodes' head.
 //!
 //! The table lists the members that each [`Level`] verifies. Each level includes the members of the
 //! levels before it:
@@ -20,39 +20,39 @@
 //!   `gas`, `to`, `value`, `input`, the offered fees, `accessList`, `blobVersionedHashes`,
 //!   `authorizationList`, `v` or `yParity`, `r`, `s`;
 //! - by `transactionsRoot`: the set and the order of the transactions;
-//! - from these: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionIndex`, `gasPrice`
-//!   (since
-//!   EIP-1559 the price that was paid), `chainId` and `yParity` of legacy transactions, `data`;
+//! - from these members: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionIndex`,
+//!   `gasPrice` (since EIP-1559 the price that was paid), `chainId` and `yParity` of legacy
+//!   transactions, `data`;
 //! - by `withdrawalsRoot`: `withdrawals`;
-//! - by `sha3Uncles`: whether `uncles` is empty;
-//! - from all of these: `size`, the length of the block in RLP, if it has no uncles.
+//! - by `sha3Uncles`: that `uncles` is empty, or that it is not;
+//! - from all these members: `size`, the length of the block in RLP, if it has no uncles.
 //!
 //! At `full`, of receipts:
 //! - by `receiptsRoot`: `type`, `status` or `root`, `cumulativeGasUsed`, and of each log `address`,
 //!   `topics`, `data`;
-//! - from these: `gasUsed`, `logsBloom` of the receipt and of the header;
+//! - from these members: `gasUsed`, `logsBloom` of the receipt and of the header;
 //! - from the block: `blockHash`, `blockNumber`, `blockTimestamp`, `transactionHash`,
-//!   `transactionIndex`, of each log too, its `logIndex`, and that `removed` is false;
+//!   `transactionIndex`; the same members of each log, its `logIndex`, and that its `removed` is
+//!   false;
 //! - from the transaction: `from`, `to`, `effectiveGasPrice`, `contractAddress`, `blobGasUsed`.
 //!
 //! These members are not verified:
-//! - `totalDifficulty`, the sum over all blocks before;
-//! - `from` below `senders`; a receipt's `from` and `contractAddress` must agree with it, and
-//!   nothing
-//!   else binds them;
+//! - `totalDifficulty`, the sum over all previous blocks;
+//! - `from` at levels below `senders`. A receipt's `from` and `contractAddress` must agree with the
+//!   transaction's `from`, but no hash covers them;
 //! - the hashes in `uncles`, and `size` of a block with uncles, since `sha3Uncles` hashes whole
 //!   headers;
 //! - `blobGasPrice`, which follows from `excessBlobGas` by a parameter that changes with forks. All
 //!   receipts must have the same price, and none above `maxFeePerBlobGas`;
 //! - that an optional member is missing: `size`, `uncles`, `totalDifficulty`, `blockTimestamp`,
 //!   `gasPrice` since EIP-1559, `effectiveGasPrice`, `removed` and the like;
-//! - with [`header()`] alone: the hashes of the transactions (logs must agree with them);
+//! - with [`header()`] alone: the hashes of the transactions. Logs must agree with these hashes;
 //! - with [`logs()`] alone: `data`; a missing or added log that changes no bit of the bloom, such
 //!   as a log without topics from an address that emits others;
 //! - members of no standard, such as `authority`, `publicKey`, `l1BlockNumber`. They are stored.
 //!
-//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`: other members bind
-//! both, and EIP-7778 lets them differ.
+//! The header's `gasUsed` is not compared with the last `cumulativeGasUsed`, because the header's
+//! hash and `receiptsRoot` cover them, and because EIP-7778 lets them differ.
 //!
 //! A member that is missing, null, malformed or duplicate is an [`Error`] as well. If the header's
 //! hash is wrong, the wrong member of the header is unknown. The error then names `hash`, even if
@@ -87,13 +87,13 @@ use self::fields::Layout;
 pub use self::level::{Level, UnknownLevel};
 use self::log::{Log, LogPosition};
 
-/// Verifies a block with full transactions if `full` is true, and only its header otherwise. Then
-/// verifies its receipts, or its logs if there are no receipts.
+/// Verifies a block and its receipts. Verifies the transactions if `full` is true, and only the
+/// header otherwise. Verifies the logs if there are no receipts.
 ///
 /// # Errors
 ///
-/// As [`block()`], [`header()`], [`receipts()`] and [`logs()`].
-pub fn all(
+/// The errors of [`block()`], [`header()`], [`receipts()`] and [`logs()`].
+pub fn verify_all(
     block: &[u8],
     full: bool,
     receipts: Option<&[u8]>,
@@ -118,7 +118,7 @@ pub fn all(
 pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;
-    let list = fields.need_raw(header::TRANSACTIONS, "an array of transactions")?;
+    let list = fields.required_raw(header::TRANSACTIONS, "an array of transactions")?;
     let (transactions, bytes) = transaction::read_all(list, &block, level)?;
     if let (true, Some(header)) = (level >= Level::Full, &block.header) {
         header::check_body(&fields, header, bytes)?;
@@ -146,13 +146,13 @@ pub fn header(raw: &[u8], level: Level) -> Result<Block, Error> {
 fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, Error> {
     let header = match level {
         Level::Off => None,
-        Level::Headers | Level::Full | Level::Senders => Some(header::verified(fields)?),
+        Level::Headers | Level::Full | Level::Senders => Some(header::verify_header(fields)?),
     };
     Ok(Block {
-        number: fields.need(header::NUMBER)?,
-        hash: fields.need(header::HASH)?,
-        parent: fields.need(header::PARENT)?,
-        timestamp: fields.need(header::TIMESTAMP)?,
+        number: fields.required(header::NUMBER)?,
+        hash: fields.required(header::HASH)?,
+        parent: fields.required(header::PARENT)?,
+        timestamp: fields.required(header::TIMESTAMP)?,
         transactions: Vec::new(),
         header,
     })
@@ -182,7 +182,7 @@ pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
 pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     let mut layout = Layout::new(&log::LOG);
     let (mut bloomer, mut bloom) = (Bloomer::default(), Bloom::ZERO);
-    let (mut scratch, mut index_before) = (Vec::new(), 0);
+    let (mut scratch, mut previous_index) = (Vec::new(), 0);
     Cursor::new(raw)
         .elements(|log_index, cursor| {
             let log = Log::read(cursor, &mut layout)?;
@@ -190,18 +190,18 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
                 return Ok(());
             }
             let fields = &log.fields;
-            let transaction_index = fields.need::<u64>(log::TX_INDEX)?;
-            let at = usize::try_from(transaction_index).unwrap_or(usize::MAX);
-            let Some(transaction) = block.transactions.get(at) else {
-                let count = format!("less than {:#x}", block.transactions.len());
-                let from = "the number of transactions";
-                return Err(fields.contradiction(log::TX_INDEX, &count, from));
+            let transaction_index = fields.required::<u64>(log::TX_INDEX)?;
+            let index = usize::try_from(transaction_index).unwrap_or(usize::MAX);
+            let Some(transaction) = block.transactions.get(index) else {
+                let maximum = format!("less than {:#x}", block.transactions.len());
+                let source = "the number of transactions";
+                return Err(fields.mismatch_in_words(log::TX_INDEX, &maximum, source));
             };
-            if at < index_before {
-                let least = format!("at least {index_before:#x}");
-                return Err(fields.contradiction(log::TX_INDEX, &least, "the log before"));
+            if index < previous_index {
+                let minimum = format!("at least {previous_index:#x}");
+                return Err(fields.mismatch_in_words(log::TX_INDEX, &minimum, "the log before"));
             }
-            index_before = at;
+            previous_index = index;
             log.check_position(&LogPosition {
                 block,
                 transaction: &transaction.hash,
@@ -211,7 +211,7 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
             bloomer.add(&mut bloom, &log.address, log.topics());
             log.check_data(&mut scratch)
         })
-        .map_err(|error| error.of("logs"))?;
+        .map_err(|error| error.in_member("logs"))?;
     if level >= Level::Headers {
         receipt::check_bloom(verified_header(block)?, &bloom)?;
     }
@@ -221,6 +221,6 @@ pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
 /// Returns the header of a block that was verified above [`Level::Off`].
 fn verified_header(block: &Block) -> Result<&Header, Error> {
     block.header.as_ref().ok_or_else(|| {
-        Error::missing("a block whose header was verified before").of("receiptsRoot")
+        Error::missing("a block whose header was verified before").in_member("receiptsRoot")
     })
 }

@@ -47,10 +47,11 @@ fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
     let mut calls = Vec::new();
     let mut filters = BTreeSet::new();
     for number in FIRST..=LAST {
-        let whole = ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#));
-        let block: Value = serde_json::from_slice(&response(reader, whole.0, &whole.1)).unwrap();
+        let block_call = ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#));
+        let block: Value =
+            serde_json::from_slice(&response(reader, block_call.0, &block_call.1)).unwrap();
         let hash = &block["hash"];
-        calls.push(whole);
+        calls.push(block_call);
         calls.push(("eth_getBlockByHash", format!("[{hash},false]")));
         calls.push(("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)));
         calls.push(("eth_getBlockTransactionCountByNumber", format!(r#"["{number:#x}"]"#)));
@@ -65,8 +66,8 @@ fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
             let hash = &transaction["hash"];
             calls.push(("eth_getTransactionByHash", format!("[{hash}]")));
             calls.push(("eth_getTransactionReceipt", format!("[{hash}]")));
-            let at = format!(r#"["{number:#x}","{index:#x}"]"#);
-            calls.push(("eth_getTransactionByBlockNumberAndIndex", at));
+            let params = format!(r#"["{number:#x}","{index:#x}"]"#);
+            calls.push(("eth_getTransactionByBlockNumberAndIndex", params));
         }
         let logs = format!(r#"[{{"fromBlock":"{number:#x}","toBlock":"{number:#x}"}}]"#);
         let logs: Value = serde_json::from_slice(&response(reader, "eth_getLogs", &logs)).unwrap();
@@ -74,9 +75,9 @@ fn calls(reader: &mut Reader) -> Vec<(&'static str, String)> {
             let (address, topics) = (&log["address"], log["topics"].as_array().unwrap());
             filters.insert(format!(r#""address":{address}"#));
             for (position, topic) in topics.iter().enumerate() {
-                let before = "null,".repeat(position);
-                filters.insert(format!(r#""topics":[{before}{topic}]"#));
-                filters.insert(format!(r#""address":{address},"topics":[{before}{topic}]"#));
+                let wildcards = "null,".repeat(position);
+                filters.insert(format!(r#""topics":[{wildcards}{topic}]"#));
+                filters.insert(format!(r#""address":{address},"topics":[{wildcards}{topic}]"#));
             }
         }
     }

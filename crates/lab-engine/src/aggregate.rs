@@ -14,16 +14,16 @@ mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
 /// Minimum length of a full second, in seconds. Threads end their seconds a few milliseconds apart.
-const WHOLE: f64 = 0.95;
+const FULL_SECOND_MIN: f64 = 0.95;
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
 
 /// Returns a percentile of the times in milliseconds, or `None` without times. It interpolates
 /// linearly between the two nearest ranks of `p (n - 1)`, as k6 does, and within a bucket of the
 /// histogram.
-pub fn percentile_ms(of: &Times, percentile: f64) -> Option<f64> {
-    let last = of.len().checked_sub(1)?;
-    let [value] = at_ranks(of, [percentile / 100.0 * last as f64]);
+pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
+    let last = times.len().checked_sub(1)?;
+    let [value] = at_ranks(times, [percentile / 100.0 * last as f64]);
     Some(value / NANOS_PER_MS)
 }
 
@@ -31,8 +31,8 @@ pub fn percentile_ms(of: &Times, percentile: f64) -> Option<f64> {
 ///
 /// The interval of the p99 uses order statistics with the ranks `np ± 1.96 sqrt(np(1 - p))`; see
 /// Conover, Practical Nonparametric Statistics, chapter 3.2.
-pub fn quantiles(of: &Times) -> Quantiles {
-    let count = of.len();
+pub fn quantiles(times: &Times) -> Quantiles {
+    let count = times.len();
     let Some(last) = count.checked_sub(1) else { return Quantiles::default() };
     let (n, last) = (count as f64, last as f64);
     let spread = Z_95 * (n * 0.99 * 0.01).sqrt();
@@ -40,69 +40,69 @@ pub fn quantiles(of: &Times) -> Quantiles {
     let low = (n * 0.99 - spread - 1.0).floor().clamp(0.0, last);
     let high = (n * 0.99 + spread - 1.0).ceil().clamp(0.0, last);
     let ranks = [0.5 * last, 0.9 * last, 0.95 * last, 0.99 * last, 0.999 * last, low, high];
-    let [p50, p90, p95, p99, p999, low, high] = at_ranks(of, ranks).map(|v| v / NANOS_PER_MS);
+    let [p50, p90, p95, p99, p999, low, high] = at_ranks(times, ranks).map(|v| v / NANOS_PER_MS);
     Quantiles {
         count,
-        mean_ms: of.mean() / NANOS_PER_MS,
-        min_ms: of.min() as f64 / NANOS_PER_MS,
+        mean_ms: times.mean() / NANOS_PER_MS,
+        min_ms: times.min() as f64 / NANOS_PER_MS,
         p50_ms: p50,
         p90_ms: p90,
         p95_ms: p95,
         p99_ms: p99,
         p999_ms: p999,
-        max_ms: of.max() as f64 / NANOS_PER_MS,
+        max_ms: times.max() as f64 / NANOS_PER_MS,
         p99_interval_ms: (low, high),
     }
 }
 
 /// Returns the values in nanoseconds at fractional ranks, which start at 0. The histogram must not
 /// be empty, and the ranks must be within it.
-fn at_ranks<const N: usize>(of: &Times, ranks: [f64; N]) -> [f64; N] {
+fn at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
     let (mut floors, mut ceilings) = ([0.0; N], [0.0; N]);
-    let mut below = 0_u64;
-    for bucket in of.iter_recorded() {
+    let mut rank_offset = 0_u64;
+    for bucket in times.iter_recorded() {
         let count = bucket.count_at_value();
         let value = bucket.value_iterated_to();
-        let (from, width) = (of.lowest_equivalent(value), of.equivalent_range(value));
-        let within = |rank: f64| {
-            let place = rank - below as f64;
-            let inside = (0.0..count as f64).contains(&place);
-            inside.then(|| from as f64 + (place + 0.5) / count as f64 * width as f64)
+        let (from, width) = (times.lowest_equivalent(value), times.equivalent_range(value));
+        let value_at = |rank: f64| {
+            let position = rank - rank_offset as f64;
+            let is_inside = (0.0..count as f64).contains(&position);
+            is_inside.then(|| from as f64 + (position + 0.5) / count as f64 * width as f64)
         };
         for (index, rank) in ranks.iter().enumerate() {
-            if let Some(value) = within(rank.floor()) {
+            if let Some(value) = value_at(rank.floor()) {
                 floors[index] = value;
             }
-            if let Some(value) = within(rank.ceil()) {
+            if let Some(value) = value_at(rank.ceil()) {
                 ceilings[index] = value;
             }
         }
-        below += count;
+        rank_offset += count;
     }
-    let between = |index: usize| {
-        let part = ranks[index].fract();
-        floors[index] + (ceilings[index] - floors[index]) * part
+    let interpolate = |index: usize| {
+        let fraction = ranks[index].fract();
+        floors[index] + (ceilings[index] - floors[index]) * fraction
     };
-    std::array::from_fn(between)
+    std::array::from_fn(interpolate)
 }
 
-/// Returns one row for the calls that `wanted` selects. Rates are per `seconds`, and shares are of
-/// `calls_all`.
+/// Returns one row for the calls that `is_selected` selects. Rates are per `seconds`, and shares
+/// are of `calls_all`.
 pub fn row(
     method: &str,
     totals: &Totals,
-    wanted: impl Fn(Slot) -> bool,
+    is_selected: impl Fn(Slot) -> bool,
     seconds: f64,
     calls_all: u64,
 ) -> Row {
-    let picked: Vec<(Slot, &Cell)> =
-        totals.cells.iter().map(|(slot, cell)| (*slot, cell)).filter(|(s, _)| wanted(*s)).collect();
+    let cells = totals.cells.iter().map(|(slot, cell)| (*slot, cell));
+    let selected: Vec<(Slot, &Cell)> = cells.filter(|(slot, _)| is_selected(*slot)).collect();
     let mut by_class = Vec::new();
     let (mut latency, mut service) = (times(), times());
     for class in Class::ALL {
-        let of_class = picked.iter().filter(|(slot, _)| slot.class == class);
+        let cells = selected.iter().filter(|(slot, _)| slot.class == class);
         let mut merged = times();
-        for (_, cell) in of_class {
+        for (_, cell) in cells {
             add(&mut merged, &cell.latency);
             add(&mut service, &cell.service);
         }
@@ -112,20 +112,21 @@ pub fn row(
         }
     }
     let calls = latency.len();
-    let late = totals.count_late(&wanted);
-    let results = totals.count(|slot| slot.class == Class::Ok && wanted(slot));
-    let results_late = totals.count_late(|slot| slot.class == Class::Ok && wanted(slot));
-    let count = |wanted: &dyn Fn(Class) -> bool| {
-        let rows = by_class.iter().filter(|row| wanted(row.class));
+    let calls_after_end = totals.count_after_end(&is_selected);
+    let results = totals.count(|slot| slot.class == Class::Ok && is_selected(slot));
+    let results_after_end =
+        totals.count_after_end(|slot| slot.class == Class::Ok && is_selected(slot));
+    let count = |is_counted: &dyn Fn(Class) -> bool| {
+        let rows = by_class.iter().filter(|row| is_counted(row.class));
         rows.map(|row| row.calls).sum::<u64>()
     };
     Row {
         method: method.to_owned(),
         calls,
         share: share(calls, calls_all),
-        rate: per_second(calls.saturating_sub(late), seconds),
-        goodput: per_second(results.saturating_sub(results_late), seconds),
-        failed_share: share(count(&Class::failed), calls),
+        rate: per_second(calls.saturating_sub(calls_after_end), seconds),
+        goodput: per_second(results.saturating_sub(results_after_end), seconds),
+        failed_share: share(count(&Class::is_failure), calls),
         limited_share: share(count(&|class| class == Class::Limited), calls),
         latency: quantiles(&latency),
         service: quantiles(&service),
@@ -153,8 +154,8 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     for (index, name) in plan.methods.iter().enumerate() {
         let mut row =
             row(name, totals, |slot| usize::from(slot.method) == index, seconds, calls_all);
-        let of_method = totals.codes.iter().filter(|((method, _), _)| *method as usize == index);
-        row.codes = of_method.map(|(&(_, code), &count)| (code, count)).collect();
+        let codes = totals.codes.iter().filter(|((method, _), _)| *method as usize == index);
+        row.codes = codes.map(|(&(_, code), &count)| (code, count)).collect();
         if row.calls > 0 {
             rows.push(row);
         }
@@ -174,23 +175,23 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let rows = plan.spans().map(|(scenario, stage, span)| {
         let to = span.to.min(end).max(span.from);
         let seconds = (to - span.from).as_secs_f64();
-        let here = |slot: Slot| usize::from(slot.stage) == stage.index;
+        let in_stage = |slot: Slot| usize::from(slot.stage) == stage.index;
         // Only calls that ended within the stage count for its rates.
-        let of = |name: &str, wanted: &dyn Fn(Slot) -> bool, all: u64| {
-            let carried = totals.count_carried(wanted);
-            let ok = |slot: Slot| slot.class == Class::Ok && wanted(slot);
-            let results = totals.count(ok).saturating_sub(totals.count_carried(ok));
-            let mut row = row(name, totals, wanted, seconds, all);
+        let stage_row = |name: &str, is_selected: &dyn Fn(Slot) -> bool, calls_all: u64| {
+            let carried = totals.count_carried(is_selected);
+            let is_result = |slot: Slot| slot.class == Class::Ok && is_selected(slot);
+            let results = totals.count(is_result).saturating_sub(totals.count_carried(is_result));
+            let mut row = row(name, totals, is_selected, seconds, calls_all);
             row.rate = per_second(row.calls.saturating_sub(carried), seconds);
             row.goodput = per_second(results, seconds);
             row
         };
-        let overall = of("all", &here, calls_all);
-        let of_method = |index: usize| {
-            let wanted = |slot: Slot| here(slot) && usize::from(slot.method) == index;
-            of(&plan.methods[index], &wanted, overall.calls)
+        let overall = stage_row("all", &in_stage, calls_all);
+        let method_row = |index: usize| {
+            let is_selected = |slot: Slot| in_stage(slot) && usize::from(slot.method) == index;
+            stage_row(&plan.methods[index], &is_selected, overall.calls)
         };
-        let methods = (0..plan.methods.len()).map(of_method).filter(|row| row.calls > 0);
+        let methods = (0..plan.methods.len()).map(method_row).filter(|row| row.calls > 0);
         let methods = methods.collect();
         let iterations = totals.iterations.get(stage.index).copied().unwrap_or_default();
         StageRow {
@@ -206,7 +207,7 @@ pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
             level_from: stage.from,
             level_to: stage.to,
             iterations,
-            rate_begun: per_second(iterations.in_time(), seconds),
+            rate_started: per_second(iterations.in_time(), seconds),
             overall,
             methods,
         }
@@ -229,15 +230,16 @@ pub fn whole_seconds<'a>(
     stages: &[StageRow],
     warmup: f64,
 ) -> Vec<&'a Second> {
-    let each = point_seconds(series);
+    let point_length = point_seconds(series);
     let end = stages.iter().map(|stage| stage.to).fold(0.0, f64::max);
-    let begins = std::iter::once(0.0).chain(series.iter().map(|second| second.at));
-    let judged = begins.zip(series).filter(|(begin, second)| {
-        let whole = second.at - begin >= WHOLE * each;
-        let after = second.at >= warmup + WHOLE * each;
-        whole && after && (end <= 0.0 || second.at <= end + (1.0 - WHOLE))
+    let starts = std::iter::once(0.0).chain(series.iter().map(|second| second.at));
+    let selected = starts.zip(series).filter(|(start, second)| {
+        let is_full = second.at - start >= FULL_SECOND_MIN * point_length;
+        let after_warmup = second.at >= warmup + FULL_SECOND_MIN * point_length;
+        let before_end = end <= 0.0 || second.at <= end + (1.0 - FULL_SECOND_MIN);
+        is_full && after_warmup && before_end
     });
-    judged.map(|(_, second)| second).collect()
+    selected.map(|(_, second)| second).collect()
 }
 
 /// Returns the facts about the generator. `seconds` are those after the warm-up.
@@ -247,7 +249,7 @@ pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     Generator {
         iterations,
         delivered_share: delivered(iterations),
-        lateness: quantiles(&totals.lateness),
+        scheduling_delay: quantiles(&totals.scheduling_delay),
         busy_max: seconds.iter().map(|second| second.generator_busy).fold(0.0, f64::max),
         cpu,
         cpu_us_per_request: per_second(1, totals.traffic.requests as f64) * cpu * 1e6,
@@ -258,14 +260,14 @@ pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
 
 /// Returns the iterations of all stages.
 pub fn iterations(totals: &Totals) -> Iterations {
-    let mut all = Iterations::default();
-    totals.iterations.iter().for_each(|stage| all.add(*stage));
-    all
+    let mut sum = Iterations::default();
+    totals.iterations.iter().for_each(|stage| sum.add(*stage));
+    sum
 }
 
 /// Returns the share of scheduled iterations that started in time, or 1 if nothing was scheduled.
 pub fn delivered(iterations: Iterations) -> f64 {
-    if iterations.due == 0 { 1.0 } else { share(iterations.in_time(), iterations.due) }
+    if iterations.scheduled == 0 { 1.0 } else { share(iterations.in_time(), iterations.scheduled) }
 }
 
 /// Returns connections, handshakes, bytes and statuses.

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{Model, Plan};
+use lab_model::plan::{Model, Plan, Scenario};
 use lab_model::record::Interval;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -48,7 +48,7 @@ const INTERVALS_MAX: usize = 4;
 /// Maximum number of samples that wait for the comparison. Further samples are skipped.
 const SAMPLES_MAX: usize = 64;
 /// Number of open files that the process needs in addition to one per worker.
-const FILES_BESIDE: u64 = 256;
+const OTHER_FILES: u64 = 256;
 
 /// Why the engine could not start or did not finish.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +57,12 @@ pub enum EngineFault {
     #[error("the host name of the target has no address")]
     NoAddress,
     /// A mix needs values that the chain lacks, or methods that the plan does not list.
-    #[error("mix {mix:?} needs {what}, but there are none")]
-    Nothing {
+    #[error("mix {mix:?} needs {missing}, but there are none")]
+    MissingValues {
         /// Name of the mix.
         mix: String,
-        /// The missing values.
-        what: &'static str,
+        /// The missing values, such as `block hashes`.
+        missing: &'static str,
     },
     /// A header cannot be sent, or the engine sets it itself.
     #[error(
@@ -92,12 +92,12 @@ pub enum EngineFault {
         allowed: String,
     },
     /// The file of trust anchors cannot be used.
-    #[error("cannot use the trust anchors in {path}: {why}")]
+    #[error("cannot use the trust anchors in {path}: {reason}")]
     Anchors {
         /// Path of the file.
         path: PathBuf,
         /// The error.
-        why: String,
+        reason: String,
     },
     /// A certificate cannot be issued for the target's host.
     #[error("{host:?} is not a valid name in a certificate")]
@@ -150,10 +150,10 @@ pub struct Sample {
 
 /// State that all threads share.
 pub(crate) struct Shared {
-    /// True once the run must stop.
+    /// True if the run must stop.
     stop: AtomicBool,
     /// Remaining iterations by scenario, for closed scenarios with a limit.
-    left: Vec<Option<AtomicU64>>,
+    remaining: Vec<Option<AtomicU64>>,
     /// Samples that were skipped because the queue was full.
     skipped: AtomicU64,
 }
@@ -163,6 +163,7 @@ pub struct Engine {
     shared: Arc<Shared>,
     /// By thread: the eventfd that wakes it.
     wakeups: Vec<Arc<OwnedFd>>,
+    /// Intervals that the threads have handed over.
     filled: Receiver<Interval>,
     /// By thread: the channel for emptied intervals.
     spare: Vec<SyncSender<Interval>>,
@@ -205,14 +206,14 @@ impl Engine {
                 index,
                 threads,
                 filled: filled_in.clone(),
-                spare: engine.spare(&plan, index),
+                spare: engine.spare_channel(&plan, index),
                 samples: samples_in.clone(),
             };
             let thread = EngineThread::new(args, System::new(origin, &wakeup)?)?;
             engine.wakeups.push(wakeup);
-            let named = std::thread::Builder::new().name(format!("load-{index}"));
-            let started = named.spawn(move || thread.run()).map_err(EngineFault::Start)?;
-            engine.threads.push(started);
+            let builder = std::thread::Builder::new().name(format!("load-{index}"));
+            let handle = builder.spawn(move || thread.run()).map_err(EngineFault::Start)?;
+            engine.threads.push(handle);
         }
         Ok(engine)
     }
@@ -237,7 +238,7 @@ impl Engine {
             index: 0,
             threads: 1,
             filled,
-            spare: engine.spare(&plan, 0),
+            spare: engine.spare_channel(&plan, 0),
             samples,
         };
         engine.stepped = Some(SteppedThread::new(EngineThread::new(args, network.clone())?));
@@ -248,8 +249,11 @@ impl Engine {
     fn new(plan: &Plan, threads: usize) -> (Engine, SyncSender<Interval>, SyncSender<Sample>) {
         let (filled_in, filled) = sync_channel(threads * INTERVALS_MAX);
         let (samples_in, samples) = sync_channel(SAMPLES_MAX);
-        let shared =
-            Shared { stop: AtomicBool::new(false), left: left(plan), skipped: AtomicU64::new(0) };
+        let shared = Shared {
+            stop: AtomicBool::new(false),
+            remaining: iteration_limits(plan),
+            skipped: AtomicU64::new(0),
+        };
         let engine = Engine {
             shared: Arc::new(shared),
             wakeups: Vec::new(),
@@ -263,20 +267,20 @@ impl Engine {
     }
 
     /// Creates the channel through which a thread gets emptied intervals.
-    fn spare(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
+    fn spare_channel(&mut self, plan: &Plan, index: usize) -> Receiver<Interval> {
         let (spare_in, spare) = sync_channel(INTERVALS_MAX);
         for _ in 0..INTERVALS_MAX {
             let empty = Interval::new(index, plan.stages().count(), plan.methods.len());
             // The channel has room and is open.
-            let _kept = spare_in.try_send(empty);
+            let _ignored = spare_in.try_send(empty);
         }
         self.spare.push(spare_in);
         spare
     }
 
-    /// Waits up to `wait` for the next interval. Each thread sends one per second, and a shorter
-    /// one at its end.
-    pub fn next(&mut self, wait: Duration) -> Next {
+    /// Waits up to `timeout` for the next interval. Each thread sends an interval per second, and a
+    /// shorter one at its end.
+    pub fn next(&mut self, timeout: Duration) -> Next {
         while let Some(stepped) = &mut self.stepped {
             match self.filled.try_recv() {
                 Ok(interval) => return Next::Interval(interval),
@@ -285,7 +289,7 @@ impl Engine {
                 Err(_) => {}
             }
         }
-        match self.filled.recv_timeout(wait) {
+        match self.filled.recv_timeout(timeout) {
             Ok(interval) => Next::Interval(interval),
             Err(RecvTimeoutError::Timeout) => Next::Nothing,
             Err(RecvTimeoutError::Disconnected) => Next::Ended,
@@ -297,7 +301,7 @@ impl Engine {
         if let Some(spare) = self.spare.get(interval.thread) {
             interval.reset();
             // A thread that has ended or has enough intervals does not need it.
-            let _kept = spare.try_send(interval);
+            let _ignored = spare.try_send(interval);
         }
     }
 
@@ -306,7 +310,7 @@ impl Engine {
         self.shared.stop.store(true, Ordering::Release);
         for wakeup in &self.wakeups {
             // The write fails only if a wake-up is pending already.
-            let _rung = rustix::io::write(wakeup, &1u64.to_ne_bytes());
+            let _ignored = rustix::io::write(wakeup, &1u64.to_ne_bytes());
         }
     }
 
@@ -343,27 +347,30 @@ impl Drop for Engine {
     }
 }
 
-/// Returns the limits of closed scenarios. The schedule limits open scenarios.
-fn left(plan: &Plan) -> Vec<Option<AtomicU64>> {
-    let scenarios = plan.scenarios.iter();
-    let limit = |closed: bool, max: Option<u64>| max.filter(|_| closed).map(AtomicU64::new);
-    scenarios.map(|one| limit(matches!(one.model, Model::Closed), one.iterations_max)).collect()
+/// Returns the maximum number of iterations of each closed scenario. The schedule limits open
+/// scenarios.
+fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
+    let limit = |scenario: &Scenario| {
+        let is_closed = matches!(scenario.model, Model::Closed);
+        scenario.iterations_max.filter(|_| is_closed).map(AtomicU64::new)
+    };
+    plan.scenarios.iter().map(limit).collect()
 }
 
 /// Raises the limit of open files to what the plan needs.
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
-    let needed = workers as u64 + FILES_BESIDE;
+    let needed = workers as u64 + OTHER_FILES;
     let mut limit = getrlimit(Resource::Nofile);
     // Draining connections are open files too.
-    let wanted = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;
-    if limit.current.is_none_or(|current| current >= wanted) {
+    let desired = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;
+    if limit.current.is_none_or(|current| current >= desired) {
         return Ok(());
     }
     if let Some(allowed) = limit.maximum.filter(|&maximum| maximum < needed) {
         return Err(EngineFault::Files { needed, allowed });
     }
-    limit.current = limit.maximum.or(Some(wanted));
-    let refused = |_| EngineFault::Files { needed, allowed: limit.current.unwrap_or_default() };
-    setrlimit(Resource::Nofile, limit).map_err(refused)
+    limit.current = limit.maximum.or(Some(desired));
+    let fault = |_| EngineFault::Files { needed, allowed: limit.current.unwrap_or_default() };
+    setrlimit(Resource::Nofile, limit).map_err(fault)
 }

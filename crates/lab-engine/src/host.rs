@@ -63,12 +63,12 @@ pub enum HostFault {
     #[error("cannot watch process {0}: it does not exist")]
     NoProcess(u32),
     /// The first scrape of the node-exporter failed.
-    #[error("cannot use the node-exporter at {url}: {why}")]
+    #[error("cannot use the node-exporter at {url}: {reason}")]
     Exporter {
         /// URL of the exporter, masked.
         url: String,
         /// The error.
-        why: String,
+        reason: String,
     },
     /// A thread could not be started.
     #[error("cannot start the thread that watches the host: {0}")]
@@ -84,8 +84,10 @@ pub struct Watcher {
     waiting: Arc<Waiting>,
     /// Closing these channels stops the threads.
     stop: Vec<SyncSender<()>>,
-    own: Option<JoinHandle<HostFacts>>,
-    other: Option<JoinHandle<()>>,
+    /// Thread that samples this host.
+    sampler: Option<JoinHandle<HostFacts>>,
+    /// Thread that scrapes the node-exporter.
+    scraper: Option<JoinHandle<()>>,
     scrapes: Arc<Mutex<ScrapeCounts>>,
     exporter_missing: Option<String>,
 }
@@ -109,8 +111,8 @@ impl Watcher {
         let mut watcher = Watcher {
             waiting: Arc::default(),
             stop: Vec::new(),
-            own: None,
-            other: None,
+            sampler: None,
+            scraper: None,
             scrapes: Arc::default(),
             exporter_missing: None,
         };
@@ -121,13 +123,13 @@ impl Watcher {
         let (waiting, stop) = (Arc::clone(&watcher.waiting), watcher.stop_channel());
         let interval = watch.interval;
         let thread = thread::Builder::new().name("weir-host".to_owned());
-        let own = thread.spawn(move || sampler.run(interval, &waiting, &stop));
-        watcher.own = Some(own.map_err(HostFault::Thread)?);
+        let handle = thread.spawn(move || sampler.run(interval, &waiting, &stop));
+        watcher.sampler = Some(handle.map_err(HostFault::Thread)?);
         Ok(watcher)
     }
 
-    /// Returns the samples of all hosts since the last call, oldest first. Returns at most the last
-    /// 1,024.
+    /// Returns the samples of all hosts since the last call, oldest first, at most
+    /// [`WAITING_MAX`].
     pub fn take(&mut self) -> Vec<HostSample> {
         self.waiting.lock().drain(..).collect()
     }
@@ -136,42 +138,42 @@ impl Watcher {
     /// lost.
     pub fn finish(mut self) -> HostFacts {
         self.stop.clear();
-        let facts = self.own.take().and_then(|thread| thread.join().ok());
+        let facts = self.sampler.take().and_then(|thread| thread.join().ok());
         let mut facts = facts.unwrap_or_default();
         // The exporter's thread ends by itself, so a hanging response delays nothing.
-        facts.exporter = self.other.is_some();
+        facts.exporter = self.scraper.is_some();
         facts.missing.extend(self.exporter_missing.take());
         let scrapes = self.scrapes.lock();
         if let Some(fault) = &scrapes.last_fault {
             let (failed, total) = (scrapes.failed, scrapes.total);
             let message =
-                format!("the node-exporter failed to answer {failed} of {total} times: {fault}");
+                format!("{failed} of {total} scrapes of the node-exporter failed: {fault}");
             facts.missing.push(message);
         }
         drop(scrapes);
         facts
     }
 
-    /// Waits for the first response, so that a wrong URL is reported before the load begins.
+    /// Waits for the first response, so that a wrong URL is reported before the load starts.
     fn start_exporter(&mut self, url: &NodeUrl, origin: Instant) -> Result<(), HostFault> {
-        let refused = |why: exporter::Fault| HostFault::Exporter {
+        let fault = |error: exporter::Fault| HostFault::Exporter {
             url: url.to_string(),
-            why: why.to_string(),
+            reason: error.to_string(),
         };
-        let exporter = Exporter::at(url).map_err(refused)?;
-        let first = exporter.scrape().map_err(refused)?;
-        if !first.has_pressure() {
-            let message = "the node-exporter tells nothing of pressure (its host has no pressure \
-                           stall information, or the collector is off): waiting for CPU, disk and \
-                           memory is not seen";
+        let exporter = Exporter::new(url).map_err(fault)?;
+        let counters = exporter.scrape().map_err(fault)?;
+        if !counters.has_pressure() {
+            let message = "the node-exporter reports no pressure (its host has no pressure stall \
+                           information, or the collector is off): waiting for CPU, disk and \
+                           memory cannot be detected";
             self.exporter_missing = Some(message.to_owned());
         }
-        let first = (Instant::now(), first);
+        let first_sample = (Instant::now(), counters);
         let (waiting, stop) = (Arc::clone(&self.waiting), self.stop_channel());
         let scrapes = Arc::clone(&self.scrapes);
         let thread = thread::Builder::new().name("weir-exporter".to_owned());
-        let run = move || exporter.run(origin, first, &waiting, &stop, &scrapes);
-        self.other = Some(thread.spawn(run).map_err(HostFault::Thread)?);
+        let run = move || exporter.run(origin, first_sample, &waiting, &stop, &scrapes);
+        self.scraper = Some(thread.spawn(run).map_err(HostFault::Thread)?);
         Ok(())
     }
 
@@ -192,9 +194,9 @@ fn push(waiting: &Waiting, sample: HostSample) {
 }
 
 /// Returns the seconds since the start of the run, which are negative before it.
-fn since(origin: Instant, now: Instant) -> f64 {
-    let later = now.saturating_duration_since(origin).as_secs_f64();
-    later - origin.saturating_duration_since(now).as_secs_f64()
+fn seconds_since(origin: Instant, now: Instant) -> f64 {
+    let elapsed = now.saturating_duration_since(origin).as_secs_f64();
+    elapsed - origin.saturating_duration_since(now).as_secs_f64()
 }
 
 /// Returns true if an address belongs to this host: a socket can be bound to it.
@@ -206,8 +208,8 @@ pub fn is_local(address: SocketAddr) -> bool {
 #[derive(Debug)]
 struct Sampler {
     origin: Instant,
-    /// True once the run has begun.
-    begun: bool,
+    /// True after the start of the run.
+    run_started: bool,
     machine: Machine,
     disks: Disks,
     network: Network,
@@ -233,7 +235,7 @@ impl Sampler {
         }
         Ok(Sampler {
             origin,
-            begun: false,
+            run_started: false,
             machine: Machine::new(),
             disks: Disks::default(),
             network: Network::default(),
@@ -247,15 +249,15 @@ impl Sampler {
     fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
         // Rates need a first reading.
         self.sample();
-        let mut due = Instant::now();
+        let mut next_sample = Instant::now();
         loop {
-            due += interval;
+            next_sample += interval;
             let now = Instant::now();
-            if due < now {
+            if next_sample < now {
                 // A sampler that is late by a whole interval skips the missed samples.
-                due = now + interval;
+                next_sample = now + interval;
             }
-            match stop.recv_timeout(due - now) {
+            match stop.recv_timeout(next_sample - now) {
                 Err(RecvTimeoutError::Timeout) => push(waiting, self.sample()),
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
@@ -274,30 +276,30 @@ impl Sampler {
         if let Some(target_sockets) = &mut self.target_sockets {
             target_sockets.sample(now, &mut self.processes, &mut values);
         }
-        if !self.begun && now >= self.origin {
-            self.begun = true;
-            self.processes.begin();
+        if !self.run_started && now >= self.origin {
+            self.run_started = true;
+            self.processes.start_run();
         }
         self.cost.read(now);
-        values.put(host!("watch_cost"), self.cost.share());
-        values.sample(since(self.origin, now), "generator")
+        values.add(host!("watch_cost"), self.cost.share());
+        values.sample(seconds_since(self.origin, now), "generator")
     }
 
     fn finish(self) -> HostFacts {
         let processes = self.processes.facts();
-        let found = processes.iter().any(|process| process.role == ProcessRole::Target);
+        let target_found = processes.iter().any(|process| process.role == ProcessRole::Target);
         let mut missing = Vec::new();
         if !self.machine.pressure {
             missing.push(
-                "/proc/pressure cannot be read: this kernel has no pressure stall information, so \
-                 that waiting for CPU, disk and memory is not seen",
+                "/proc/pressure cannot be read, because this kernel has no pressure stall \
+                 information: waiting for CPU, disk and memory cannot be detected",
             );
         }
-        if self.target_local && !found {
+        if self.target_local && !target_found {
             missing.push(
-                "the target's address is one of this host's, but no process that listens there can \
-                 be seen: it belongs to another user, or is in a container (name it with --pid, or \
-                 run as root)",
+                "the target's address is on this host, but no process that listens there can be \
+                 seen: it belongs to another user, or is in a container (name it with --pid, or run \
+                 as root)",
             );
         }
         if self.target_sockets.as_ref().is_some_and(|target_sockets| !target_sockets.readable) {

@@ -41,7 +41,7 @@ pub struct Recorder {
     /// Empty totals for reuse, one or two megabytes each. They are allocated at the start. So
     /// memory does not grow if threads are slow.
     spare: VecDeque<Totals>,
-    all: Totals,
+    total: Totals,
     /// The totals at the end of the warm-up.
     at_warmup_end: Option<Totals>,
     series: Series,
@@ -57,16 +57,16 @@ pub struct ClosedSecond {
     /// The second as results publish it.
     pub second: Second,
     /// The counts of the second.
-    pub part: Totals,
+    pub counts: Totals,
     /// True after the warm-up.
     pub judged: bool,
 }
 
 /// The counts of a whole run.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RunCounts {
     /// Totals, warm-up included.
-    pub all: Totals,
+    pub total: Totals,
     /// Totals without the warm-up.
     pub judged: Totals,
     /// The series: by second, or coarser in long runs.
@@ -75,7 +75,7 @@ pub struct Recorded {
 
 #[derive(Debug)]
 struct OpenSecond {
-    part: Totals,
+    counts: Totals,
     to: Duration,
     thread_time: Duration,
     in_flight: u64,
@@ -95,24 +95,24 @@ impl Recorder {
             open: VecDeque::new(),
             next: 0,
             spare: (0..OPEN_MAX).map(|_| Totals::new(stages)).collect(),
-            all: Totals::new(stages),
+            total: Totals::new(stages),
             at_warmup_end: None,
             series: Series::default(),
         }
     }
 
-    /// Adds one thread's interval to the second that contains the middle of the interval. Its end
-    /// would not do, because a thread hands over slightly after the end of a second.
-    pub fn take(&mut self, interval: &Interval) {
+    /// Adds one thread's interval to the second that contains the middle of the interval. The end
+    /// of the interval can be in the next second, because a thread hands over slightly late.
+    pub fn add(&mut self, interval: &Interval) {
         let second = ((interval.from + interval.to) / 2).as_secs();
         let index = usize::try_from(second.saturating_sub(self.next)).unwrap_or(usize::MAX);
         let index = index.min(OPEN_MAX * 2);
         while self.open.len() <= index {
-            let part = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
-            self.open.push_back(OpenSecond::new(part));
+            let counts = self.spare.pop_front().unwrap_or_else(|| Totals::new(self.stages));
+            self.open.push_back(OpenSecond::new(counts));
         }
         let open = &mut self.open[index];
-        open.part.merge(interval);
+        open.counts.merge(interval);
         open.to = open.to.max(interval.to);
         open.thread_time += interval.to.saturating_sub(interval.from);
         open.in_flight += interval.in_flight;
@@ -129,8 +129,8 @@ impl Recorder {
         let end = Duration::from_secs(self.next + 1);
         // A thread hands its interval over at the end of a second or slightly later.
         let slack = Duration::from_millis(50);
-        let whole = self.reached.iter().all(|reached| *reached + slack >= end);
-        (whole || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
+        let is_complete = self.reached.iter().all(|reached| *reached + slack >= end);
+        (is_complete || self.open.len() > OPEN_MAX).then(|| self.close_oldest()).flatten()
     }
 
     /// Closes the oldest second after the last interval.
@@ -141,58 +141,59 @@ impl Recorder {
     fn close_oldest(&mut self) -> Option<ClosedSecond> {
         let open = self.open.pop_front()?;
         let from = Duration::from_secs(self.next);
-        let last = self.open.is_empty();
+        let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
         // Only the last second can be shorter.
-        let to = if last && open.to > from { open.to.min(end) } else { end };
+        let to = if is_last && open.to > from { open.to.min(end) } else { end };
         let to = if end.saturating_sub(to) < Duration::from_millis(50) { end } else { to };
         self.next += 1;
         let judged = from >= self.warmup;
         if judged && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
-            self.at_warmup_end = Some(self.all.clone());
+            self.at_warmup_end = Some(self.total.clone());
         }
-        self.all.add(&open.part);
+        self.total.add(&open.counts);
         let second = self.second_of(&open, to);
         self.series.push(second.clone());
-        Some(ClosedSecond { from, to, second, part: open.part, judged })
+        Some(ClosedSecond { from, to, second, counts: open.counts, judged })
     }
 
     /// Returns the counts of a closed second for reuse.
-    pub fn give_back(&mut self, mut part: Totals) {
+    pub fn give_back(&mut self, mut counts: Totals) {
         if self.spare.len() < OPEN_MAX {
-            part.reset();
-            self.spare.push_back(part);
+            counts.reset();
+            self.spare.push_back(counts);
         }
     }
 
     /// Returns the totals since the start of the run.
-    pub fn all(&self) -> &Totals {
-        &self.all
+    pub fn total(&self) -> &Totals {
+        &self.total
     }
 
     /// Returns the counts of the run. All seconds must have been closed.
-    pub fn finish(self) -> Recorded {
+    pub fn finish(self) -> RunCounts {
         let judged = match (&self.at_warmup_end, self.warmup.is_zero()) {
-            (Some(warm), _) => self.all.clone().since(warm),
-            (None, true) => self.all.clone(),
+            (Some(warm), _) => self.total.clone().since(warm),
+            (None, true) => self.total.clone(),
             // The run ended within the warm-up.
             (None, false) => Totals::new(self.stages),
         };
-        Recorded { all: self.all, judged, series: self.series.points() }
+        RunCounts { total: self.total, judged, series: self.series.points() }
     }
 
     fn second_of(&self, open: &OpenSecond, to: Duration) -> Second {
-        let part = &open.part;
-        let iterations = aggregate::iterations(part);
+        let counts = &open.counts;
+        let iterations = aggregate::iterations(counts);
         let time = open.thread_time.as_secs_f64();
-        let idle = part.idle.as_secs_f64();
+        let idle = counts.idle.as_secs_f64();
         Second {
             at: to.as_secs_f64(),
-            due: iterations.due,
-            begun: iterations.begun,
+            scheduled: iterations.scheduled,
+            started: iterations.started,
             dropped: iterations.dropped,
-            requests: part.traffic.requests,
-            lateness_p99_ms: aggregate::percentile_ms(&part.lateness, 99.0).unwrap_or_default(),
+            requests: counts.traffic.requests,
+            scheduling_delay_p99_ms: aggregate::percentile_ms(&counts.scheduling_delay, 99.0)
+                .unwrap_or_default(),
             generator_busy: if time >= BUSY_TIME_MIN {
                 (1.0 - idle / time).clamp(0.0, 1.0)
             } else {
@@ -201,16 +202,18 @@ impl Recorder {
             in_flight: open.in_flight,
             workers_busy: open.workers_busy,
             waiting: open.waiting,
-            methods: (0..self.methods.len()).filter_map(|of| self.method(part, of)).collect(),
+            methods: (0..self.methods.len())
+                .filter_map(|method| self.method(counts, method))
+                .collect(),
         }
     }
 
     /// Returns one method's values in one second, or `None` if it was not called.
-    fn method(&self, part: &Totals, method: usize) -> Option<MethodSecond> {
+    fn method(&self, counts: &Totals, method: usize) -> Option<MethodSecond> {
         let mut latency = times();
         let mut classes: Vec<(Class, u64)> = Vec::new();
         let mut stages = vec![0_u64; self.stages];
-        for (slot, cell) in &part.cells {
+        for (slot, cell) in &counts.cells {
             let calls = cell.latency.len();
             if usize::from(slot.method) != method || calls == 0 {
                 continue;
@@ -224,11 +227,11 @@ impl Recorder {
         if latency.is_empty() {
             return None;
         }
-        let most = stages.iter().enumerate().max_by_key(|(_, calls)| **calls);
+        let main_stage = stages.iter().enumerate().max_by_key(|(_, calls)| **calls);
         let percentile = |p: f64| aggregate::percentile_ms(&latency, p).unwrap_or_default();
         Some(MethodSecond {
             method: self.methods[method].to_string(),
-            stage: most.map_or(0, |(stage, _)| stage),
+            stage: main_stage.map_or(0, |(stage, _)| stage),
             classes,
             p50_ms: percentile(50.0),
             p95_ms: percentile(95.0),
@@ -239,9 +242,9 @@ impl Recorder {
 }
 
 impl OpenSecond {
-    fn new(part: Totals) -> OpenSecond {
+    fn new(counts: Totals) -> OpenSecond {
         OpenSecond {
-            part,
+            counts,
             to: Duration::ZERO,
             thread_time: Duration::ZERO,
             in_flight: 0,
@@ -262,8 +265,9 @@ fn count(classes: &mut Vec<(Class, u64)>, class: Class, calls: u64) {
 #[derive(Debug)]
 struct Series {
     points: Vec<Second>,
-    /// Number of seconds in the last point, and in a full point.
+    /// Number of seconds in the last point.
     filled: usize,
+    /// Number of seconds in a full point.
     stride: usize,
 }
 
@@ -309,14 +313,15 @@ impl Series {
 /// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
 /// peak is lost. The median is averaged, weighted by calls.
 fn merge(point: &mut Second, next: Second) {
-    let (before, after) = (point.requests as f64, next.requests as f64);
-    let weight = if before + after > 0.0 { after / (before + after) } else { 0.5 };
+    let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);
+    let requests = point_requests + next_requests;
+    let weight = if requests > 0.0 { next_requests / requests } else { 0.5 };
     point.at = next.at;
-    point.due += next.due;
-    point.begun += next.begun;
+    point.scheduled += next.scheduled;
+    point.started += next.started;
     point.dropped += next.dropped;
     point.requests += next.requests;
-    point.lateness_p99_ms = point.lateness_p99_ms.max(next.lateness_p99_ms);
+    point.scheduling_delay_p99_ms = point.scheduling_delay_p99_ms.max(next.scheduling_delay_p99_ms);
     point.generator_busy += (next.generator_busy - point.generator_busy) * weight;
     point.in_flight = next.in_flight;
     point.workers_busy = next.workers_busy;
@@ -332,12 +337,13 @@ fn merge(point: &mut Second, next: Second) {
 fn merge_method(point: &mut MethodSecond, next: MethodSecond) {
     let calls =
         |row: &MethodSecond| row.classes.iter().map(|(_, calls)| *calls).sum::<u64>() as f64;
-    let (before, after) = (calls(point), calls(&next));
-    point.p50_ms += (next.p50_ms - point.p50_ms) * (after / (before + after).max(1.0));
+    let (point_calls, next_calls) = (calls(point), calls(&next));
+    let weight = next_calls / (point_calls + next_calls).max(1.0);
+    point.p50_ms += (next.p50_ms - point.p50_ms) * weight;
     point.p95_ms = point.p95_ms.max(next.p95_ms);
     point.p99_ms = point.p99_ms.max(next.p99_ms);
     point.max_ms = point.max_ms.max(next.max_ms);
-    if after > before {
+    if next_calls > point_calls {
         point.stage = next.stage;
     }
     for (class, calls) in next.classes {

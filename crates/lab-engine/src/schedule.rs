@@ -1,6 +1,6 @@
 //! Start times of iterations and numbers of active workers, in closed form.
 //!
-//! Nothing is accumulated from event to event, so the ten-millionth send is as exact as the first.
+//! No error accumulates from event to event, so the ten-millionth send is as exact as the first.
 //! Times are nanoseconds since the start of the run. `crates/lab-engine/src/engine.rs` sends at
 //! these times.
 
@@ -28,67 +28,75 @@ pub struct Arrival {
 
 /// A stage with its times and the area under the rate curve.
 #[derive(Clone, Copy, Debug)]
-struct Leg {
+struct TimedStage {
+    /// Index over all stages of the plan.
     stage: u16,
-    begin: u64,
+    start: u64,
     end: u64,
     seconds: f64,
+    /// Level at the start of the stage.
     from: f64,
+    /// Level at the end of the stage.
     to: f64,
+    /// Area under the rate curve before the stage, in iterations.
     area_before: f64,
+    /// Area under the rate curve up to the end of the stage, in iterations.
     area_after: f64,
 }
 
-fn legs(scenario: &Scenario) -> Vec<Leg> {
-    let (mut begin, mut area) = (nanos(scenario.start), 0.0);
-    let place = |stage: &Stage| {
+fn timed_stages(scenario: &Scenario) -> Vec<TimedStage> {
+    let (mut start, mut area) = (nanos(scenario.start), 0.0);
+    let add_times = |stage: &Stage| {
         let seconds = stage.duration.as_secs_f64();
-        let leg = Leg {
+        let timed = TimedStage {
             stage: u16::try_from(stage.index).unwrap_or(u16::MAX),
-            begin,
-            end: begin + nanos(stage.duration),
+            start,
+            end: start + nanos(stage.duration),
             seconds,
             from: stage.from,
             to: stage.to,
             area_before: area,
             area_after: area + (stage.from + stage.to) / 2.0 * seconds,
         };
-        (begin, area) = (leg.end, leg.area_after);
-        leg
+        (start, area) = (timed.end, timed.area_after);
+        timed
     };
-    scenario.stages.iter().map(place).collect()
+    scenario.stages.iter().map(add_times).collect()
 }
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 2)
 }
 
-impl Leg {
-    /// Returns the seconds from the begin of the leg until the area under it reaches `area`.
+impl TimedStage {
+    /// Returns the seconds from the start of the stage until the area under its rate curve reaches
+    /// `area`.
     ///
     /// This is the root of r t + a t² / 2 = k, in the form that neither cancels nor divides by a
     /// slope of zero. k6's `ramping_arrival_rate.go` computes the same time.
-    fn reaches(&self, area: f64) -> f64 {
+    fn seconds_until(&self, area: f64) -> f64 {
         if self.seconds == 0.0 {
             return 0.0;
         }
         let slope = (self.to - self.from) / self.seconds;
         let root = (self.from * self.from + 2.0 * slope * area).max(0.0).sqrt();
-        let under = self.from + root;
-        if under > 0.0 { (2.0 * area / under).min(self.seconds) } else { 0.0 }
+        let denominator = self.from + root;
+        if denominator > 0.0 { (2.0 * area / denominator).min(self.seconds) } else { 0.0 }
     }
 }
 
 /// The iterations of an open scenario that one thread starts: every n-th of n threads.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
-    legs: Vec<Leg>,
-    leg: usize,
+    timed_stages: Vec<TimedStage>,
+    /// Index of the current stage in `timed_stages`.
+    current: usize,
+    /// Number of the next iteration.
     number: u64,
     number_max: u64,
     threads: u64,
     /// The area at which the first iteration is scheduled.
-    first: f64,
+    first_area: f64,
 }
 
 impl Arrivals {
@@ -98,14 +106,14 @@ impl Arrivals {
     /// of a stage carries over to the next (k6: ramping-arrival-rate). A scenario with one constant
     /// stage begins with an iteration instead of ending with one (k6: constant-arrival-rate).
     pub fn new(scenario: &Scenario, thread: usize, threads: usize) -> Arrivals {
-        let constant = matches!(scenario.stages.as_slice(), [one] if one.from == one.to);
+        let is_constant = matches!(scenario.stages.as_slice(), [stage] if stage.from == stage.to);
         Arrivals {
-            legs: legs(scenario),
-            leg: 0,
+            timed_stages: timed_stages(scenario),
+            current: 0,
             number: thread as u64 + 1,
             number_max: scenario.iterations_max.unwrap_or(u64::MAX),
             threads: threads as u64,
-            first: if constant { 0.0 } else { 1.0 },
+            first_area: if is_constant { 0.0 } else { 1.0 },
         }
     }
 }
@@ -118,25 +126,26 @@ impl Iterator for Arrivals {
         if number > self.number_max {
             return None;
         }
-        let area = (number - 1) as f64 + self.first;
+        let area = (number - 1) as f64 + self.first_area;
         // The end of a stage belongs to the stage, unless the scenario begins with an iteration.
-        let reach = if self.first == 0.0 { -AREA_TOLERANCE } else { AREA_TOLERANCE };
-        while area > self.legs.get(self.leg)?.area_after + reach {
-            self.leg += 1;
+        let tolerance = if self.first_area == 0.0 { -AREA_TOLERANCE } else { AREA_TOLERANCE };
+        while area > self.timed_stages.get(self.current)?.area_after + tolerance {
+            self.current += 1;
         }
-        let leg = &self.legs[self.leg];
-        let after = leg.reaches((area - leg.area_before).max(0.0));
+        let stage = &self.timed_stages[self.current];
+        let seconds = stage.seconds_until((area - stage.area_before).max(0.0));
         self.number += self.threads;
-        Some(Arrival { at: leg.begin + (after * 1e9).round() as u64, stage: leg.stage, number })
+        let at = stage.start + (seconds * 1e9).round() as u64;
+        Some(Arrival { at, stage: stage.stage, number })
     }
 }
 
 /// A change in the number of active workers of a closed scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// When the number changes.
+    /// Time of the change, in nanoseconds.
     pub at: u64,
-    /// Number of active workers from then on, over all threads.
+    /// Number of active workers after the change, over all threads.
     pub workers: usize,
 }
 
@@ -145,9 +154,12 @@ pub struct Change {
 /// The number changes when the level reaches a whole number (k6: ramping-vus).
 #[derive(Clone, Debug)]
 pub struct Changes {
-    legs: Vec<Leg>,
-    leg: usize,
+    timed_stages: Vec<TimedStage>,
+    /// Index of the current stage in `timed_stages`.
+    current: usize,
+    /// True if the change at the start of the current stage has been returned.
     entered: bool,
+    /// Number of active workers after the last change.
     workers: usize,
     ended: bool,
 }
@@ -155,31 +167,38 @@ pub struct Changes {
 impl Changes {
     /// Returns the changes of `scenario`.
     pub fn new(scenario: &Scenario) -> Changes {
-        Changes { legs: legs(scenario), leg: 0, entered: false, workers: 0, ended: false }
+        Changes {
+            timed_stages: timed_stages(scenario),
+            current: 0,
+            entered: false,
+            workers: 0,
+            ended: false,
+        }
     }
 
-    /// Returns the next change within the current leg.
-    fn within(&mut self) -> Option<Change> {
-        let leg = self.legs[self.leg];
-        let base = leg.from.max(0.0).floor() as usize;
+    /// Returns the next change within the current stage.
+    fn next_in_stage(&mut self) -> Option<Change> {
+        let stage = self.timed_stages[self.current];
+        let start_workers = stage.from.max(0.0).floor() as usize;
         if !self.entered {
             self.entered = true;
-            if base != self.workers && leg.end > leg.begin {
-                self.workers = base;
-                return Some(Change { at: leg.begin, workers: base });
+            if start_workers != self.workers && stage.end > stage.start {
+                self.workers = start_workers;
+                return Some(Change { at: stage.start, workers: start_workers });
             }
         }
-        let next = if leg.to > leg.from {
-            self.workers.checked_add(1).filter(|&next| next as f64 <= leg.to)?
-        } else if leg.to < leg.from {
-            self.workers.checked_sub(1).filter(|&next| next as f64 >= leg.to)?
+        let next = if stage.to > stage.from {
+            self.workers.checked_add(1).filter(|&next| next as f64 <= stage.to)?
+        } else if stage.to < stage.from {
+            self.workers.checked_sub(1).filter(|&next| next as f64 >= stage.to)?
         } else {
             return None;
         };
-        let share = (next as f64 - leg.from) / (leg.to - leg.from);
-        let after = (share.clamp(0.0, 1.0) * (leg.end - leg.begin) as f64).round() as u64;
+        let fraction = (next as f64 - stage.from) / (stage.to - stage.from);
+        let duration = (stage.end - stage.start) as f64;
+        let elapsed = (fraction.clamp(0.0, 1.0) * duration).round() as u64;
         self.workers = next;
-        Some(Change { at: leg.begin + after, workers: next })
+        Some(Change { at: stage.start + elapsed, workers: next })
     }
 }
 
@@ -187,47 +206,52 @@ impl Iterator for Changes {
     type Item = Change;
 
     fn next(&mut self) -> Option<Change> {
-        while self.leg < self.legs.len() {
-            if self.legs[self.leg].end > self.legs[self.leg].begin
-                && let Some(change) = self.within()
+        while self.current < self.timed_stages.len() {
+            let stage = self.timed_stages[self.current];
+            if stage.end > stage.start
+                && let Some(change) = self.next_in_stage()
             {
                 return Some(change);
             }
-            self.leg += 1;
+            self.current += 1;
             self.entered = false;
         }
         if self.ended {
             return None;
         }
         self.ended = true;
-        Some(Change { at: self.legs.last()?.end, workers: 0 })
+        Some(Change { at: self.timed_stages.last()?.end, workers: 0 })
     }
 }
 
 /// Finds the stage of a time, for times that do not decrease.
 #[derive(Clone, Debug)]
 pub struct StageClock {
-    legs: Vec<Leg>,
-    leg: usize,
+    timed_stages: Vec<TimedStage>,
+    /// Index of the current stage in `timed_stages`.
+    current: usize,
 }
 
 impl StageClock {
     /// Starts with the first stage of `scenario`.
     pub fn new(scenario: &Scenario) -> StageClock {
-        StageClock { legs: legs(scenario), leg: 0 }
+        StageClock { timed_stages: timed_stages(scenario), current: 0 }
     }
 
-    /// Returns the index, over all stages of the plan, of the stage at this time. After the end it
-    /// is the last one.
-    pub fn at(&mut self, at: u64) -> u16 {
-        while self.leg + 1 < self.legs.len() && self.legs[self.leg].end <= at {
-            self.leg += 1;
+    /// Returns the stage at this time, as an index over all stages of the plan. After the end of
+    /// the scenario it is the last stage.
+    pub fn stage_at(&mut self, time: u64) -> u16 {
+        while self.current + 1 < self.timed_stages.len()
+            && self.timed_stages[self.current].end <= time
+        {
+            self.current += 1;
         }
-        self.legs.get(self.leg).map_or(0, |leg| leg.stage)
+        self.timed_stages.get(self.current).map_or(0, |stage| stage.stage)
     }
 }
 
-/// Returns one of `parts` nearly equal parts of `whole`. They add up to it and differ by at most 1.
-pub fn share(whole: usize, part: usize, parts: usize) -> usize {
-    whole / parts + usize::from(part < whole % parts)
+/// Divides `total` into `parts` nearly equal parts and returns the part with this index. The parts
+/// add up to `total` and differ by at most 1.
+pub fn share(total: usize, index: usize, parts: usize) -> usize {
+    total / parts + usize::from(index < total % parts)
 }

@@ -81,26 +81,26 @@ macro_rules! metrics {
 
 metrics! {
     "latency" ("http_req_duration") Latency: CallTimes(|cell| &cell.latency, |row| &row.latency),
-        "from when a call was due, all classes, timeouts at their deadline";
+        "time from a call's scheduled send to the end of its response, over all classes; a timeout counts with its full length";
     "service" Service: CallTimes(|cell| &cell.service, |row| &row.service),
-        "from when it was really sent";
-    "failed" ("http_req_failed") Failed: CallShare(Class::failed),
-        "failed calls / calls; a 429 is no failure";
+        "time from a call's actual send to the end of its response";
+    "failed" ("http_req_failed") Failed: CallShare(Class::is_failure),
+        "failed calls / calls; a 429 is not a failure";
     "limited" Limited: CallShare(|class| matches!(class, Class::Limited)),
-        "calls answered 429 / calls";
+        "calls with HTTP status 429 / calls";
     "calls" ("http_reqs") Calls: CallCount(|_| true),
-        "calls";
+        "calls that ended";
     "goodput" Goodput: CallCount(|class| matches!(class, Class::Ok)),
-        "results";
-    "dropped" ("dropped_iterations") Dropped: IterationCount(|all| all.dropped),
-        "iterations given up";
+        "successful calls";
+    "dropped" ("dropped_iterations") Dropped: IterationCount(|iterations| iterations.dropped),
+        "scheduled iterations that were dropped because no worker was free";
     "iterations" ("iterations") Iterations:
-        IterationCount(|all| all.ended.saturating_sub(all.ended_late)),
-        "iterations ended";
-    "iteration_time" ("iteration_duration") IterationTime: IterationTimes(|all| &all.iteration_time),
-        "from when an iteration was due to its end";
-    "delivered" Delivered: IterationShare(|all| all.in_time()),
-        "begun / due iterations";
+        IterationCount(|iterations| iterations.ended.saturating_sub(iterations.ended_after_end)),
+        "iterations that ended";
+    "iteration_time" ("iteration_duration") IterationTime: IterationTimes(|totals| &totals.iteration_time),
+        "time from an iteration's scheduled start to its end";
+    "delivered" Delivered: IterationShare(|iterations| iterations.in_time()),
+        "started / scheduled iterations";
 }
 
 /// Kinds of samples, which determine the allowed aggregations.
@@ -128,7 +128,7 @@ impl Kind {
 impl Metric {
     /// Finds a metric by its name or k6's.
     pub fn of_name(name: &str) -> Option<Metric> {
-        Metric::ALL.into_iter().find(|one| one.as_str() == name || one.k6() == Some(name))
+        Metric::ALL.into_iter().find(|metric| metric.as_str() == name || metric.k6() == Some(name))
     }
 
     /// Returns the kind of its samples.
@@ -170,19 +170,19 @@ pub struct Collected {
 /// Counts of a share or a counter.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// The selected calls or iterations.
-    pub part: u64,
-    /// For shares: all calls or iterations.
-    pub whole: u64,
-    /// For failures: those that the server itself reported.
+    /// Calls or iterations that the metric counts.
+    pub counted: u64,
+    /// All calls or iterations, which a share is divided by.
+    pub total: u64,
+    /// Failed calls whose failure the server itself reported.
     pub by_server: u64,
 }
 
 impl Counts {
     /// Adds other counts.
     pub fn add(&mut self, other: Counts) {
-        self.part += other.part;
-        self.whole += other.whole;
+        self.counted += other.counted;
+        self.total += other.total;
         self.by_server += other.by_server;
     }
 }
@@ -207,14 +207,14 @@ impl Selector {
     /// Adds the selected samples of `totals` to `sum`.
     pub fn collect(&self, totals: &Totals, sum: &mut Collected) {
         let samples = self.metric.samples();
-        if let Samples::IterationTimes(of) = samples {
-            record::add(&mut sum.times, of(totals));
+        if let Samples::IterationTimes(times_of) = samples {
+            record::add(&mut sum.times, times_of(totals));
         }
-        if let Samples::IterationShare(of) | Samples::IterationCount(of) = samples {
+        if let Samples::IterationShare(count_of) | Samples::IterationCount(count_of) = samples {
             let stages = totals.iterations.iter().enumerate();
             for (_, iterations) in stages.filter(|(stage, _)| self.selects_stage(*stage)) {
-                sum.counts.part += of(*iterations);
-                sum.counts.whole += iterations.due;
+                sum.counts.counted += count_of(*iterations);
+                sum.counts.total += iterations.scheduled;
             }
         }
         if !self.metric.per_method() {
@@ -222,16 +222,16 @@ impl Selector {
         }
         for (slot, cell) in totals.cells.iter().filter(|(slot, _)| self.selects(**slot)) {
             let calls = cell.latency.len();
-            sum.counts.whole += calls;
+            sum.counts.total += calls;
             match samples {
-                Samples::CallTimes(of, _) => record::add(&mut sum.times, of(cell)),
-                Samples::CallShare(is) if is(slot.class) => {
-                    sum.counts.part += calls;
+                Samples::CallTimes(times_of, _) => record::add(&mut sum.times, times_of(cell)),
+                Samples::CallShare(is_selected) if is_selected(slot.class) => {
+                    sum.counts.counted += calls;
                     sum.counts.by_server += if slot.class.failed_by_server() { calls } else { 0 };
                 }
-                Samples::CallCount(is) if is(slot.class) => {
-                    let late = totals.late.get(slot).copied().unwrap_or(0);
-                    sum.counts.part += calls.saturating_sub(late);
+                Samples::CallCount(is_selected) if is_selected(slot.class) => {
+                    let after_end = totals.ended_after_end.get(slot).copied().unwrap_or(0);
+                    sum.counts.counted += calls.saturating_sub(after_end);
                 }
                 _ => {}
             }

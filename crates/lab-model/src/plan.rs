@@ -57,25 +57,26 @@ fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostic
     let Some(mut plan) = validate::check(&file, name, world, &mut report) else {
         return Err(report.finish());
     };
-    let given = file.variables.iter().filter(|variable| world.gives(&variable.name));
+    let overridden = file.variables.iter().filter(|variable| world.overrides(&variable.name));
     // The exponent form keeps large numbers valid in TOML.
     let number = |value: f64| format!("{value:?}");
-    let replaced: Vec<_> =
-        given.filter_map(|one| Some((one.at.span.clone()?, number(one.value)))).collect();
-    plan.text = redact::text(text, &report, &replaced);
+    let replacements: Vec<_> = overridden
+        .filter_map(|variable| Some((variable.at.span.clone()?, number(variable.value))))
+        .collect();
+    plan.text = redact::text(text, &report, &replacements);
     Ok(plan)
 }
 
 /// Returns true if a text is a plan and not a gateway's configuration. A plan has a table that only
 /// plans have.
 pub fn is_plan(text: &str) -> bool {
-    const OWN: [&str; 7] =
+    const PLAN_TABLES: [&str; 7] =
         ["scenario", "target", "mix", "thresholds", "validity", "capacity", "variables"];
     let (table, _) = DeTable::parse_recoverable(text);
-    OWN.iter().any(|key| table.get_ref().contains_key(*key))
+    PLAN_TABLES.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
-/// Everything outside of its text that a plan can refer to: files, environment, variables.
+/// The world of a plan: the files, the environment and the variables that its text can refer to.
 struct World<'a> {
     /// Base of relative file names.
     folder: PathBuf,
@@ -102,21 +103,21 @@ impl<'a> World<'a> {
         World { folder: PathBuf::new(), environment: &|_| None, variables: &[], files: false }
     }
 
-    fn settings(&self) -> settings::World<'_> {
-        settings::World::new(&self.folder, self.environment).with_formulas(self.variables)
+    fn settings(&self) -> settings::ReadContext<'_> {
+        settings::ReadContext::new(&self.folder, self.environment).with_formulas(self.variables)
     }
 
     /// Returns true if `variables` overrides the variable.
-    fn gives(&self, name: &str) -> bool {
-        self.variables.iter().any(|(given, _)| given == name)
+    fn overrides(&self, name: &str) -> bool {
+        self.variables.iter().any(|(variable, _)| variable == name)
     }
 
     /// Reads a file, or standard input for `-`.
     fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         use std::io::Read;
-        static INPUT: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
+        static STDIN: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
         if !self.files {
-            return Err("no file can be named here".to_owned());
+            return Err("a shipped mix or a mix file cannot refer to other files".to_owned());
         }
         let path = self.folder.join(name);
         let read = |source: &mut dyn Read| {
@@ -126,7 +127,7 @@ impl<'a> World<'a> {
         let bytes = match name {
             // Standard input is read only once, because options are parsed a second time once the
             // target's family is known.
-            "-" => INPUT
+            "-" => STDIN
                 .get_or_init(|| read(&mut std::io::stdin().lock()).map_err(|e| e.to_string()))
                 .clone(),
             _ => std::fs::File::open(&path)
@@ -142,7 +143,7 @@ impl<'a> World<'a> {
 
     fn text(&self, name: &str, bytes_max: usize) -> Result<String, String> {
         let bytes = self.bytes(name, bytes_max)?;
-        String::from_utf8(bytes).map_err(|_| format!("{name} is not text in utf-8"))
+        String::from_utf8(bytes).map_err(|_| format!("{name} is not UTF-8 text"))
     }
 }
 
@@ -155,7 +156,7 @@ pub struct Plan {
     pub text: String,
     /// The server under load.
     pub target: Target,
-    /// How connections are made and used.
+    /// HTTP version, reuse and TLS of connections.
     pub connections: Connections,
     /// Seed of all random choices.
     pub seed: u64,
@@ -165,7 +166,7 @@ pub struct Plan {
     pub methods: Vec<Box<str>>,
     /// All mixes; [`Scenario::mix`] is an index into it.
     pub mixes: Vec<Mix>,
-    /// At least one. They run in parallel, each from its own start.
+    /// All scenarios, at least one. They run in parallel, each from its own start.
     pub scenarios: Vec<Scenario>,
     /// Thresholds, judged on everything after [`Plan::warmup`].
     pub thresholds: Vec<Threshold>,
@@ -251,8 +252,8 @@ impl Target {
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
         let url = NodeUrl::parse_http(url)?;
         // The old URL's user part must not be sent to the new target.
-        let old = authorization(&self.url);
-        self.headers.retain(|header| Some(header) != old.as_ref());
+        let old_authorization = authorization(&self.url);
+        self.headers.retain(|header| Some(header) != old_authorization.as_ref());
         self.url = url;
         self.authorize();
         Ok(())
@@ -268,11 +269,11 @@ impl Target {
 
 /// Returns the authorization header of the URL's user part.
 fn authorization(url: &NodeUrl) -> Option<(String, String)> {
-    let value = url.authorization()?.to_str().expect("it is base64");
+    let value = url.authorization()?.to_str().expect("base64 is ASCII");
     Some(("authorization".to_owned(), value.to_owned()))
 }
 
-/// How connections are made and used.
+/// HTTP version, reuse and TLS of connections.
 #[derive(Clone, Debug)]
 pub struct Connections {
     /// HTTP version.
@@ -339,7 +340,7 @@ pub struct Scenario {
     pub start: Duration,
     /// Open or closed model.
     pub model: Model,
-    /// At least one, in order of time.
+    /// Stages in order of time, at least one.
     pub stages: Vec<Stage>,
     /// Index into [`Plan::mixes`].
     pub mix: usize,
@@ -352,7 +353,7 @@ pub struct Scenario {
     pub batch: Option<Batch>,
     /// Maximum number of iterations. The scenario ends early if it reaches this number.
     pub iterations_max: Option<u64>,
-    /// How long iterations in flight may continue after the end (k6: gracefulStop).
+    /// Maximum time that iterations in flight may continue after the end (k6: gracefulStop).
     pub grace: Duration,
 }
 
@@ -363,19 +364,19 @@ impl Scenario {
     }
 }
 
-/// How iterations start.
+/// Rule by which iterations start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
     /// By arrival rate: the level of a stage is iterations per second.
     Open {
-        /// What happens to a scheduled iteration if no worker is free.
+        /// Handling of a scheduled iteration if no worker is free.
         late: Late,
     },
     /// By concurrency: the level of a stage is the number of workers.
     Closed,
 }
 
-/// What happens to a scheduled iteration if no worker is free.
+/// Handling of a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
     /// It is queued, and its latency counts from the scheduled time. If the queue is full, it is
@@ -395,7 +396,7 @@ pub struct Stage {
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
-    /// May be zero, for a jump.
+    /// Duration. Zero makes the level jump.
     pub duration: Duration,
     /// Level at its start: iterations per second, or workers.
     pub from: f64,
@@ -403,19 +404,19 @@ pub struct Stage {
     pub to: f64,
 }
 
-/// Interpolates linearly between two levels. Returns `to` if `whole` is zero.
-pub fn level_at(from: f64, to: f64, passed: f64, whole: f64) -> f64 {
-    if whole > 0.0 { from + (to - from) * (passed / whole) } else { to }
+/// Interpolates linearly between two levels. Returns `to` if `duration` is zero.
+pub fn level_at(from: f64, to: f64, elapsed: f64, duration: f64) -> f64 {
+    if duration > 0.0 { from + (to - from) * (elapsed / duration) } else { to }
 }
 
 impl Stage {
     /// Returns the planned level at this time after the start of the stage.
-    pub fn level(&self, passed: Duration) -> f64 {
-        level_at(self.from, self.to, passed.as_secs_f64(), self.duration.as_secs_f64())
+    pub fn level(&self, elapsed: Duration) -> f64 {
+        level_at(self.from, self.to, elapsed.as_secs_f64(), self.duration.as_secs_f64())
     }
 }
 
-/// What one iteration does.
+/// The requests of one iteration.
 #[derive(Clone, Debug)]
 pub struct Mix {
     /// Unique in the plan.
@@ -430,7 +431,7 @@ pub enum Step {
     /// One of these calls, chosen by weight.
     Choose(Vec<Weighted>),
     /// The next body of a list. After the last one it starts again.
-    Replay(Vec<Recorded>),
+    Replay(Vec<RecordedRequest>),
 }
 
 /// A call with its weight.
@@ -456,7 +457,7 @@ pub struct Template {
 pub enum Piece {
     /// Constant text.
     Text(Box<[u8]>),
-    /// Drawn at random for each call.
+    /// A value that the engine draws at random for each call.
     Draw(Draw),
 }
 
@@ -490,7 +491,7 @@ pub enum Draw {
 
 /// A recorded request body.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub struct RecordedRequest {
     /// Index of its first call's method into [`Plan::methods`].
     pub method: usize,
     /// Number of calls; 1 unless it is a batch.
@@ -502,13 +503,13 @@ pub struct Recorded {
 }
 
 impl Reference {
-    /// Returns the reference as a target, with the timeouts of `like` but none of its headers.
-    pub fn target(&self, like: &Target) -> Target {
+    /// Returns the reference as a target, with the timeouts of `target` but none of its headers.
+    pub fn target(&self, target: &Target) -> Target {
         Target {
             url: self.url.clone(),
             family: None,
             headers: authorization(&self.url).into_iter().collect(),
-            ..like.clone()
+            ..target.clone()
         }
     }
 }

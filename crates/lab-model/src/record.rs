@@ -25,7 +25,7 @@ named! {
         Ok = "ok",
         /// A JSON-RPC error, whatever the HTTP status, except 429.
         RpcError = "rpc_error",
-        /// HTTP 429: the server's limit, not its failure.
+        /// HTTP 429: the server limits the client, which is not a failure.
         Limited = "limited",
         /// Another HTTP status from 400 to 499 without a JSON-RPC error.
         Http4xx = "http4xx" | "http_4xx",
@@ -50,7 +50,7 @@ named! {
 
 impl Class {
     /// Returns true if the call counts as failed. A 429 is counted separately.
-    pub const fn failed(self) -> bool {
+    pub const fn is_failure(self) -> bool {
         !matches!(self, Class::Ok | Class::Limited)
     }
 
@@ -77,7 +77,7 @@ pub struct Slot {
 const TIME_MIN: u64 = 100;
 /// Longest time that histograms record, in nanoseconds. Longer times are recorded as this.
 pub const TIME_MAX: u64 = 600_000_000_000;
-/// Significant digits, with which a histogram takes about 200 kB.
+/// Significant decimal digits of a histogram. With three, a histogram takes about 200 kB.
 const DIGITS: u8 = 3;
 
 /// Times in nanoseconds.
@@ -97,9 +97,9 @@ pub fn nanos(time: Duration) -> u64 {
 /// Times of the calls in one slot.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// Since the call was scheduled.
+    /// Time from the scheduled send to the end of the response.
     pub latency: Times,
-    /// Since the call was sent.
+    /// Time from the actual send to the end of the response.
     pub service: Times,
 }
 
@@ -146,29 +146,29 @@ macro_rules! counters {
 counters! {
     /// Iterations of one stage.
     pub struct Iterations {
-        /// Scheduled. In the closed model the same as started.
-        pub due: u64,
-        /// Started.
-        pub begun: u64,
-        /// Started after the scenario's end, from the queue.
+        /// Scheduled iterations. In the closed model, the same as started iterations.
+        pub scheduled: u64,
+        /// Started iterations.
+        pub started: u64,
+        /// Iterations that started after the scenario's end, from the queue.
         #[serde(default)]
-        pub late: u64,
-        /// Ended.
+        pub started_after_end: u64,
+        /// Ended iterations.
         pub ended: u64,
-        /// Ended after the scenario's end.
+        /// Iterations that ended after the scenario's end.
         #[serde(default)]
-        pub ended_late: u64,
-        /// Dropped, because no worker was free.
+        pub ended_after_end: u64,
+        /// Iterations that were dropped because no worker was free.
         pub dropped: u64,
-        /// Interrupted at the end of the run.
-        pub cut: u64,
+        /// Iterations that were interrupted at the end of the run.
+        pub interrupted: u64,
     }
 }
 
 impl Iterations {
     /// Returns the number of iterations that started before the scenario's end.
     pub fn in_time(&self) -> u64 {
-        self.begun.saturating_sub(self.late)
+        self.started.saturating_sub(self.started_after_end)
     }
 }
 
@@ -257,7 +257,7 @@ macro_rules! tally {
                 })+
                 $(
                     self.$method.resize(self.$method.len().max(other.$method.len()), 0);
-                    self.$method.iter_mut().zip(&other.$method).for_each(|(all, part)| *all += part);
+                    self.$method.iter_mut().zip(&other.$method).for_each(|(total, part)| *total += part);
                 )+
                 $(self.$duration += other.$duration;)+
             }
@@ -265,12 +265,12 @@ macro_rules! tally {
             /// Subtracts the counts of an `earlier` state.
             fn subtract(&mut self, earlier: &Tally) {
                 let iterations = self.iterations.iter_mut().zip(&earlier.iterations);
-                iterations.for_each(|(total, before)| *total = total.since(*before));
+                iterations.for_each(|(total, earlier)| *total = total.since(*earlier));
                 self.traffic = self.traffic.since(earlier.traffic);
-                less_counts(&mut self.codes, &earlier.codes);
+                subtract_counts(&mut self.codes, &earlier.codes);
                 $(subtract(&mut self.$time, &earlier.$time);)+
-                $(less_counts(&mut self.$count, &earlier.$count);)+
-                $(self.$method.iter_mut().zip(&earlier.$method).for_each(|(all, part)| *all -= part);)+
+                $(subtract_counts(&mut self.$count, &earlier.$count);)+
+                $(self.$method.iter_mut().zip(&earlier.$method).for_each(|(total, part)| *total -= part);)+
                 $(self.$duration = self.$duration.saturating_sub(earlier.$duration);)+
             }
         }
@@ -279,10 +279,10 @@ macro_rules! tally {
 
 tally! {
     times {
-        /// Scheduling delay: from when a call could be sent until it was sent. Waiting for a free
-        /// worker is not included.
-        lateness,
-        /// From an iteration's scheduled time to the end of its last call.
+        /// Scheduling delay: time from when a call could be sent until it was sent. The wait for a
+        /// free worker is not included.
+        scheduling_delay,
+        /// Time from an iteration's scheduled start to the end of its last call.
         iteration_time,
         /// Time to connect, TCP only.
         connect_time,
@@ -295,7 +295,7 @@ tally! {
     }
     counts {
         /// Calls that ended after their scenario's end. Latencies include them; rates do not.
-        late: Slot,
+        ended_after_end: Slot,
         /// Calls that ended after their stage's end but before their scenario's. No rate of the
         /// stage includes them.
         carried: Slot,
@@ -329,8 +329,8 @@ pub struct Interval {
     /// End of the interval.
     pub to: Duration,
     methods: usize,
-    /// Position in `cells` for each slot, or [`NOWHERE`].
-    places: Vec<u16>,
+    /// Position in `cells` for each slot, or [`UNUSED`].
+    positions: Vec<u16>,
     slots: Vec<Slot>,
     cells: Vec<Cell>,
     tally: Tally,
@@ -342,7 +342,8 @@ pub struct Interval {
     pub waiting: u64,
 }
 
-const NOWHERE: u16 = u16::MAX;
+/// Position of a slot without calls.
+const UNUSED: u16 = u16::MAX;
 
 impl Deref for Interval {
     type Target = Tally;
@@ -366,7 +367,7 @@ impl Interval {
             from: Duration::ZERO,
             to: Duration::ZERO,
             methods,
-            places: vec![NOWHERE; stages * methods * Class::ALL.len()],
+            positions: vec![UNUSED; stages * methods * Class::ALL.len()],
             slots: Vec::new(),
             cells: Vec::new(),
             tally: Tally::new(stages, methods),
@@ -386,17 +387,17 @@ impl Interval {
     fn cell(&mut self, slot: Slot) -> &mut Cell {
         let stage = usize::from(slot.stage) * self.methods + usize::from(slot.method);
         let index = stage * Class::ALL.len() + slot.class as usize;
-        let mut place = usize::from(self.places[index]);
-        if place == usize::from(NOWHERE) {
-            place = self.slots.len();
-            self.places[index] =
-                u16::try_from(place).expect("a valid plan has fewer slots than u16::MAX");
+        let mut position = usize::from(self.positions[index]);
+        if position == usize::from(UNUSED) {
+            position = self.slots.len();
+            self.positions[index] =
+                u16::try_from(position).expect("a valid plan has fewer slots than u16::MAX");
             self.slots.push(slot);
             if self.cells.len() < self.slots.len() {
                 self.cells.push(Cell::new());
             }
         }
-        &mut self.cells[place]
+        &mut self.cells[position]
     }
 
     /// Counts the code of a JSON-RPC error.
@@ -416,7 +417,7 @@ impl Interval {
 
     /// Empties the interval for reuse and keeps its memory.
     pub fn reset(&mut self) {
-        self.places.fill(NOWHERE);
+        self.positions.fill(UNUSED);
         self.cells.iter_mut().take(self.slots.len()).for_each(Cell::reset);
         self.slots.clear();
         self.tally.reset();
@@ -488,58 +489,68 @@ impl Totals {
         self
     }
 
-    /// Returns the merged times of all calls that `wanted` selects.
-    pub fn times(&self, of: fn(&Cell) -> &Times, wanted: impl Fn(Slot) -> bool) -> Times {
+    /// Returns the merged times of all calls that `is_selected` selects.
+    pub fn times(
+        &self,
+        times_of: fn(&Cell) -> &Times,
+        is_selected: impl Fn(Slot) -> bool,
+    ) -> Times {
         let mut merged = times();
-        for (_, cell) in self.cells.iter().filter(|(slot, _)| wanted(**slot)) {
-            add(&mut merged, of(cell));
+        for (_, cell) in self.cells.iter().filter(|(slot, _)| is_selected(**slot)) {
+            add(&mut merged, times_of(cell));
         }
         merged
     }
 
-    /// Returns the merged latency of all calls that `wanted` selects.
-    pub fn latency(&self, wanted: impl Fn(Slot) -> bool) -> Times {
-        self.times(|cell| &cell.latency, wanted)
+    /// Returns the merged latency of all calls that `is_selected` selects.
+    pub fn latency(&self, is_selected: impl Fn(Slot) -> bool) -> Times {
+        self.times(|cell| &cell.latency, is_selected)
     }
 
-    /// Returns the number of calls that `wanted` selects and that ended after their scenario's end.
-    pub fn count_late(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
-        self.late.iter().filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
+    /// Returns the number of calls that `is_selected` selects and that ended after their scenario's
+    /// end.
+    pub fn count_after_end(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
+        self.ended_after_end
+            .iter()
+            .filter(|(slot, _)| is_selected(**slot))
+            .map(|(_, count)| count)
+            .sum()
     }
 
-    /// Returns the number of calls that `wanted` selects and that ended after their stage's end.
-    pub fn count_carried(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
-        let both = self.late.iter().chain(&self.carried);
-        both.filter(|(slot, _)| wanted(**slot)).map(|(_, count)| count).sum()
+    /// Returns the number of calls that `is_selected` selects and that ended after their stage's
+    /// end.
+    pub fn count_carried(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
+        let after_stage = self.ended_after_end.iter().chain(&self.carried);
+        after_stage.filter(|(slot, _)| is_selected(**slot)).map(|(_, count)| count).sum()
     }
 
-    /// Returns the number of calls that `wanted` selects.
-    pub fn count(&self, wanted: impl Fn(Slot) -> bool) -> u64 {
-        let picked = self.cells.iter().filter(|(slot, _)| wanted(**slot));
-        picked.map(|(_, cell)| cell.latency.len()).sum()
+    /// Returns the number of calls that `is_selected` selects.
+    pub fn count(&self, is_selected: impl Fn(Slot) -> bool) -> u64 {
+        let selected = self.cells.iter().filter(|(slot, _)| is_selected(**slot));
+        selected.map(|(_, cell)| cell.latency.len()).sum()
     }
 }
 
 /// Adds a histogram to another.
 pub fn add(total: &mut Times, part: &Times) {
     if !part.is_empty() {
-        total.add(part).expect("all histograms have one form");
+        total.add(part).expect("all histograms have the same bounds");
     }
 }
 
-fn subtract(total: &mut Times, before: &Times) {
-    if !before.is_empty() {
-        total.subtract(before).expect("a total only grows");
+fn subtract(total: &mut Times, earlier: &Times) {
+    if !earlier.is_empty() {
+        total.subtract(earlier).expect("a total only grows");
     }
 }
 
 fn add_code(codes: &mut BTreeMap<(u16, i64), u64>, method: u16, code: i64, count: u64) {
-    let known = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
-    *codes.entry((method, if known { code } else { 0 })).or_default() += count;
+    let has_room = codes.len() < CODES_MAX || codes.contains_key(&(method, code));
+    *codes.entry((method, if has_room { code } else { 0 })).or_default() += count;
 }
 
-fn less_counts<K: Ord>(total: &mut BTreeMap<K, u64>, before: &BTreeMap<K, u64>) {
-    for (key, count) in before {
+fn subtract_counts<K: Ord>(total: &mut BTreeMap<K, u64>, earlier: &BTreeMap<K, u64>) {
+    for (key, count) in earlier {
         if let Some(total) = total.get_mut(key) {
             *total = total.saturating_sub(*count);
         }

@@ -188,10 +188,10 @@ named! {
 
 named! {
     /// The verdict of a comparison.
-    pub enum Word {
-        /// The other arm is better by more than the floor.
+    pub enum ComparisonVerdict {
+        /// The other variant is better by more than the floor.
         Better = "better",
-        /// The other arm is worse by more than the floor.
+        /// The other variant is worse by more than the floor.
         Worse = "worse",
         /// Any difference is smaller than the floor, and there may be none.
         Same = "same",
@@ -205,17 +205,17 @@ named! {
 named! {
     /// The statistical basis of a verdict.
     pub enum Basis {
-        /// Four or more runs per arm: ranks of the runs.
+        /// Four or more runs per variant: ranks of the runs.
         Runs = "runs",
-        /// Two or three runs per arm: their logarithms are assumed to be normally distributed.
+        /// Two or three runs per variant: their logarithms are assumed to be normally distributed.
         FewRuns = "few-runs" | "few runs",
-        /// Runs in pairs: the first of one arm with the first of the other, and so on.
+        /// Runs in pairs: the first of one variant with the first of the other, and so on.
         PairedRuns = "paired-runs" | "pairs of runs",
-        /// One run per arm: blocks of time within it. The variation between runs is unknown.
+        /// One run per variant: blocks of time within it. The variation between runs is unknown.
         WithinRun = "within-run" | "seconds of one run",
-        /// One run per arm that is too short for blocks: the number of its calls.
+        /// One run per variant that is too short for blocks: the number of its calls.
         Calls = "calls" | "calls of one run",
-        /// One value per arm, farther apart than any noise between runs.
+        /// One value per variant, farther apart than any noise between runs.
         FarApart = "far-apart" | "values far apart",
         /// Only the values.
         ValuesOnly = "values-only" | "values only",

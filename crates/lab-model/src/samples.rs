@@ -77,7 +77,7 @@ pub fn stage(plan: &mut Plan, scenario: usize, seconds: u64, from: f64, to: f64)
 
 fn target() -> Target {
     Target {
-        url: NodeUrl::parse_http("http://127.0.0.1:1/").expect("it is a url"),
+        url: NodeUrl::parse_http("http://127.0.0.1:1/").expect("the URL is valid"),
         family: None,
         headers: Vec::new(),
         timeout: Duration::from_secs(15),
@@ -99,8 +99,8 @@ fn capacity() -> Capacity {
     }
 }
 
-/// Returns the counts of one thread in a second. Each call is (stage, method, class, count,
-/// milliseconds).
+/// Returns the counts of one thread in a second. Each entry of `calls` is a stage, a method, a
+/// class, the number of calls and their latency in milliseconds.
 pub fn counted(
     plan: &Plan,
     calls: &[(u16, u16, Class, u64, u64)],
@@ -119,12 +119,12 @@ pub fn counted(
     totals
 }
 
-/// Returns a second of the series that ends at `at`, with the classes of one method.
-pub fn second(at: u64, begun: u64, method: &str, classes: &[(Class, u64)]) -> Second {
+/// Returns the second of the series that ends at `end`, with the classes of one method.
+pub fn second(end: u64, started: u64, method: &str, classes: &[(Class, u64)]) -> Second {
     Second {
-        at: at as f64,
-        begun,
-        due: begun,
+        at: end as f64,
+        started,
+        scheduled: started,
         methods: vec![MethodSecond {
             method: method.to_owned(),
             classes: classes.to_vec(),

@@ -1,12 +1,12 @@
 //! Compares the results of runs: `weir compare A B`.
 //!
-//! Arms are results of `weir load` or of other tools (`import.rs`). `analysis/comparability.rs`
+//! Variants are results of `weir load` or of other tools (`import.rs`). `analysis/comparability.rs`
 //! decides if they may be compared, `analysis/compare.rs` classifies the differences.
 
 mod find;
 mod judge;
 
-pub use find::{arm_of, arms_at};
+pub use find::{variant_of, variants_at};
 pub use judge::{Options, compare};
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub enum Names {
     K6,
 }
 
-/// How distributions are pushed.
+/// Form in which distributions are pushed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Trends {
     /// As native histograms, which can be aggregated and queried for any quantile.
@@ -136,9 +136,9 @@ impl Labels {
     /// # Errors
     /// If a name is not valid in Prometheus (<https://prometheus.io/docs/concepts/data_model/>), is
     /// given twice or is used by one of the metrics, or if a value is missing.
-    pub fn of<S: AsRef<str>>(written: &[S]) -> Result<Labels, ExportFault> {
+    pub fn of<S: AsRef<str>>(arguments: &[S]) -> Result<Labels, ExportFault> {
         let mut labels: Vec<(String, String)> = Vec::new();
-        for text in written.iter().map(AsRef::as_ref) {
+        for text in arguments.iter().map(AsRef::as_ref) {
             let fault = |reason| ExportFault::Label { text: text.to_owned(), reason };
             let (name, value) = text.split_once('=').ok_or_else(|| fault("the = is missing"))?;
             let legal = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
@@ -155,7 +155,7 @@ impl Labels {
                 return Err(fault("the name is given twice"));
             }
             let metrics = table::METRICS.iter().chain(k6::METRICS);
-            if metrics.flat_map(|metric| metric.labels).any(|own| *own == name) {
+            if metrics.flat_map(|metric| metric.labels).any(|label| *label == name) {
                 return Err(fault("a metric already has a label of this name"));
             }
             labels.push((name.to_owned(), value.to_owned()));
@@ -164,7 +164,7 @@ impl Labels {
     }
 }
 
-/// Why metrics cannot be exported as requested.
+/// Reason why metrics cannot be exported as requested.
 #[derive(Debug, Error)]
 pub enum ExportFault {
     /// An invalid label.
@@ -173,9 +173,9 @@ pub enum ExportFault {
          no metric uses"
     )]
     Label {
-        /// As written.
+        /// The label as it was written.
         text: String,
-        /// What is wrong with it.
+        /// The fault.
         reason: &'static str,
     },
     /// An unknown statistic.
@@ -211,7 +211,7 @@ pub enum ExportFault {
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The system's error.
         source: std::io::Error,
     },
     /// Starting a thread failed.

@@ -28,7 +28,7 @@ pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
     }
 }
 
-/// The CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers replace it.
+/// Returns the CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers replace it.
 fn cpu_model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line =
@@ -48,14 +48,14 @@ fn memory_bytes(meminfo: &str) -> u64 {
     kib.unwrap_or_default() * 1024
 }
 
-/// The frequency governor; a list if cores differ.
+/// Returns the frequency governor; a list if the cores differ.
 fn governor(cpus: &Path) -> Option<String> {
-    let mut found = std::collections::BTreeSet::new();
+    let mut governors = std::collections::BTreeSet::new();
     for entry in std::fs::read_dir(cpus).ok()?.flatten() {
         let file = entry.path().join("cpufreq/scaling_governor");
         if let Ok(text) = std::fs::read_to_string(file) {
-            found.insert(text.trim().to_owned());
+            governors.insert(text.trim().to_owned());
         }
     }
-    (!found.is_empty()).then(|| found.into_iter().collect::<Vec<_>>().join(", "))
+    (!governors.is_empty()).then(|| governors.into_iter().collect::<Vec<_>>().join(", "))
 }

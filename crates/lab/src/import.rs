@@ -1,4 +1,4 @@
-//! Results of other load tools, as arms of a comparison: k6's summaries, vegeta's reports and
+//! Results of other load tools, as variants of a comparison: k6's summaries, vegeta's reports and
 //! results, and the CSV reports of erigontech/rpc-tests.
 //!
 //! A file is recognised by its content, not by its name. Numbers are used unchanged. Notes state
@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use lab_model::results::run::{RunResult, SCHEMA};
 use thiserror::Error;
 
-use crate::arm;
-use crate::arm::{Arm, Run};
+use crate::variant;
+use crate::variant::{Run, Variant};
 
 /// Maximum size of a file. The result of a day with one sample per second has a tenth of it.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 
-/// Why a file cannot be used as an arm.
+/// Reason why a file cannot be used as a variant.
 #[derive(Debug, Error)]
 pub enum ImportFault {
     /// Reading failed.
@@ -36,95 +36,95 @@ pub enum ImportFault {
     TooLong {
         /// The file.
         path: PathBuf,
-        /// Its length.
+        /// Length of the file.
         bytes: u64,
     },
     /// The result has an unsupported schema.
-    #[error("{path} has the schema {found:?}; this program reads {SCHEMA:?}")]
+    #[error("{path} has the schema {found_schema:?}; this program reads {SCHEMA:?}")]
     Schema {
         /// The file.
         path: PathBuf,
         /// Its schema.
-        found: String,
+        found_schema: String,
     },
     /// The format is unknown.
     #[error(
         "{path} is not one of: a result.json, a k6 summary (JSON), a vegeta report (JSON) or result \
-         (JSON lines, CSV), an rpc-tests report (CSV): {why}"
+         (JSON lines, CSV), an rpc-tests report (CSV): {reason}"
     )]
     Unknown {
         /// The file.
         path: PathBuf,
         /// Why it is not the most similar format.
-        why: String,
+        reason: String,
     },
     /// A line is invalid.
-    #[error("{path}, line {line}: {why}")]
+    #[error("{path}, line {line}: {reason}")]
     Line {
         /// The file.
         path: PathBuf,
-        /// Counted from 1.
+        /// Line number, from 1.
         line: u64,
         /// The fault, and what is allowed.
-        why: String,
+        reason: String,
     },
     /// There is nothing to compare.
-    #[error("{path} contains no result: {why}")]
+    #[error("{path} contains no result: {reason}")]
     Empty {
         /// The file.
         path: PathBuf,
         /// The reason.
-        why: String,
+        reason: String,
     },
 }
 
-/// Reads the arms of a file. There is one, except for reports on several servers.
+/// Reads the variants of a file. There is one, except for reports on several servers.
 ///
 /// # Errors
 /// If the file cannot be read, has an unknown format or contains an invalid line.
-pub fn read_file(path: &Path) -> Result<Vec<Arm>, ImportFault> {
-    let failed = |source| ImportFault::Read { path: path.to_owned(), source };
-    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+pub fn read_file(path: &Path) -> Result<Vec<Variant>, ImportFault> {
+    let read_fault = |source| ImportFault::Read { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(read_fault)?.len();
     if bytes > FILE_BYTES_MAX {
         return Err(ImportFault::TooLong { path: path.to_owned(), bytes });
     }
-    let content = std::fs::read(path).map_err(failed)?;
+    let content = std::fs::read(path).map_err(read_fault)?;
     read(&content, path)
 }
 
-/// Reads the arms from the content of a file; the path is used in messages and names.
-pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
+/// Reads the variants from the content of a file; the path is used in messages and names.
+pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     let start = content.iter().find(|byte| !byte.is_ascii_whitespace());
     match start {
-        None => Err(ImportFault::Empty { path: path.to_owned(), why: "it is empty".to_owned() }),
+        None => Err(ImportFault::Empty { path: path.to_owned(), reason: "it is empty".to_owned() }),
         Some(b'{') => json(content, path),
         Some(_) if erigon::is_report(content) => erigon::read(content, path),
         Some(_) if vegeta::is_csv(content) => Ok(vec![single(path, vegeta::csv(content, path)?)]),
         Some(_) => {
-            let why = "it is neither JSON nor a CSV with known columns".to_owned();
-            Err(ImportFault::Unknown { path: path.to_owned(), why })
+            let reason = "it is neither JSON nor a CSV with known columns".to_owned();
+            Err(ImportFault::Unknown { path: path.to_owned(), reason })
         }
     }
 }
 
-fn json(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
+fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if vegeta::is_lines(content) {
         return Ok(vec![single(path, vegeta::lines(content, path)?)]);
     }
     let value: serde_json::Value = serde_json::from_slice(content).map_err(|error| {
-        let why = format!("it is not JSON: {error}");
-        ImportFault::Unknown { path: path.to_owned(), why }
+        let reason = format!("it is not JSON: {error}");
+        ImportFault::Unknown { path: path.to_owned(), reason }
     })?;
     if let Some(schema) = value.get("schema").and_then(serde_json::Value::as_str) {
         if schema != SCHEMA {
-            let found = schema.to_owned();
-            return Err(ImportFault::Schema { path: path.to_owned(), found });
+            let found_schema = schema.to_owned();
+            return Err(ImportFault::Schema { path: path.to_owned(), found_schema });
         }
         let result: RunResult = serde_json::from_value(value).map_err(|error| {
-            let why = format!("it is an invalid {SCHEMA}: {error}");
-            ImportFault::Unknown { path: path.to_owned(), why }
+            let reason = format!("it is an invalid {SCHEMA}: {error}");
+            ImportFault::Unknown { path: path.to_owned(), reason }
         })?;
-        return Ok(vec![single(path, (arm::of_result(&label(path), &result), Vec::new()))]);
+        return Ok(vec![single(path, (variant::of_result(&label(path), &result), Vec::new()))]);
     }
     if vegeta::is_report(&value) {
         return Ok(vec![single(path, vegeta::report(&value, path)?)]);
@@ -132,20 +132,20 @@ fn json(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
     if k6::is_summary(&value) {
         return Ok(vec![single(path, k6::read(&value, path)?)]);
     }
-    let why =
+    let reason =
         "the JSON has neither \"schema\" nor \"metrics\", \"results\" or \"latencies\"".to_owned();
-    Err(ImportFault::Unknown { path: path.to_owned(), why })
+    Err(ImportFault::Unknown { path: path.to_owned(), reason })
 }
 
-fn single(path: &Path, (run, notes): (Run, Vec<String>)) -> Arm {
-    Arm { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
+fn single(path: &Path, (run, notes): (Run, Vec<String>)) -> Variant {
+    Variant { name: label(path), runs: vec![run], left_out: Vec::new(), notes }
 }
 
 /// Returns the name of a file in output. For a `result.json` it is the name of its folder.
 pub(crate) fn label(path: &Path) -> String {
-    let own = path.file_stem().unwrap_or(path.as_os_str());
-    let folder = path.parent().and_then(Path::file_name).filter(|_| own == "result");
-    folder.unwrap_or(own).to_string_lossy().into_owned()
+    let stem = path.file_stem().unwrap_or(path.as_os_str());
+    let folder = path.parent().and_then(Path::file_name).filter(|_| stem == "result");
+    folder.unwrap_or(stem).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

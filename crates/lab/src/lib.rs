@@ -6,7 +6,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod analysis;
-pub mod arm;
 pub mod capacity;
 pub mod compare;
 pub mod export;
@@ -19,4 +18,5 @@ pub mod run;
 pub mod self_check;
 pub mod study;
 pub mod target;
+pub mod variant;
 mod wording;

@@ -8,7 +8,7 @@
 mod draw;
 /// Lines of text for output that is not a terminal.
 pub mod plain;
-/// A run for tests of this folder and of `export`.
+/// The state of a run, for tests of this folder and of `export`.
 #[cfg(test)]
 pub(crate) mod scene;
 /// The terminal in full-screen mode.

@@ -31,7 +31,7 @@ mod tests;
 
 /// Maximum number of samples that wait for the comparison.
 const WAITING_MAX: usize = 256;
-/// How often the reference's head is read.
+/// Interval at which the reference's head is read.
 const HEAD_EVERY: Duration = Duration::from_millis(250);
 /// Maximum time by which the target may see a block earlier or later than the reference.
 const HEADS_APART: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ const REQUEST_BYTES_MAX: usize = 500;
 /// A sampled call with the target's response.
 #[derive(Clone, Debug)]
 pub(crate) struct SampledCall {
-    /// When the target responded.
+    /// Time at which the target responded.
     pub(crate) at: Instant,
     /// Index into the plan's methods.
     pub(crate) method: usize,
@@ -59,11 +59,12 @@ pub(crate) struct Comparison {
     /// By method: true if responses of two nodes must be equal and the call is safe to repeat.
     comparable: Vec<bool>,
     skipped: u64,
-    over: Arc<AtomicBool>,
+    /// True once the thread must end.
+    stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<Compared>>,
 }
 
-/// Why responses cannot be compared.
+/// Reason why responses cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum ReferenceFault {
     /// The reference cannot be used.
@@ -113,17 +114,18 @@ impl Comparison {
         };
         comparer.read_head();
         let (samples, waiting) = sync_channel(WAITING_MAX);
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
+        let stopped = Arc::new(AtomicBool::new(false));
+        let stopped_clone = Arc::clone(&stopped);
         let thread = std::thread::Builder::new().name("reference".to_owned());
-        let thread =
-            thread.spawn(move || comparer.run(&waiting, &ended)).map_err(ReferenceFault::Thread)?;
-        let comparable = plan.methods.iter().map(|name| comparable(name)).collect();
+        let thread = thread
+            .spawn(move || comparer.run(&waiting, &stopped_clone))
+            .map_err(ReferenceFault::Thread)?;
+        let comparable = plan.methods.iter().map(|name| is_comparable(name)).collect();
         Ok(Comparison {
             samples: Some(samples),
             comparable,
             skipped: 0,
-            over,
+            stopped,
             thread: Some(thread),
         })
     }
@@ -144,7 +146,7 @@ impl Comparison {
     /// Ends the comparison after the current call. Waiting samples count as skipped, and so do the
     /// `skipped` ones that were never offered.
     pub(crate) fn finish(mut self, skipped: u64) -> Compared {
-        self.over.store(true, Ordering::Relaxed);
+        self.stopped.store(true, Ordering::Relaxed);
         self.samples = None;
         let joined = self.thread.take().and_then(|thread| thread.join().ok());
         let mut compared = joined.unwrap_or_default();
@@ -153,8 +155,9 @@ impl Comparison {
     }
 }
 
-/// True if a method's responses can be compared: it is known, safe to repeat, and about the chain.
-fn comparable(method: &str) -> bool {
+/// Returns true if a method's responses can be compared: the method is known, safe to repeat, and
+/// about the chain.
+fn is_comparable(method: &str) -> bool {
     let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(method));
     rows.into_iter().any(|row| {
         row.repeat == Repeat::Safe && !matches!(row.validity, Validity::Mempool | Validity::Never)
@@ -169,17 +172,17 @@ struct Comparer {
     /// Compared calls and differences, by method.
     counts: BTreeMap<usize, (u64, u64)>,
     family: Family,
-    /// The reference's head, and when it was first read.
+    /// The reference's head, and the time at which that head was first read.
     head: Option<(u64, Instant)>,
-    /// When the head was last read.
+    /// Time of the last reading of the head.
     head_read: Option<Instant>,
     compared: Compared,
 }
 
 impl Comparer {
-    fn run(&mut self, samples: &Receiver<SampledCall>, over: &AtomicBool) -> Compared {
+    fn run(&mut self, samples: &Receiver<SampledCall>, stopped: &AtomicBool) -> Compared {
         loop {
-            if self.head_read.is_none_or(|read| read.elapsed() >= HEAD_EVERY) {
+            if self.head_read.is_none_or(|read_at| read_at.elapsed() >= HEAD_EVERY) {
                 self.read_head();
             }
             let sample = match samples.recv_timeout(HEAD_EVERY) {
@@ -187,7 +190,7 @@ impl Comparer {
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
-            if over.load(Ordering::Relaxed) {
+            if stopped.load(Ordering::Relaxed) {
                 self.compared.skipped += 1;
             } else {
                 self.compare(&sample);
@@ -203,11 +206,11 @@ impl Comparer {
     }
 
     fn read_head(&mut self) {
-        let read = target::head_of(&self.reference, self.family);
+        let new_head = target::head_of(&self.reference, self.family);
         self.head_read = Some(Instant::now());
-        self.head = match (self.head, read) {
+        self.head = match (self.head, new_head) {
             (Some((known, since)), Some(head)) if known == head => Some((known, since)),
-            (_, read) => read.map(|head| (head, Instant::now())),
+            (_, new_head) => new_head.map(|head| (head, Instant::now())),
         };
     }
 
@@ -221,29 +224,29 @@ impl Comparer {
     }
 
     fn compare(&mut self, sample: &SampledCall) {
-        let Some(first) = call_node(&self.reference, &sample.request) else {
+        let Some(first_response) = call_node(&self.reference, &sample.request) else {
             self.compared.unanswered += 1;
             return;
         };
-        let mut found = difference(&sample.response, &first, &self.allowed);
-        if found.is_some() {
+        let mut mismatch = difference(&sample.response, &first_response, &self.allowed);
+        if mismatch.is_some() {
             let target = call_node(&self.target, &sample.request);
             let reference = call_node(&self.reference, &sample.request);
             let (Some(target), Some(reference)) = (target, reference) else {
                 self.compared.unanswered += 1;
                 return;
             };
-            let same = difference(&first, &reference, &self.allowed).is_none();
-            let again = difference(&target, &reference, &self.allowed);
-            if again.is_some() || !(same && self.head_unchanged(sample)) {
-                self.compared.moved += u64::from(again.is_none());
-                found = again;
+            let same = difference(&first_response, &reference, &self.allowed).is_none();
+            let target_difference = difference(&target, &reference, &self.allowed);
+            if target_difference.is_some() || !(same && self.head_unchanged(sample)) {
+                self.compared.moved += u64::from(target_difference.is_none());
+                mismatch = target_difference;
             }
         }
         self.compared.compared += 1;
         let count = self.counts.entry(sample.method).or_default();
         count.0 += 1;
-        let Some(found) = found else { return };
+        let Some(mismatch) = mismatch else { return };
         count.1 += 1;
         self.compared.wrong += 1;
         if count.1 <= EXAMPLES_MAX as u64 {
@@ -254,9 +257,9 @@ impl Comparer {
                     .get(sample.method)
                     .map_or_else(String::new, ToString::to_string),
                 request: String::from_utf8_lossy(request).into_owned(),
-                pointer: found.pointer,
-                target: found.one.to_string(),
-                reference: found.other.to_string(),
+                pointer: mismatch.pointer,
+                target: mismatch.left.to_string(),
+                reference: mismatch.right.to_string(),
             });
         }
     }
@@ -266,7 +269,7 @@ impl Comparer {
 fn names_its_block(request: &[u8]) -> bool {
     let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::DEFAULT) else { return false };
     let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(&asked.method));
-    let named = |row: &wire::method::Method| match row.validity {
+    let by_name = |row: &wire::method::Method| match row.validity {
         Validity::Constant => true,
         Validity::Number | Validity::Hash => match row.block_ref(&asked.params) {
             Ok(Some((block, _))) => !matches!(block, BlockRef::Tag(_)),
@@ -274,7 +277,7 @@ fn names_its_block(request: &[u8]) -> bool {
         },
         _ => false,
     };
-    rows.into_iter().any(named)
+    rows.into_iter().any(by_name)
 }
 
 /// Sends a request to a node; none unless the body is a JSON-RPC response without HTTP status 429.

@@ -48,7 +48,7 @@ use serde_json::Value;
 
 use document::Document;
 
-use crate::analysis::sync::ArmRuns;
+use crate::analysis::sync::VariantRuns;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -194,14 +194,14 @@ pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf
 pub fn write_study(
     dir: &Path,
     result: &StudyResult,
-    arms: &[ArmRuns],
+    variants: &[VariantRuns],
 ) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::study(result);
     folder::write(
         dir,
         &[
             ("study.json", &|| json::json("study.json", result)),
-            ("samples.csv", &|| table::samples(arms)),
+            ("samples.csv", &|| table::samples(variants)),
             ("report.md", &|| Ok(report.markdown().into_bytes())),
             ("report.html", &|| Ok(report.html().into_bytes())),
         ],

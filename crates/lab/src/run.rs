@@ -23,7 +23,7 @@ use crate::analysis::thresholds::Judge;
 use crate::analysis::verdict::Early;
 use crate::reference::{Comparison, ReferenceFault, SampledCall};
 use crate::target::TargetFault;
-use crate::wording::verdict::outcome;
+use crate::wording::verdict::threshold_outcome;
 use crate::{fingerprint, target};
 
 use result::RunData;
@@ -33,7 +33,7 @@ const BASELINE: Duration = Duration::from_millis(600);
 /// Longest wait for an interval of the engine.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Why a run failed. Failures of the target under load are results, not errors.
+/// Reason why a run failed. Failures of the target under load are results, not errors.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFault {
     /// The target cannot be used.
@@ -88,7 +88,7 @@ pub fn run(
         recorded: recorder.finish(),
         rulings: judge.rulings(),
         early,
-        end: end(plan, early, reached),
+        end: load_end(plan, early, reached),
         host: host_samples.samples(),
         watched,
         compared,
@@ -121,7 +121,7 @@ pub fn replay(
         recorded: recorder.finish(),
         rulings: judge.rulings(),
         early,
-        end: end(plan, early, reached),
+        end: load_end(plan, early, reached),
         host: host_samples.samples(),
         watched: HostFacts::default(),
         compared: None,
@@ -130,9 +130,9 @@ pub fn replay(
     Ok(data.into_finished())
 }
 
-/// End of the load. Engine threads end with their last call, a little before the end of the plan.
+/// Returns the end of the load. Engine threads end with their last call, a little before the end of the plan.
 /// The load ended with them only if the run ended early or had a limited number of iterations.
-fn end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
+fn load_end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
     let counted = plan.scenarios.iter().any(|scenario| scenario.iterations_max.is_some());
     let planned = plan.duration();
     if early.is_some() || counted { reached.min(planned) } else { planned }
@@ -186,7 +186,7 @@ impl<'a> Recording<'a> {
             match engine.next(TICK) {
                 Next::Interval(interval) => {
                     self.reached = self.reached.max(interval.to);
-                    self.recorder.take(&interval);
+                    self.recorder.add(&interval);
                     engine.give_back(interval);
                 }
                 Next::Nothing => {}
@@ -205,7 +205,7 @@ impl<'a> Recording<'a> {
                     engine.stop();
                 }
             }
-            if stop.asked() && self.early.is_none() {
+            if stop.is_requested() && self.early.is_none() {
                 self.early = Some(Early::Asked(self.reached.as_secs_f64()));
                 engine.stop();
             }
@@ -230,19 +230,19 @@ impl<'a> Recording<'a> {
         closed: ClosedSecond,
         on_second: &mut dyn FnMut(&Progress<'_>),
     ) -> bool {
-        let abort = closed.judged && self.judge.add_second(closed.from, closed.to, &closed.part);
+        let abort = closed.judged && self.judge.add_second(closed.from, closed.to, &closed.counts);
         let host = self.take_host_samples();
         on_second(&Progress {
-            at: closed.to,
-            of: self.plan.duration(),
+            elapsed: closed.to,
+            duration: self.plan.duration(),
             plan: self.plan,
             target: self.target,
             second: &closed.second,
-            totals: self.recorder.all(),
+            totals: self.recorder.total(),
             host: &host,
-            thresholds: &self.judge.rulings().iter().map(outcome).collect::<Vec<_>>(),
+            thresholds: &self.judge.rulings().iter().map(threshold_outcome).collect::<Vec<_>>(),
         });
-        self.recorder.give_back(closed.part);
+        self.recorder.give_back(closed.counts);
         abort
     }
 }
@@ -253,18 +253,18 @@ impl<'a> Recording<'a> {
 pub struct Stop(AtomicBool);
 
 impl Stop {
-    /// A stop that is not requested yet.
+    /// Creates a stop that is not requested yet.
     pub fn new() -> Stop {
         Stop::default()
     }
 
     /// Requests the stop; further requests have no effect.
-    pub fn ask(&self) {
+    pub fn request(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// True if the stop was requested.
-    pub fn asked(&self) -> bool {
+    /// Returns true if the stop was requested.
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -272,9 +272,9 @@ impl Stop {
 /// The state of a run at the end of a second.
 pub struct Progress<'a> {
     /// Time since the start of the run.
-    pub at: Duration,
+    pub elapsed: Duration,
     /// Duration of the plan, without the grace period for calls in flight.
-    pub of: Duration,
+    pub duration: Duration,
     /// The plan, for names of methods and stages.
     pub plan: &'a Plan,
     /// The target as it was at the start.

@@ -6,7 +6,7 @@ use lab_model::record::Class;
 use lab_model::results::capacity::{CapacityResult, Judged, Kind};
 use lab_model::results::compare::CompareResult;
 use lab_model::results::run::RunResult;
-use lab_model::results::{Basis, Cause, Outcome, Word};
+use lab_model::results::{Basis, Cause, ComparisonVerdict, Outcome};
 
 use crate::wording::difference;
 
@@ -15,7 +15,7 @@ mod tests;
 
 /// Maximum share of calls that are counted in a different second than the one in which they ended.
 const ROUNDING_SHARE: f64 = 0.02;
-/// Such calls are always allowed up to this number.
+/// Number of calls in a different second that is always allowed.
 const ROUNDING_MIN: f64 = 3.0;
 /// Smallest number of calls for ten calls beyond a p99.
 const P99_CALLS: u64 = 1_000;
@@ -30,15 +30,14 @@ pub fn run(result: &RunResult) -> Vec<String> {
     faults
 }
 
-/// The goodput must not exceed the results in the seconds of the load.
+/// Checks that the goodput does not exceed the results in the seconds of the load.
 fn goodput(result: &RunResult, faults: &mut Vec<String>) {
     let span = result.duration - result.plan.warmup;
-    let each = aggregate::point_seconds(&result.series);
+    let seconds_per_point = aggregate::point_seconds(&result.series);
     // A point that begins before the end of the load may hold results from before the end.
-    let inside = result
-        .series
-        .iter()
-        .filter(|second| second.at > result.plan.warmup && second.at - each < result.duration);
+    let inside = result.series.iter().filter(|second| {
+        second.at > result.plan.warmup && second.at - seconds_per_point < result.duration
+    });
     let results = inside.flat_map(|second| &second.methods).flat_map(|method| &method.classes);
     let ended: u64 = results.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum();
     let reported = result.overall.goodput * span;
@@ -74,13 +73,13 @@ fn verdict(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// A percentile with fewer than ten calls beyond it must have a warning.
+/// Checks that every percentile with fewer than ten calls beyond it has a warning.
 fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
     for row in result.methods.iter().filter(|row| (1..P99_CALLS).contains(&row.calls)) {
-        let named = |warning: &&String| {
+        let is_about_p99 = |warning: &&String| {
             warning.contains("p99") && warning.contains(&format!("{} (", row.method))
         };
-        if !result.warnings.iter().any(|warning| named(&warning)) {
+        if !result.warnings.iter().any(|warning| is_about_p99(&warning)) {
             faults.push(format!(
                 "the p99 of {} rests on {} calls, but there is no warning about it",
                 row.method, row.calls
@@ -89,7 +88,7 @@ fn percentiles(result: &RunResult, faults: &mut Vec<String>) {
     }
 }
 
-/// A bottleneck must have evidence.
+/// Checks that a bottleneck has evidence.
 fn bottleneck(result: &RunResult, faults: &mut Vec<String>) {
     let Some(finding) = &result.bottleneck else { return };
     if finding.cause != Cause::Unknown && finding.evidence.is_empty() {
@@ -123,19 +122,20 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
 /// Returns the contradictions in the result of a comparison.
 pub fn comparison(result: &CompareResult) -> Vec<String> {
     let mut faults = Vec::new();
-    for one in &result.differences {
-        let excluded = one.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
-        let differs = matches!(one.verdict, Word::Better | Word::Worse);
-        if one.verdict == Word::Same && excluded {
+    for difference in &result.differences {
+        let excluded = difference.interval.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
+        let differs =
+            matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse);
+        if difference.verdict == ComparisonVerdict::Same && excluded {
             faults.push(format!(
                 "{} is reported as the same, but the interval excludes zero",
-                difference::sentence(one)
+                difference::sentence(difference)
             ));
         }
-        if differs && !excluded && one.basis != Basis::FarApart {
+        if differs && !excluded && difference.basis != Basis::FarApart {
             faults.push(format!(
                 "{} is reported as different, but the interval contains zero",
-                difference::sentence(one)
+                difference::sentence(difference)
             ));
         }
     }

@@ -17,7 +17,7 @@ use wire::family::Family;
 
 pub(crate) use client::Client;
 
-use chain::Needed;
+use chain::NeededData;
 use client::Reply;
 
 #[cfg(test)]
@@ -75,23 +75,23 @@ pub enum Reason {
         after: Duration,
     },
     /// The response is not HTTP.
-    #[error("it does not speak HTTP; its response begins with \"{first}\"")]
+    #[error("it does not speak HTTP; its response begins with \"{beginning}\"")]
     NotHttp {
         /// The first bytes.
-        first: String,
+        beginning: String,
     },
     /// The body of the HTTP response is not JSON-RPC.
     #[error(
         "it is not a JSON-RPC server: the response had HTTP status {status}, {fault}; the body begins \
-         with \"{first}\""
+         with \"{beginning}\""
     )]
     NotJsonRpc {
         /// HTTP status.
         status: u16,
         /// The fault of the body.
         fault: String,
-        /// Its first bytes.
-        first: String,
+        /// The first bytes of the body.
+        beginning: String,
     },
     /// The rate limit does not even allow the calls before a run.
     #[error(
@@ -103,12 +103,12 @@ pub enum Reason {
     },
     /// The target requires credentials.
     #[error(
-        "it requires a key or token (HTTP status 401, {first}); send one with -H 'x-api-key: KEY' or \
+        "it requires a key or token (HTTP status 401, {beginning}); send one with -H 'x-api-key: KEY' or \
          -H 'authorization: Bearer TOKEN' (headers in a plan)"
     )]
     Unauthorized {
         /// The first bytes of the body.
-        first: String,
+        beginning: String,
     },
     /// A JSON-RPC server of an unknown family.
     #[error(
@@ -122,11 +122,11 @@ pub enum Reason {
     /// The plan needs data of the chain that the target does not provide.
     #[error("the plan needs {what} of its chain, but {method} returned {answer}")]
     NoChain {
-        /// The missing data.
+        /// The data that the plan needs.
         what: &'static str,
         /// The method called.
         method: String,
-        /// What it returned.
+        /// Description of the response.
         answer: String,
     },
     /// Another error of the connection.
@@ -139,7 +139,7 @@ pub enum Reason {
 
 /// The result of a probe.
 #[derive(Clone, Debug)]
-pub struct Probed {
+pub struct ProbeResult {
     /// Its addresses.
     pub addresses: Vec<SocketAddr>,
     /// Its client and chain.
@@ -150,7 +150,7 @@ pub struct Probed {
     pub warnings: Vec<String>,
 }
 
-/// The family of methods that a target supports.
+/// Returns the family of methods that a target supports.
 ///
 /// # Errors
 /// If it cannot be reached, is not a JSON-RPC server, or its family is unknown.
@@ -167,26 +167,26 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 ///
 /// # Errors
 /// If the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan needs.
-pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
+pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
     let target = &plan.target;
     let addresses = resolve(target)?;
     let client = Client::new(target, &plan.connections.tls)?;
-    let needed = Needed::of(plan);
-    let tolerant = target.family.is_some() || (needed == Needed::default() && replays(plan));
+    let needed = NeededData::of(plan);
+    let tolerant = target.family.is_some() || (needed == NeededData::default() && replays(plan));
     let mut warnings = Vec::new();
     let identity = match Identity::query(&client) {
         Ok(identity) => identity,
         Err(TargetFault {
             reason: reason @ (Reason::NotJsonRpc { .. } | Reason::Limited { .. }),
             ..
-        }) if tolerant && needed == Needed::default() => {
+        }) if tolerant && needed == NeededData::default() => {
             warnings.push(format!("the target could not be identified: {reason}"));
             Identity::default()
         }
         Err(fault) => return Err(fault),
     };
     let family = target.family.or_else(|| identity.family());
-    if family.is_none() && needed != Needed::default() {
+    if family.is_none() && needed != NeededData::default() {
         return Err(identity.no_family(target));
     }
     let mut facts = TargetFacts {
@@ -204,16 +204,16 @@ pub fn probe(plan: &Plan) -> Result<Probed, TargetFault> {
         chain::fill(&client, family, needed, facts.head_start, &mut chain)
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
-    Ok(Probed { addresses, facts, chain, warnings })
+    Ok(ProbeResult { addresses, facts, chain, warnings })
 }
 
-/// The target's current head, if it returns it.
+/// Returns the target's current head; none if the target does not return one.
 pub fn head(plan: &Plan, family: &str) -> Option<u64> {
     let client = Client::new(&plan.target, &plan.connections.tls).ok()?;
     chain::head(&client, family.parse().ok()?).ok().flatten()
 }
 
-/// The head of a server; none if it does not return it.
+/// Returns the head of a server; none if the server does not return one.
 pub(crate) fn head_of(client: &Client, family: Family) -> Option<u64> {
     chain::head(client, family).ok().flatten()
 }
@@ -225,13 +225,13 @@ fn replays(plan: &Plan) -> bool {
 
 fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
     let host = target.url.host();
-    let found: Vec<SocketAddr> =
+    let addresses: Vec<SocketAddr> =
         (host, target.url.port()).to_socket_addrs().map(Iterator::collect).unwrap_or_default();
-    if found.is_empty() {
+    if addresses.is_empty() {
         let reason = Reason::Resolve { host: host.to_owned() };
         return Err(TargetFault { url: target.url.to_string(), reason });
     }
-    Ok(found)
+    Ok(addresses)
 }
 
 /// Harmony's chain ids, including shards and test networks

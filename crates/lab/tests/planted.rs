@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lab::arm::{Arm, of_result};
 use lab::compare::{Options, compare};
 use lab::run::{Stop, run};
 use lab::self_check;
+use lab::variant::{Variant, of_result};
 use lab_model::plan::{Plan, read};
 use lab_model::results::compare::{CompareResult, Metric};
 use lab_model::results::run::RunResult;
-use lab_model::results::{Outcome, Word};
+use lab_model::results::{ComparisonVerdict, Outcome};
 use parking_lot::Mutex;
 
 use server::{Behaviour, Call, Reply, Server, Slots, ok, wait};
@@ -161,7 +161,7 @@ fn rates() -> Vec<Truth> {
     ]
 }
 
-/// Verdicts about objectives, with a generator that is late.
+/// Verdicts about thresholds, with a generator that is late.
 fn verdicts() -> Vec<Truth> {
     let with = |name, target, rest, expected| Truth {
         name,
@@ -172,8 +172,8 @@ fn verdicts() -> Vec<Truth> {
         expected,
     };
     vec![
-        with("fast, an objective", || after(ms(2), |_| ok()), LATENCY, |it| is(it, Outcome::Pass)),
-        with("fast, no objective", || after(ms(2), |_| ok()), "", |it| is(it, Outcome::Measured)),
+        with("fast, a threshold", || after(ms(2), |_| ok()), LATENCY, |it| is(it, Outcome::Pass)),
+        with("fast, no threshold", || after(ms(2), |_| ok()), "", |it| is(it, Outcome::Measured)),
         with("slow", || after(ms(600), |_| ok()), LATENCY, |it| fails(it, "p(95)<250")),
         with(
             "fast, with late sends",
@@ -394,7 +394,7 @@ fn courses() -> Vec<Truth> {
             expected: |it| is(it, Outcome::Measured) && finds(it, "the target stalled"),
         },
         Truth {
-            name: "stalls under workers, and an objective",
+            name: "stalls under workers, and a threshold",
             target: stalls,
             load: CLOSED,
             rest: "[thresholds]\nlatency = \"p(97)<200\"",
@@ -552,12 +552,12 @@ fn told(truth: &Truth, result: &RunResult, faults: &[String]) -> String {
 }
 
 fn compared(a: &Truth, b: &Truth) -> CompareResult {
-    let arm = |truth: &Truth, name: &str| {
+    let variant = |truth: &Truth, name: &str| {
         let runs = vec![of_result(name, &measured(truth))];
-        Arm { name: name.to_owned(), runs, left_out: Vec::new(), notes: Vec::new() }
+        Variant { name: name.to_owned(), runs, left_out: Vec::new(), notes: Vec::new() }
     };
-    let arms = vec![arm(a, "a"), arm(b, "b")];
-    compare(arms, &Options { anyway: true, ..Options::default() }, &mut || 4)
+    let variants = vec![variant(a, "a"), variant(b, "b")];
+    compare(variants, &Options { anyway: true, ..Options::default() }, &mut || 4)
 }
 
 /// Single runs of some seconds: what is plain is named, and nothing else.
@@ -580,11 +580,26 @@ fn plain_differences_of_single_runs_are_told() {
     let failing =
         truth(|| after(ms(2), |call| if call.nth % 4 == 0 { ok() } else { Reply::Error(-32_000) }));
     let result = compared(&fast, &failing);
-    assert_eq!(word(&result, Metric::FailedShare), Word::Worse, "{:?}", result.sentences);
+    assert_eq!(
+        word(&result, Metric::FailedShare),
+        ComparisonVerdict::Worse,
+        "{:?}",
+        result.sentences
+    );
     let slow = truth(|| after(ms(400), |_| ok()));
     let result = compared(&fast, &slow);
-    assert_eq!(word(&result, Metric::LatencyP50), Word::Worse, "{:?}", result.sentences);
+    assert_eq!(
+        word(&result, Metric::LatencyP50),
+        ComparisonVerdict::Worse,
+        "{:?}",
+        result.sentences
+    );
     let result = compared(&fast, &fast);
-    assert_ne!(word(&result, Metric::Goodput), Word::Worse, "{:?}", result.sentences);
-    assert_ne!(word(&result, Metric::FailedShare), Word::Worse, "{:?}", result.sentences);
+    assert_ne!(word(&result, Metric::Goodput), ComparisonVerdict::Worse, "{:?}", result.sentences);
+    assert_ne!(
+        word(&result, Metric::FailedShare),
+        ComparisonVerdict::Worse,
+        "{:?}",
+        result.sentences
+    );
 }

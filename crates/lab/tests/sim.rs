@@ -104,9 +104,9 @@ fn disagreements(plan: &Plan, finished: &Finished, account: &ServerCounts) -> Ve
     same("bytes received", traffic.bytes_received, account.sent);
     let all = totals.iterations.iter();
     let sum = |of: fn(&lab_model::record::Iterations) -> u64| all.clone().map(of).sum::<u64>();
-    same("iterations due", sum(|one| one.due), sum(|one| one.begun + one.dropped));
-    same("iterations begun", sum(|one| one.begun), sum(|one| one.ended + one.cut));
-    same("iterations cut", sum(|one| one.cut), 0);
+    same("iterations scheduled", sum(|one| one.scheduled), sum(|one| one.started + one.dropped));
+    same("iterations started", sum(|one| one.started), sum(|one| one.ended + one.interrupted));
+    same("iterations interrupted", sum(|one| one.interrupted), 0);
     let calls: u64 = told.values().sum();
     let steps = plan.mixes[0].steps.len() as u64;
     same("calls", calls, sum(|one| one.ended) * steps * each);

@@ -9,11 +9,12 @@
 /// - a value in TOML, without quotes;
 /// - `empty` for a list or table;
 /// - `required`;
-/// - `follows "words"` if it depends on something else, which makes the value an `Option`;
-/// - `follows "words" => expression` if it is computed.
+/// - `follows "words"` if the default depends on something outside the key, such as the number of
+///   cores; the value is then an `Option`;
+/// - `follows "words" => expression` if the expression computes the default.
 ///
-/// The struct has a field [`Key`](crate::Key) for each key, for checks that need its place.
-/// `struct Name => pub Values` also declares a struct of the values alone, for use after the
+/// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
+/// file. `struct Name => pub Values` also declares a struct with only the values, for use after the
 /// checks: `name.values()`. `struct Name as FUNCTION` sets the function that returns the label of a
 /// table in a list.
 ///
@@ -39,12 +40,11 @@
 ///     }
 /// }
 ///
-/// let environment = |_: &str| None;
-/// let world = settings::World::new(std::path::Path::new("."), &environment);
-/// let (program, report) = settings::read::<Program>("[server]\nthreads = 2\n", "x.toml", &world);
-/// let server = program.unwrap().server.values();
-/// assert!(!report.has_errors());
-/// assert_eq!((server.threads, server.listen.as_str()), (Some(2), "127.0.0.1:80"));
+/// let environment = |_: &str| None; let context =
+/// settings::ReadContext::new(std::path::Path::new("."), &environment); let (program, report) =
+/// settings::read::<Program>("[server]\nthreads = 2\n", "x.toml", &context); let server =
+/// program.unwrap().server.values(); assert!(!report.has_errors()); assert_eq!((server.threads,
+/// server.listen.as_str()), (Some(2), "127.0.0.1:80"));
 /// ```
 #[macro_export]
 macro_rules! table {
@@ -74,7 +74,7 @@ macro_rules! table {
         $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq)]
         $visibility struct $name {
-            /// The name and the place of the table.
+            /// The name and the position of the table.
             $visibility at: $crate::At,
             $(
                 $(#[doc = $key_doc])+
@@ -83,7 +83,7 @@ macro_rules! table {
         }
 
         impl $crate::Located for $name {
-            fn located(&self) -> &$crate::At {
+            fn location(&self) -> &$crate::At {
                 &self.at
             }
         }
@@ -163,7 +163,7 @@ macro_rules! table {
         }
 
         impl $name {
-            /// The values alone.
+            /// Returns only the values.
             $visibility fn values(&self) -> $values {
                 $values { $($key: (*self.$key).clone(),)* }
             }

@@ -1,5 +1,5 @@
 //! A problem of a configuration file, printed like a compiler error: position, line, caret, allowed
-//! values. It contains no secret, because [`crate::Report`] masks the line before.
+//! values. It contains no secret, because [`crate::Report`] masks the line first.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +9,13 @@ use std::ops::Range;
 pub struct Diagnostic {
     /// The severity.
     pub severity: Severity,
-    /// The file, if it is not [`Diagnostics::file`].
+    /// The file, if it is another file than [`Diagnostics::file`].
     pub file: Option<String>,
     /// The position of the problem; `None` for arguments and for files that cannot be read.
-    pub place: Option<Place>,
+    pub position: Option<Position>,
     /// The full name of the key, such as `server.listen`; empty if the problem concerns no key.
     pub key: String,
-    /// The value as written, with secrets masked; `None` if there is none.
+    /// The value as written, with secrets masked; `None` if the key has no value.
     pub value: Option<String>,
     /// A description of the problem.
     pub message: String,
@@ -34,18 +34,18 @@ pub enum Severity {
 
 /// A position in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// Line, counted from 1.
     pub line: usize,
     /// Column of the first marked character, counted from 1.
     pub column: usize,
     /// The line with secrets masked; empty if it is not printed.
     pub text: String,
-    /// The characters of `text` that carets mark; may be empty at the end of a line.
+    /// The characters of `text` that carets mark, as a range; may be empty at the end of a line.
     pub marked: Range<usize>,
 }
 
-/// All problems of one configuration, in the order of their places. `Display` prints them.
+/// All problems of one configuration, in the order of their positions. `Display` prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diagnostics {
     /// The file name as the user wrote it; `None` for arguments.
@@ -53,7 +53,7 @@ pub struct Diagnostics {
     /// The problems.
     pub list: Vec<Diagnostic>,
     /// The number of problems that are not listed.
-    pub more: usize,
+    pub unlisted: usize,
 }
 
 impl std::error::Error for Diagnostics {}
@@ -66,7 +66,7 @@ impl Diagnostics {
 
     /// Returns the number of all problems, listed or not.
     pub fn count(&self) -> usize {
-        self.list.len() + self.more
+        self.list.len() + self.unlisted
     }
 
     /// Returns the only problem of a file that cannot be read at all.
@@ -74,36 +74,36 @@ impl Diagnostics {
         let diagnostic = Diagnostic {
             severity: Severity::Error,
             file: None,
-            place: None,
+            position: None,
             key: String::new(),
             value: None,
             message: format!("cannot read the file: {error}"),
             allowed: Some("a readable file in utf-8".to_owned()),
         };
-        Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic], more: 0 }
+        Diagnostics { file: Some(file.to_owned()), list: vec![diagnostic], unlisted: 0 }
     }
 }
 
 impl fmt::Display for Diagnostics {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, diagnostic) in self.list.iter().enumerate() {
-            if i > 0 {
+        for (index, diagnostic) in self.list.iter().enumerate() {
+            if index > 0 {
                 writeln!(formatter)?;
             }
-            diagnostic.print(self.file.as_deref(), formatter)?;
+            diagnostic.write_to(self.file.as_deref(), formatter)?;
         }
-        if self.more > 0 {
-            writeln!(formatter, "\nand {} more", self.more)?;
+        if self.unlisted > 0 {
+            writeln!(formatter, "\nand {} more", self.unlisted)?;
         }
         Ok(())
     }
 }
 
 impl Diagnostic {
-    fn print(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.file.as_deref().or(file), &self.place) {
-            (Some(file), Some(place)) => {
-                write!(formatter, "{file}:{}:{}: ", place.line, place.column)?;
+    fn write_to(&self, file: Option<&str>, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.file.as_deref().or(file), &self.position) {
+            (Some(file), Some(position)) => {
+                write!(formatter, "{file}:{}:{}: ", position.line, position.column)?;
             }
             (Some(file), None) => write!(formatter, "{file}: ")?,
             (None, _) => {}
@@ -117,11 +117,12 @@ impl Diagnostic {
             (key, None) => write!(formatter, "{key}: ")?,
         }
         writeln!(formatter, "{}", self.message)?;
-        if let Some(place) = self.place.as_ref().filter(|place| !place.text.is_empty()) {
-            let gutter = place.line.to_string().len().max(4);
-            let carets = "^".repeat(place.marked.len().max(1));
-            writeln!(formatter, "{:>gutter$} | {}", place.line, place.text)?;
-            writeln!(formatter, "{:>gutter$} | {}{carets}", "", " ".repeat(place.marked.start))?;
+        if let Some(position) = self.position.as_ref().filter(|position| !position.text.is_empty())
+        {
+            let gutter = position.line.to_string().len().max(4);
+            let carets = "^".repeat(position.marked.len().max(1));
+            writeln!(formatter, "{:>gutter$} | {}", position.line, position.text)?;
+            writeln!(formatter, "{:>gutter$} | {}{carets}", "", " ".repeat(position.marked.start))?;
         }
         match (&self.allowed, self.severity) {
             (Some(allowed), Severity::Error) => writeln!(formatter, "     allowed: {allowed}"),

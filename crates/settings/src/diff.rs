@@ -11,27 +11,28 @@ use std::fmt;
 use crate::table::{DefaultDoc, Key, Origin, Table, default_text, default_value};
 use crate::value::ValueType;
 
-/// The keys that a file sets to other values than their defaults. It holds secrets, but prints
-/// none.
+/// The keys that a file sets to other values than their defaults. The values may be secrets, which
+/// are not printed.
 #[derive(Default)]
 pub struct Keys {
     list: Vec<SetKey>,
 }
 
 struct SetKey {
-    /// The index of its table among the tables of the root.
+    /// The index of the key's table among the tables of the root.
     section: usize,
-    /// The name and label of its table: `node.first`.
+    /// The name and the label of the key's table, such as `node.first`.
     table: String,
-    /// True if its table is an element of a list or a map.
-    is_of_many: bool,
-    /// The index among the keys of its table.
+    /// True if the key's table is an element of a list or a map.
+    is_in_list: bool,
+    /// The index of the key among the keys of its table.
     position: usize,
-    /// Its full name.
+    /// The full name of the key.
     name: String,
     value: Box<dyn Comparable>,
-    shown: String,
-    /// The default in TOML; `None` if it is not a value.
+    /// The value as written, with secrets masked.
+    printed: String,
+    /// The default in TOML; `None` if the default is described in words or missing.
     default: Option<String>,
     at_start_only: bool,
 }
@@ -52,10 +53,10 @@ impl<T: PartialEq + Send + Sync + 'static> Comparable for T {
     }
 }
 
-/// One key whose value differs.
+/// A key whose value differs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Its full name, such as `node.first.weight`.
+    /// The full name of the key, such as `node.first.weight`.
     pub key: String,
     /// The former value, secrets masked; `None` if it was not set.
     pub before: Option<String>,
@@ -77,7 +78,7 @@ impl Keys {
 
     /// Adds the keys of another file with tables of the same kinds.
     #[must_use]
-    pub fn and(mut self, other: Keys) -> Keys {
+    pub fn merge(mut self, other: Keys) -> Keys {
         self.list.extend(other.list);
         self
     }
@@ -99,30 +100,30 @@ impl fmt::Debug for Keys {
 
 /// Returns every difference, in the order of the declaration.
 pub fn changes(before: &Keys, after: &Keys) -> Vec<Change> {
-    let (old, new) = (before.by_name(), after.by_name());
+    let (old_keys, new_keys) = (before.by_name(), after.by_name());
     let (old_tables, new_tables) = (before.tables(), after.tables());
     let mut keys: Vec<&SetKey> = before.list.iter().collect();
-    keys.extend(after.list.iter().filter(|key| !old.contains_key(key.name.as_str())));
-    let mut first = HashMap::new();
-    for (at, key) in keys.iter().enumerate() {
-        first.entry(key.table.as_str()).or_insert(at);
+    keys.extend(after.list.iter().filter(|key| !old_keys.contains_key(key.name.as_str())));
+    let mut first_index = HashMap::new();
+    for (index, key) in keys.iter().enumerate() {
+        first_index.entry(key.table.as_str()).or_insert(index);
     }
-    keys.sort_by_key(|key| (key.section, first[key.table.as_str()], key.position));
+    keys.sort_by_key(|key| (key.section, first_index[key.table.as_str()], key.position));
     let change = |key: &SetKey| {
         let (name, table) = (key.name.as_str(), key.table.as_str());
-        let (old, new) = (old.get(name), new.get(name));
-        if let (Some(old), Some(new)) = (old, new)
-            && old.value.equals(&*new.value)
+        let (old_key, new_key) = (old_keys.get(name), new_keys.get(name));
+        if let (Some(old_key), Some(new_key)) = (old_key, new_key)
+            && old_key.value.equals(&*new_key.value)
         {
             return None;
         }
-        // The default does not apply if the whole table is added or removed.
+        // If the whole table is added or removed, a key that is not set has no default value.
         let is_in_both = old_tables.contains(table) && new_tables.contains(table);
         Some(Change {
             key: key.name.clone(),
-            before: old.map(|key| key.shown.clone()),
-            after: new.map(|key| key.shown.clone()),
-            default: key.default.clone().filter(|_| is_in_both || !key.is_of_many),
+            before: old_key.map(|key| key.printed.clone()),
+            after: new_key.map(|key| key.printed.clone()),
+            default: key.default.clone().filter(|_| is_in_both || !key.is_in_list),
             at_start_only: key.at_start_only,
         })
     };
@@ -158,7 +159,7 @@ pub struct Collector {
     section: usize,
     position: usize,
     table: String,
-    is_of_many: bool,
+    is_in_list: bool,
     at_start_only: bool,
     /// The names of all tables so far.
     tables: HashSet<String>,
@@ -184,7 +185,7 @@ impl Collector {
         self.add::<V>(name, key, default, at_start_only);
     }
 
-    /// Adds a key whose default is not a value.
+    /// Adds a key whose default is described in words.
     pub fn optional<V: ValueType>(
         &mut self,
         name: &'static str,
@@ -200,25 +201,25 @@ impl Collector {
     }
 
     fn tables<V: ValueType>(&mut self, name: &'static str, value: &V::Value, at_start_only: bool) {
-        let outer = (self.section, self.position, self.at_start_only);
+        let saved = (self.section, self.position, self.at_start_only);
         if self.table.is_empty() {
             self.section = self.position;
         }
         self.at_start_only |= at_start_only;
         V::collect(value, name, self);
-        (self.section, self.position, self.at_start_only) = outer;
+        (self.section, self.position, self.at_start_only) = saved;
     }
 
     /// Adds the keys of a table. A second table of the same name gets a number.
-    pub(crate) fn table(&mut self, name: String, is_of_many: bool, table: &impl Table) {
+    pub(crate) fn table(&mut self, name: String, is_in_list: bool, table: &impl Table) {
         let numbered = (2..).map(|number| format!("{name}:{number}"));
         let mut names = std::iter::once(name.clone()).chain(numbered);
         let name = names.find(|name| self.tables.insert(name.clone()));
         let name = name.expect("the numbers are endless");
-        let outer = (std::mem::replace(&mut self.table, name), self.is_of_many);
-        (self.is_of_many, self.position) = (is_of_many, 0);
+        let saved = (std::mem::replace(&mut self.table, name), self.is_in_list);
+        (self.is_in_list, self.position) = (is_in_list, 0);
         table.collect(self);
-        (self.table, self.is_of_many) = outer;
+        (self.table, self.is_in_list) = saved;
     }
 
     fn add<V: ValueType>(
@@ -229,11 +230,11 @@ impl Collector {
         at_start_only: bool,
     ) {
         // The label of a table holds its name.
-        if key.origin != Origin::Set || (self.is_of_many && name == "name") {
+        if key.origin != Origin::Set || (self.is_in_list && name == "name") {
             return;
         }
         let name = name.trim_start_matches("r#");
-        let is_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
+        let has_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
         self.list.push(SetKey {
             section: if self.table.is_empty() { self.position } else { self.section },
             name: match self.table.as_str() {
@@ -241,11 +242,11 @@ impl Collector {
                 table => format!("{table}.{name}"),
             },
             table: self.table.clone(),
-            is_of_many: self.is_of_many,
+            is_in_list: self.is_in_list,
             position: self.position,
             value: Box::new((**key).clone()),
-            shown: key.shown.clone(),
-            default: is_value.then(|| default_text::<V>(default)),
+            printed: key.shown.clone(),
+            default: has_value.then(|| default_text::<V>(default)),
             at_start_only: self.at_start_only || at_start_only,
         });
     }

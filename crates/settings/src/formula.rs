@@ -14,19 +14,19 @@ pub type Variable = (String, f64);
 /// The functions that a formula may call.
 pub(crate) const FUNCTIONS: [&str; 5] = ["floor", "ceil", "round", "min", "max"];
 
-/// Maximum nesting, which keeps a text of parentheses from overflowing the stack.
+/// Maximum nesting of factors. It prevents a stack overflow by many parentheses.
 const DEPTH_MAX: usize = 32;
 
 /// Evaluates a formula.
 ///
 /// # Errors
 /// The formula is malformed, or its value is not a finite number.
-pub fn value(text: &str, variables: &[Variable]) -> Result<f64, String> {
-    let mut reader = Reader { text, at: 0, depth: 0, variables };
-    let value = reader.sum()?;
-    reader.blank();
-    if reader.at < text.len() {
-        return Err(reader.unexpected());
+pub fn evaluate(text: &str, variables: &[Variable]) -> Result<f64, String> {
+    let mut parser = Parser { text, offset: 0, depth: 0, variables };
+    let value = parser.sum()?;
+    parser.skip_whitespace();
+    if parser.offset < text.len() {
+        return Err(parser.unexpected());
     }
     if !value.is_finite() {
         return Err("not a finite number".to_owned());
@@ -34,18 +34,19 @@ pub fn value(text: &str, variables: &[Variable]) -> Result<f64, String> {
     Ok(value)
 }
 
-struct Reader<'a> {
+/// A recursive-descent parser that evaluates the formula while it reads.
+struct Parser<'a> {
     text: &'a str,
-    at: usize,
+    offset: usize,
     depth: usize,
     variables: &'a [Variable],
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn sum(&mut self) -> Result<f64, String> {
         let mut sum = self.product()?;
         loop {
-            match self.next_of("+-") {
+            match self.next_operator("+-") {
                 Some('+') => sum += self.product()?,
                 Some(_) => sum -= self.product()?,
                 None => return Ok(sum),
@@ -56,7 +57,7 @@ impl Reader<'_> {
     fn product(&mut self) -> Result<f64, String> {
         let mut product = self.factor()?;
         loop {
-            match self.next_of("*/") {
+            match self.next_operator("*/") {
                 Some('*') => product *= self.factor()?,
                 Some(_) => {
                     let divisor = self.factor()?;
@@ -75,21 +76,21 @@ impl Reader<'_> {
         if self.depth > DEPTH_MAX {
             return Err(format!("nested deeper than {DEPTH_MAX}"));
         }
-        let factor = self.factor_within();
+        let factor = self.unnested_factor();
         self.depth -= 1;
         factor
     }
 
-    fn factor_within(&mut self) -> Result<f64, String> {
-        self.blank();
-        let rest = &self.text[self.at..];
+    fn unnested_factor(&mut self) -> Result<f64, String> {
+        self.skip_whitespace();
+        let rest = &self.text[self.offset..];
         match rest.chars().next() {
             Some('-') => {
-                self.at += 1;
+                self.offset += 1;
                 Ok(-self.factor()?)
             }
-            Some('(') => self.enclosed("(", ")"),
-            Some('$') if rest.starts_with("${") => self.enclosed("${", "}"),
+            Some('(') => self.parse_enclosed("(", ")"),
+            Some('$') if rest.starts_with("${") => self.parse_enclosed("${", "}"),
             Some(digit) if digit.is_ascii_digit() || digit == '.' => self.number(),
             Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.name(),
             Some(_) => Err(self.unexpected()),
@@ -97,36 +98,36 @@ impl Reader<'_> {
         }
     }
 
-    fn enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
-        self.at += open.len();
+    fn parse_enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
+        self.offset += open.len();
         let sum = self.sum()?;
         self.close(close)?;
         Ok(sum)
     }
 
     fn close(&mut self, close: &str) -> Result<(), String> {
-        self.blank();
-        if !self.text[self.at..].starts_with(close) {
+        self.skip_whitespace();
+        if !self.text[self.offset..].starts_with(close) {
             return Err(format!("{close} is missing"));
         }
-        self.at += close.len();
+        self.offset += close.len();
         Ok(())
     }
 
     fn number(&mut self) -> Result<f64, String> {
-        let part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
-        let number = self.word(|byte| part(&byte)).replace('_', "");
+        let is_part = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'.' | b'_');
+        let number = self.word(|byte| is_part(&byte)).replace('_', "");
         number.parse().map_err(|_| format!("{number} is not a number"))
     }
 
     fn name(&mut self) -> Result<f64, String> {
         let name = self.word(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        self.blank();
-        if self.text[self.at..].starts_with('(') {
+        self.skip_whitespace();
+        if self.text[self.offset..].starts_with('(') {
             return self.function(&name);
         }
-        let known = self.variables.iter().find(|(known, _)| *known == name);
-        known.map(|(_, value)| *value).ok_or_else(|| {
+        let variable = self.variables.iter().find(|(known, _)| *known == name);
+        variable.map(|(_, value)| *value).ok_or_else(|| {
             let names: Vec<_> = self.variables.iter().map(|(name, _)| name.as_str()).collect();
             let (message, _) = not_found("variable", &name, &names);
             format!("{name}: {message}")
@@ -134,16 +135,20 @@ impl Reader<'_> {
     }
 
     fn function(&mut self, name: &str) -> Result<f64, String> {
-        self.at += 1;
-        let first = self.sum()?;
+        self.offset += 1;
+        let argument = self.sum()?;
         let value = match name {
-            "floor" => first.floor(),
-            "ceil" => first.ceil(),
-            "round" => first.round(),
+            "floor" => argument.floor(),
+            "ceil" => argument.ceil(),
+            "round" => argument.round(),
             "min" | "max" => {
                 self.close(",")?;
-                let second = self.sum()?;
-                if name == "min" { first.min(second) } else { first.max(second) }
+                let second_argument = self.sum()?;
+                if name == "min" {
+                    argument.min(second_argument)
+                } else {
+                    argument.max(second_argument)
+                }
             }
             _ => return Err(format!("{name} is not one of {}", FUNCTIONS.join(", "))),
         };
@@ -151,28 +156,31 @@ impl Reader<'_> {
         Ok(value)
     }
 
-    /// Reads the longest word of such bytes.
-    fn word(&mut self, part: impl Fn(u8) -> bool) -> String {
-        let rest = &self.text[self.at..];
-        let end = rest.bytes().position(|byte| !part(byte)).unwrap_or(rest.len());
-        self.at += end;
+    /// Reads the bytes up to the first byte that is no part of the word.
+    fn word(&mut self, is_part: impl Fn(u8) -> bool) -> String {
+        let rest = &self.text[self.offset..];
+        let end = rest.bytes().position(|byte| !is_part(byte)).unwrap_or(rest.len());
+        self.offset += end;
         rest[..end].to_owned()
     }
 
-    fn next_of(&mut self, operators: &str) -> Option<char> {
-        self.blank();
-        let next = self.text[self.at..].chars().next().filter(|c| operators.contains(*c))?;
-        self.at += 1;
+    fn next_operator(&mut self, operators: &str) -> Option<char> {
+        self.skip_whitespace();
+        let next = self.text[self.offset..]
+            .chars()
+            .next()
+            .filter(|character| operators.contains(*character))?;
+        self.offset += 1;
         Some(next)
     }
 
-    fn blank(&mut self) {
-        let rest = &self.text[self.at..];
-        self.at += rest.len() - rest.trim_start().len();
+    fn skip_whitespace(&mut self) {
+        let rest = &self.text[self.offset..];
+        self.offset += rest.len() - rest.trim_start().len();
     }
 
     fn unexpected(&self) -> String {
-        let letter = self.text[self.at..].chars().next().unwrap_or(' ');
+        let letter = self.text[self.offset..].chars().next().unwrap_or(' ');
         format!("{letter:?} does not fit here")
     }
 }

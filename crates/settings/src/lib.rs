@@ -5,15 +5,16 @@
 //! the reference page ([`reference::markdown`]) and the JSON Schema ([`schema::document`]).
 //! [`read`] reads a text by the declaration and reports every problem at once.
 //!
-//! - `syntax.rs` parses a text into a tree of values with their places;
-//! - `declare.rs` is the declaration, `table.rs` reads a tree along it;
+//! - `syntax.rs` parses a text into a tree of values with their positions;
+//! - `declare.rs` is the declaration, `table.rs` reads a tree by the declaration;
 //! - `value.rs` and `value/` are the value types;
-//! - `url.rs` is the URL of a node, printed without its secrets;
+//! - `url.rs` parses the URL of a node, which is printed without its secrets;
 //! - `diff.rs` lists the differences between two files;
 //! - `expand.rs` replaces `${VAR}` and `${file:PATH}`, `formula.rs` evaluates formulas;
 //! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
 //!
-//! The program checks whether values fit each other, and adds errors to the same [`Report`].
+//! The program checks if the values of several keys fit together, and adds its errors to the same
+//! [`Report`].
 
 mod declare;
 mod diagnostic;
@@ -28,8 +29,8 @@ mod table;
 pub mod url;
 pub mod value;
 
-pub use diagnostic::{Diagnostic, Diagnostics, Place, Severity};
-pub use expand::{TEXT_BYTES_MAX, World};
+pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity};
+pub use expand::{ReadContext, TEXT_BYTES_MAX};
 pub use report::{At, Located, Report};
 pub use syntax::{Item, Member, Span, Tree};
 pub use table::{
@@ -45,13 +46,17 @@ pub const MASK: &str = "***";
 /// Returns `None` if the text is not TOML, because the parser cannot know its keys and secrets
 /// then. Reports a value that cannot be read, and puts a placeholder in its place. Once
 /// [`Report::has_errors`] returns true, use the table only to look for more problems.
-pub fn read<'a, T: Table>(text: &'a str, file: &str, world: &World<'_>) -> (Option<T>, Report<'a>) {
+pub fn read<'a, T: Table>(
+    text: &'a str,
+    file: &str,
+    context: &ReadContext<'_>,
+) -> (Option<T>, Report<'a>) {
     let mut report = Report::of_file(file, text);
-    let Some(members) = syntax::parse(text, world.text_bytes_max, &mut report) else {
+    let Some(members) = syntax::parse(text, context.text_bytes_max, &mut report) else {
         return (None, report);
     };
     report.hide_values(&members);
-    let table = Reader::new(&mut report, world, T::doc).table(&members, At::default());
+    let table = Reader::new(&mut report, context, T::doc).table(&members, At::default());
     (Some(table), report)
 }
 

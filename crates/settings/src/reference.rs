@@ -12,44 +12,50 @@ type Section = (String, String);
 pub fn markdown<T: Table>() -> String {
     let (mut sections, root) = (Vec::new(), T::doc());
     if root.holds_tables_only() {
-        nested(&root, &mut sections);
+        write_nested_sections(&root, &mut sections);
     } else {
-        section(&root, "the file itself", false, &mut sections);
+        write_section(&root, "the file itself", false, &mut sections);
     }
     sections.iter().map(|(heading, body)| format!("\n## {heading}\n\n{body}")).collect()
 }
 
-fn section(table: &TableDoc, heading: &str, at_start_only: bool, sections: &mut Vec<Section>) {
+fn write_section(
+    table: &TableDoc,
+    heading: &str,
+    at_start_only: bool,
+    sections: &mut Vec<Section>,
+) {
     let keys: Vec<&KeyDoc> = table.keys.iter().filter(|key| key.table.is_none()).collect();
-    let mut text = format!("{}{}\n", table.doc, at_start(at_start_only));
+    let mut text = format!("{}{}\n", table.doc, restart_note(at_start_only));
     if !keys.is_empty() {
         text.push_str("\n| key | default | allowed | what it does |\n| --- | --- | --- | --- |\n");
     }
     for key in keys {
-        let (allowed, doc, default) = (escaped(&key.allowed), escaped(key.doc), default(key));
-        let at_start = at_start(key.at_start_only);
-        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc}{at_start} |", key.name);
+        let (allowed, doc, default) =
+            (escape_cell(&key.allowed), escape_cell(key.doc), default_cell(key));
+        let restart = restart_note(key.at_start_only);
+        let _ = writeln!(text, "| `{}` | {default} | {allowed} | {doc}{restart} |", key.name);
     }
     match sections.iter_mut().find(|(_, body)| *body == text) {
         Some((headings, _)) => *headings = format!("{headings} and {heading}"),
         None => sections.push((heading.to_owned(), text)),
     }
-    nested(table, sections);
+    write_nested_sections(table, sections);
 }
 
-fn nested(table: &TableDoc, sections: &mut Vec<Section>) {
+fn write_nested_sections(table: &TableDoc, sections: &mut Vec<Section>) {
     for key in &table.keys {
         if let Some(nested) = &key.table {
-            section(nested, &format!("`{}`", nested.heading), key.at_start_only, sections);
+            write_section(nested, &format!("`{}`", nested.heading), key.at_start_only, sections);
         }
     }
 }
 
-fn at_start(at_start_only: bool) -> &'static str {
+fn restart_note(at_start_only: bool) -> &'static str {
     if at_start_only { " A change takes effect at the next start." } else { "" }
 }
 
-fn default(key: &KeyDoc) -> String {
+fn default_cell(key: &KeyDoc) -> String {
     match key.default {
         DefaultDoc::Is(_) | DefaultDoc::Empty => format!("`{}`", key.default_text),
         DefaultDoc::Follows(_) | DefaultDoc::Required => key.default_text.clone(),
@@ -57,6 +63,6 @@ fn default(key: &KeyDoc) -> String {
 }
 
 /// Escapes a text for a cell of a table.
-fn escaped(text: &str) -> String {
+fn escape_cell(text: &str) -> String {
     text.replace('|', "\\|").replace('*', "\\*")
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::diagnostic::{Diagnostic, Diagnostics, Place, Severity};
+use crate::diagnostic::{Diagnostic, Diagnostics, Position, Severity};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::{MASK, expand};
 
@@ -24,8 +24,8 @@ const LINE_CHARS_MAX: usize = 200;
 /// configuration at all.
 const PRINTED_MAX: usize = 50;
 
-/// The name and the position of a key or table, for diagnostics. All values of this type compare as
-/// equal, so that two configurations with the same values are equal.
+/// The location of a key or table: its name and its position in the file, for diagnostics. All
+/// values of this type compare as equal, so that two configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
 pub struct At {
     /// The full name: `server.listen`, `chain.mainnet.family`.
@@ -46,11 +46,11 @@ impl PartialEq for At {
 /// The subject of a problem: a key, a table, or a position.
 pub trait Located {
     /// Returns the name and the position.
-    fn located(&self) -> &At;
+    fn location(&self) -> &At;
 }
 
 impl Located for At {
-    fn located(&self) -> &At {
+    fn location(&self) -> &At {
         self
     }
 }
@@ -61,7 +61,7 @@ impl At {
         self.span.is_some()
     }
 
-    /// Returns the last part of its name: `listen` of `server.listen`.
+    /// Returns the last part of the name, such as `listen` of `server.listen`.
     pub fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
     }
@@ -73,11 +73,13 @@ impl At {
     }
 }
 
-/// The printed form of one value.
+/// The form in which a value is printed.
 #[derive(Clone, Debug, PartialEq)]
-enum Shown {
+enum PrintedForm {
+    /// The text of the file.
     AsWritten,
-    Instead(String),
+    /// This text instead, because the value holds a secret.
+    Replaced(String),
 }
 
 /// Collects problems. `Debug` is not implemented, because the text holds secrets.
@@ -86,16 +88,16 @@ pub struct Report<'a> {
     text: &'a str,
     /// Every value that is neither a list nor a table, in the order of the text. `None` before the
     /// text is parsed; until then diagnostics print only keys.
-    values: Option<Vec<(Span, Shown)>>,
+    values: Option<Vec<(Span, PrintedForm)>>,
     /// The headings of tables in the order of the text.
     headings: Vec<Span>,
-    /// Tables with a key that is unknown or cannot be read.
-    faulty: Vec<(String, Option<Span>)>,
+    /// The name and heading of each table with a key that is unknown or cannot be read.
+    faulty_tables: Vec<(String, Option<Span>)>,
     problems: Vec<(Problem, Severity)>,
-    /// Problems of other files, which are listed last.
-    others: Vec<Diagnostic>,
-    /// Number of problems that are left out of the list because there are too many.
-    more: usize,
+    /// Problems of arguments and of other files, which are listed last.
+    other_problems: Vec<Diagnostic>,
+    /// Number of problems beyond the maximum, which are not listed.
+    unlisted: usize,
 }
 
 struct Problem {
@@ -119,10 +121,10 @@ impl<'a> Report<'a> {
             text: "",
             values: None,
             headings: Vec::new(),
-            faulty: Vec::new(),
+            faulty_tables: Vec::new(),
             problems: Vec::new(),
-            others: Vec::new(),
-            more: 0,
+            other_problems: Vec::new(),
+            unlisted: 0,
         }
     }
 
@@ -130,41 +132,58 @@ impl<'a> Report<'a> {
     /// the key is not set.
     pub fn error(
         &mut self,
-        at: &impl Located,
+        subject: &impl Located,
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        let has_value = at.located().span.as_ref().is_some_and(|span| !self.is_heading(span));
-        self.push(at.located(), has_value, Severity::Error, message.into(), Some(allowed.into()));
+        let has_value = subject.location().span.as_ref().is_some_and(|span| !self.is_heading(span));
+        self.push(
+            subject.location(),
+            has_value,
+            Severity::Error,
+            message.into(),
+            Some(allowed.into()),
+        );
     }
 
-    /// Adds an error that does not print the value.
-    pub fn missing(&mut self, at: &At, message: impl Into<String>, allowed: impl Into<String>) {
-        self.push(at, false, Severity::Error, message.into(), Some(allowed.into()));
+    /// Adds an error that does not print the value, such as an error about a missing key.
+    pub fn missing(
+        &mut self,
+        location: &At,
+        message: impl Into<String>,
+        allowed: impl Into<String>,
+    ) {
+        self.push(location, false, Severity::Error, message.into(), Some(allowed.into()));
     }
 
     /// Adds a warning about a key or a table, with advice.
     pub fn warn(
         &mut self,
-        at: &impl Located,
+        subject: &impl Located,
         message: impl Into<String>,
         advice: impl Into<String>,
     ) {
-        self.push(at.located(), false, Severity::Warning, message.into(), Some(advice.into()));
+        self.push(
+            subject.location(),
+            false,
+            Severity::Warning,
+            message.into(),
+            Some(advice.into()),
+        );
     }
 
     /// Adds an error about a command-line argument. `value` is its value with secrets masked.
-    pub fn argument(
+    pub fn argument_error(
         &mut self,
         key: impl Into<String>,
         value: Option<String>,
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        self.others.push(Diagnostic {
+        self.other_problems.push(Diagnostic {
             severity: Severity::Error,
             file: None,
-            place: None,
+            position: None,
             key: key.into(),
             value,
             message: message.into(),
@@ -173,32 +192,32 @@ impl<'a> Report<'a> {
     }
 
     /// Adds the problems of another file that this file names.
-    pub fn absorb(&mut self, others: Diagnostics) {
-        for mut diagnostic in others.list {
-            diagnostic.file = diagnostic.file.or_else(|| others.file.clone());
-            self.others.push(diagnostic);
+    pub fn absorb(&mut self, other_problems: Diagnostics) {
+        for mut diagnostic in other_problems.list {
+            diagnostic.file = diagnostic.file.or_else(|| other_problems.file.clone());
+            self.other_problems.push(diagnostic);
         }
-        self.more += others.more;
+        self.unlisted += other_problems.unlisted;
     }
 
     /// Returns true if there is an error, so the configuration must not be used.
     pub fn has_errors(&self) -> bool {
-        let own = self.problems.iter().any(|(_, severity)| *severity == Severity::Error);
-        own || self.others.iter().any(|other| other.severity == Severity::Error)
+        let has_own_errors = self.problems.iter().any(|(_, severity)| *severity == Severity::Error);
+        has_own_errors || self.other_problems.iter().any(|other| other.severity == Severity::Error)
     }
 
     /// Returns true if a key of the table is unknown or cannot be read. In that case
     /// a missing key may only be misspelt.
     pub fn is_faulty(&self, table: &At) -> bool {
-        self.faulty.iter().any(|(path, span)| *path == table.path && *span == table.table)
+        self.faulty_tables.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
     /// Returns the position of every scalar value in the order of the text, and the text to print
     /// in its place if it is a secret.
     pub fn values(&self) -> impl Iterator<Item = (&Span, Option<&str>)> {
-        self.values.iter().flatten().map(|(span, shown)| match shown {
-            Shown::AsWritten => (span, None),
-            Shown::Instead(text) => (span, Some(text.as_str())),
+        self.values.iter().flatten().map(|(span, form)| match form {
+            PrintedForm::AsWritten => (span, None),
+            PrintedForm::Replaced(text) => (span, Some(text.as_str())),
         })
     }
 
@@ -206,22 +225,25 @@ impl<'a> Report<'a> {
     pub fn finish(mut self) -> Diagnostics {
         let mut problems = std::mem::take(&mut self.problems);
         problems.sort_by_key(|(problem, _)| problem.span.as_ref().map_or(0, |span| span.start));
-        self.more += problems.len().saturating_sub(PRINTED_MAX);
+        self.unlisted += problems.len().saturating_sub(PRINTED_MAX);
         problems.truncate(PRINTED_MAX);
         let mut list: Vec<Diagnostic> = problems
             .into_iter()
             .map(|(problem, severity)| Diagnostic {
                 severity,
                 file: None,
-                place: problem.span.as_ref().map(|span| self.place(span)),
-                value: problem.span.filter(|_| problem.has_value).map(|span| self.value(&span)),
+                position: problem.span.as_ref().map(|span| self.position(span)),
+                value: problem
+                    .span
+                    .filter(|_| problem.has_value)
+                    .map(|span| self.mask_value(&span)),
                 key: problem.key,
                 message: problem.message,
                 allowed: problem.allowed,
             })
             .collect();
-        list.append(&mut self.others);
-        Diagnostics { file: self.file, list, more: self.more }
+        list.append(&mut self.other_problems);
+        Diagnostics { file: self.file, list, unlisted: self.unlisted }
     }
 
     /// Adds an error about a position in the text that has no value.
@@ -232,19 +254,20 @@ impl<'a> Report<'a> {
         message: String,
         allowed: Option<String>,
     ) {
-        let at = At { path: key.to_owned(), span, table: None };
-        self.push(&at, false, Severity::Error, message, allowed);
+        let location = At { path: key.to_owned(), span, table: None };
+        self.push(&location, false, Severity::Error, message, allowed);
     }
 
     fn push(
         &mut self,
-        at: &At,
+        location: &At,
         has_value: bool,
         severity: Severity,
         message: String,
         allowed: Option<String>,
     ) {
-        let (key, span) = (at.path.clone(), at.span.clone().or_else(|| at.table.clone()));
+        let (key, span) =
+            (location.path.clone(), location.span.clone().or_else(|| location.table.clone()));
         self.problems.push((Problem { span, key, has_value, message, allowed }, severity));
     }
 
@@ -254,33 +277,35 @@ impl<'a> Report<'a> {
     }
 
     pub(crate) fn mark_faulty(&mut self, table: &At) {
-        self.faulty.push((table.path.clone(), table.table.clone()));
+        self.faulty_tables.push((table.path.clone(), table.table.clone()));
     }
 
-    /// Registers every string as a secret. [`Report::show_values`] reverts that.
+    /// Registers every string as a secret. [`Report::show_values`] allows to print it.
     pub(crate) fn hide_values(&mut self, members: &[Member]) {
         let mut values = Vec::new();
         for member in members {
-            self.collect(&member.item, &mut values);
+            self.collect_values(&member.item, &mut values);
         }
         values.sort_by_key(|(span, _)| span.start);
         self.headings.sort_by_key(|span| span.start);
         self.values = Some(values);
     }
 
-    fn collect(&mut self, item: &Item, values: &mut Vec<(Span, Shown)>) {
-        let shown = match &item.tree {
-            Tree::List(list) => return list.iter().for_each(|item| self.collect(item, values)),
+    fn collect_values(&mut self, item: &Item, values: &mut Vec<(Span, PrintedForm)>) {
+        let form = match &item.tree {
+            Tree::List(list) => {
+                return list.iter().for_each(|item| self.collect_values(item, values));
+            }
             Tree::Table(members) => {
                 if !self.text[item.span.clone()].starts_with('{') {
                     self.headings.push(item.span.clone());
                 }
-                return members.iter().for_each(|member| self.collect(&member.item, values));
+                return members.iter().for_each(|member| self.collect_values(&member.item, values));
             }
-            Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => Shown::AsWritten,
-            Tree::Text(_) | Tree::Time(_) | Tree::Null => Shown::Instead(MASK.to_owned()),
+            Tree::Integer(_) | Tree::Float(_) | Tree::Bool(_) => PrintedForm::AsWritten,
+            Tree::Text(_) | Tree::Time(_) | Tree::Null => PrintedForm::Replaced(MASK.to_owned()),
         };
-        values.push((item.span.clone(), shown));
+        values.push((item.span.clone(), form));
     }
 
     /// Allows diagnostics to print a value, and each value in it, masked by `mask`. A string that
@@ -297,20 +322,20 @@ impl<'a> Report<'a> {
         }
     }
 
-    fn show(&mut self, span: &Span, instead: Option<String>) {
+    fn show(&mut self, span: &Span, replacement: Option<String>) {
         let Some(values) = &mut self.values else { return };
-        if let Ok(at) = values.binary_search_by_key(&span.start, |(span, _)| span.start) {
-            values[at].1 = instead.map_or(Shown::AsWritten, Shown::Instead);
+        if let Ok(index) = values.binary_search_by_key(&span.start, |(span, _)| span.start) {
+            values[index].1 = replacement.map_or(PrintedForm::AsWritten, PrintedForm::Replaced);
         }
     }
 
     /// Returns the value at a position of the text, with secrets masked. The value of a table with
     /// a heading is not printed.
-    pub(crate) fn value(&self, span: &Span) -> String {
+    pub(crate) fn mask_value(&self, span: &Span) -> String {
         if self.is_heading(span) {
             return MASK.to_owned();
         }
-        let (text, _) = self.masked(span.clone(), span.clone());
+        let (text, _) = self.mask_range(span.clone(), span.clone());
         let line = text.lines().next().unwrap_or_default();
         if line.len() == text.len() && line.chars().count() <= VALUE_CHARS_MAX {
             return text;
@@ -318,16 +343,18 @@ impl<'a> Report<'a> {
         format!("{}…", line.chars().take(VALUE_CHARS_MAX).collect::<String>())
     }
 
-    fn place(&self, span: &Span) -> Place {
-        let start = self.floor(span.start);
-        let line_start = self.text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = self.text[start..].find('\n').map_or(self.text.len(), |at| start + at);
-        let end = self.floor(span.end.clamp(start, line_end));
-        let (text, marked) = shortened(self.masked(line_start..line_end, start..end));
-        let (line, before) = (&self.text[..line_start], &self.text[line_start..start]);
-        Place {
-            line: line.matches('\n').count() + 1,
-            column: before.chars().count() + 1,
+    fn position(&self, span: &Span) -> Position {
+        let start = self.floor_char_boundary(span.start);
+        let line_start = self.text[..start].rfind('\n').map_or(0, |offset| offset + 1);
+        let line_end =
+            self.text[start..].find('\n').map_or(self.text.len(), |offset| start + offset);
+        let end = self.floor_char_boundary(span.end.clamp(start, line_end));
+        let (text, marked) = shorten_line(self.mask_range(line_start..line_end, start..end));
+        let (earlier_lines, text_before) =
+            (&self.text[..line_start], &self.text[line_start..start]);
+        Position {
+            line: earlier_lines.matches('\n').count() + 1,
+            column: text_before.chars().count() + 1,
             text,
             marked,
         }
@@ -339,48 +366,51 @@ impl<'a> Report<'a> {
 
     /// Returns a part of the text with masked secrets and without comments, and the position of the
     /// marked bytes in the result, in characters.
-    fn masked(&self, part: Span, marked: Span) -> (String, Range<usize>) {
+    fn mask_range(&self, range: Span, marked: Span) -> (String, Range<usize>) {
         let Some(values) = &self.values else {
-            return keys_only(&self.text[part.clone()], marked.start - part.start);
+            return mask_unparsed_line(&self.text[range.clone()], marked.start - range.start);
         };
-        let mut line = MaskedText { text: String::new(), chars: 0, marked: None, wanted: marked };
-        let mut at = part.start;
-        let first = values.partition_point(|(span, _)| span.end <= part.start);
-        for (span, shown) in values[first..].iter().take_while(|(span, _)| span.start < part.end) {
-            let (start, end) = (span.start.max(part.start), span.end.min(part.end));
-            if !line.between_values(self.text, at..start) {
-                return line.finish();
+        let mut masked_text =
+            MaskedText { text: String::new(), chars: 0, marked: None, marked_bytes: marked };
+        let mut position = range.start;
+        let first_value = values.partition_point(|(span, _)| span.end <= range.start);
+        for (span, form) in
+            values[first_value..].iter().take_while(|(span, _)| span.start < range.end)
+        {
+            let (start, end) = (span.start.max(range.start), span.end.min(range.end));
+            if !masked_text.push_between_values(self.text, position..start) {
+                return masked_text.finish();
             }
-            match shown {
-                Shown::AsWritten => line.push(self.text, start..end),
-                Shown::Instead(instead) => line.replace(instead, start..end),
+            match form {
+                PrintedForm::AsWritten => masked_text.push(self.text, start..end),
+                PrintedForm::Replaced(replacement) => masked_text.replace(replacement, start..end),
             }
-            at = end;
+            position = end;
         }
-        line.between_values(self.text, at..part.end);
-        line.finish()
+        masked_text.push_between_values(self.text, position..range.end);
+        masked_text.finish()
     }
 
     /// Returns the nearest character boundary at or before a byte. The parser's spans may end
     /// inside a character.
-    fn floor(&self, at: usize) -> usize {
-        let at = at.min(self.text.len());
-        (0..=at).rev().find(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
+    fn floor_char_boundary(&self, index: usize) -> usize {
+        let index = index.min(self.text.len());
+        (0..=index).rev().find(|index| self.text.is_char_boundary(*index)).unwrap_or(0)
     }
 }
 
 /// Shortens a long line to the characters around the marked ones.
-fn shortened((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
+fn shorten_line((line, marked): (String, Range<usize>)) -> (String, Range<usize>) {
     let chars = line.chars().count();
     if chars <= LINE_CHARS_MAX {
         return (line, marked);
     }
-    let from = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(chars - LINE_CHARS_MAX);
-    let part: String = line.chars().skip(from).take(LINE_CHARS_MAX).collect();
-    let before = if from > 0 { "…" } else { "" };
-    let after = if from + LINE_CHARS_MAX < chars { "…" } else { "" };
-    let shift = |at: usize| (at - from).min(LINE_CHARS_MAX) + before.chars().count();
-    (format!("{before}{part}{after}"), shift(marked.start)..shift(marked.end))
+    let start = marked.start.saturating_sub(LINE_CHARS_MAX / 2).min(chars - LINE_CHARS_MAX);
+    let visible: String = line.chars().skip(start).take(LINE_CHARS_MAX).collect();
+    let prefix = if start > 0 { "…" } else { "" };
+    let suffix = if start + LINE_CHARS_MAX < chars { "…" } else { "" };
+    let shift = |position: usize| (position - start).min(LINE_CHARS_MAX) + prefix.chars().count();
+    (format!("{prefix}{visible}{suffix}"), shift(marked.start)..shift(marked.end))
 }
 
 /// Builds the masked form of a part of the text.
@@ -388,24 +418,27 @@ struct MaskedText {
     text: String,
     /// The number of characters of `text`.
     chars: usize,
+    /// The marked characters of `text`.
     marked: Option<Range<usize>>,
-    wanted: Span,
+    /// The bytes of the file to mark.
+    marked_bytes: Span,
 }
 
 impl MaskedText {
     /// Appends keys, brackets and commas. Returns false if a comment ends the line.
-    fn between_values(&mut self, text: &str, range: Span) -> bool {
+    fn push_between_values(&mut self, text: &str, range: Span) -> bool {
         let comment = text[range.clone()].find('#');
-        let end = comment.map_or(range.end, |at| range.start + at);
+        let end = comment.map_or(range.end, |offset| range.start + offset);
         self.push(text, range.start..end);
         comment.is_none()
     }
 
     fn push(&mut self, text: &str, range: Span) {
-        let before = self.chars;
-        let (from, to) = (self.wanted.start.max(range.start), self.wanted.end.min(range.end));
+        let chars_before = self.chars;
+        let (from, to) =
+            (self.marked_bytes.start.max(range.start), self.marked_bytes.end.min(range.end));
         if from <= to && from < range.end {
-            let start = before + text[range.start..from].chars().count();
+            let start = chars_before + text[range.start..from].chars().count();
             self.mark(start..start + text[from..to].chars().count());
         }
         self.append(&text[range]);
@@ -416,12 +449,12 @@ impl MaskedText {
         self.chars += text.chars().count();
     }
 
-    fn replace(&mut self, instead: &str, range: Span) {
-        let before = self.chars;
-        if self.wanted.start < range.end && self.wanted.end > range.start {
-            self.mark(before..before + instead.chars().count());
+    fn replace(&mut self, replacement: &str, range: Span) {
+        let chars_before = self.chars;
+        if self.marked_bytes.start < range.end && self.marked_bytes.end > range.start {
+            self.mark(chars_before..chars_before + replacement.chars().count());
         }
-        self.append(instead);
+        self.append(replacement);
     }
 
     fn mark(&mut self, range: Range<usize>) {
@@ -439,19 +472,19 @@ impl MaskedText {
     }
 }
 
-/// Masks a line of a text that could not be parsed: keeps only the key, or the table's heading.
-fn keys_only(line: &str, marked: usize) -> (String, Range<usize>) {
+/// Masks a line of a text that could not be parsed. Only the key or the table's heading remains.
+fn mask_unparsed_line(line: &str, marked: usize) -> (String, Range<usize>) {
     let code = line.split('#').next().unwrap_or_default();
     let heading = code.trim().strip_prefix('[').map(|name| name.trim_matches(['[', ']']));
-    let shown = match line.split_once('=') {
+    let masked = match line.split_once('=') {
         Some((key, _)) if is_key(key) => format!("{key}= {MASK}"),
         None if heading.is_some_and(is_key) => code.to_owned(),
         _ => MASK.to_owned(),
     };
-    let shown = shown.trim_end().to_owned();
-    let column = line.get(..marked).map_or(0, |before| before.chars().count());
-    let at = column.min(shown.chars().count());
-    (shown, at..at)
+    let masked = masked.trim_end().to_owned();
+    let column = line.get(..marked).map_or(0, |text_before| text_before.chars().count());
+    let position = column.min(masked.chars().count());
+    (masked, position..position)
 }
 
 /// Returns true if a text looks like the name of a key: at most 32 lower-case letters, `_` and `.`.

@@ -1,6 +1,6 @@
 //! The JSON Schema of a declared file, for editors that complete and check keys.
 //!
-//! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as whether
+//! A schema checks keys, types and bounds of numbers. [`crate::read`] checks more, such as that
 //! a variable exists.
 
 use serde_json::{Map, Value as Json, json};
@@ -29,11 +29,11 @@ fn allow_formulas(schema: &mut Json) {
     match schema {
         Json::Array(list) => list.iter_mut().for_each(allow_formulas),
         Json::Object(members) => {
-            if let Some(Json::Array(ways)) = members.get_mut("anyOf")
-                && let [own, Json::Object(text)] = ways.as_mut_slice()
-                && (own["type"] == "integer" || own["type"] == "number")
+            if let Some(Json::Array(alternatives)) = members.get_mut("anyOf")
+                && let [number, Json::Object(string)] = alternatives.as_mut_slice()
+                && (number["type"] == "integer" || number["type"] == "number")
             {
-                text.remove("pattern");
+                string.remove("pattern");
             }
             members.values_mut().for_each(allow_formulas);
         }
@@ -47,11 +47,11 @@ pub(crate) fn table(doc: &TableDoc) -> Json {
     for key in &doc.keys {
         let mut schema = key.schema.clone();
         if let Some(members) = schema.as_object_mut() {
-            let text = match key.default {
+            let description = match key.default {
                 DefaultDoc::Follows(words) => format!("{} Default: {words}.", key.doc),
                 DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
             };
-            members.insert("description".into(), text.into());
+            members.insert("description".into(), description.into());
             let has_default = matches!(key.default, DefaultDoc::Is(_) | DefaultDoc::Empty);
             // These defaults are the same in TOML and in JSON.
             if let Ok(default) = serde_json::from_str(&key.default_text)

@@ -42,7 +42,7 @@ pub enum Tree {
     Null,
 }
 
-/// One key of a table with its value.
+/// A key of a table with its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Member {
     /// The key.
@@ -64,29 +64,29 @@ pub(crate) fn parse(text: &str, bytes_max: usize, report: &mut Report<'_>) -> Op
     let mut last_line = None;
     for error in &errors {
         let span = error.span().unwrap_or(text.len()..text.len());
-        // One mistake often causes several errors in its line. The first one is reported.
+        // A mistake often causes several errors in its line. The first error is reported.
         let line = text.bytes().take(span.start).filter(|byte| *byte == b'\n').count();
         if last_line.replace(line) != Some(line) {
             report.add(Some(span), "", format!("not toml: {}", error.message()), None);
         }
     }
-    errors.is_empty().then(|| members(table.get_ref()))
+    errors.is_empty().then(|| read_members(table.get_ref()))
 }
 
-fn members(table: &DeTable<'_>) -> Vec<Member> {
+fn read_members(table: &DeTable<'_>) -> Vec<Member> {
     let mut members: Vec<Member> = table
         .iter()
         .map(|(key, value)| Member {
             key: key.get_ref().to_string(),
             span: key.span(),
-            item: item(value),
+            item: read_item(value),
         })
         .collect();
     members.sort_by_key(|member| member.span.start);
     members
 }
 
-fn item(value: &Spanned<DeValue<'_>>) -> Item {
+fn read_item(value: &Spanned<DeValue<'_>>) -> Item {
     let tree = match value.get_ref() {
         DeValue::String(text) => Tree::Text(text.to_string()),
         DeValue::Integer(number) => {
@@ -100,8 +100,8 @@ fn item(value: &Spanned<DeValue<'_>>) -> Item {
         DeValue::Float(number) => Tree::Float(number.as_str().trim_start_matches('+').to_owned()),
         DeValue::Boolean(on) => Tree::Bool(*on),
         DeValue::Datetime(time) => Tree::Time(time.to_string()),
-        DeValue::Array(list) => Tree::List(list.iter().map(item).collect()),
-        DeValue::Table(table) => Tree::Table(members(table)),
+        DeValue::Array(list) => Tree::List(list.iter().map(read_item).collect()),
+        DeValue::Table(table) => Tree::Table(read_members(table)),
     };
     Item { span: value.span(), tree }
 }

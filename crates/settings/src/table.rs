@@ -6,21 +6,21 @@ use std::ops::Deref;
 use serde_json::Value as Json;
 
 use crate::diff::Collector;
-use crate::expand::{World, expand};
+use crate::expand::{ReadContext, expand};
 use crate::report::{At, Located, Report};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::value::{Scalar, ValueType};
 
 /// A table of a file, declared with [`table!`](crate::table!).
 pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
-    /// The names of its keys, in the order of the declaration.
+    /// The names of the table's keys, in the order of the declaration.
     const KEYS: &'static [&'static str];
     /// Returns the documentation of the table and of its keys.
     fn doc() -> TableDoc;
     /// Returns the table with all defaults; `path` is its full name.
     fn defaults(path: &str) -> Self;
-    /// Reads the keys. Call [`Reader::table`] instead, which also reports unknown keys.
-    fn read(reader: &mut Reader<'_, '_>, members: &[Member], at: At) -> Self;
+    /// Reads the keys. Call [`Reader::table`] instead, because it also reports unknown keys.
+    fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: At) -> Self;
     /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
     /// Returns the label that distinguishes the table from others of its list, or empty if it has
@@ -37,7 +37,7 @@ pub struct Key<T> {
     value: T,
     /// The full name and the position of the key, for [`Report::error`].
     pub at: At,
-    /// Where the value comes from.
+    /// Source of the value.
     pub origin: Origin,
     /// The bytes of each element, if the value is a list that could be read.
     pub elements: Vec<Span>,
@@ -45,7 +45,7 @@ pub struct Key<T> {
     pub shown: String,
 }
 
-/// Where the value of a key comes from.
+/// The source of a key's value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
     /// The key is not set.
@@ -85,7 +85,7 @@ impl<T> Deref for Key<T> {
 }
 
 impl<T> Located for Key<T> {
-    fn located(&self) -> &At {
+    fn location(&self) -> &At {
         &self.at
     }
 }
@@ -101,14 +101,14 @@ impl<T> Key<T> {
         self.origin == Origin::Set && self.elements.is_empty()
     }
 
-    /// Returns the value, or `None` if the file sets it to something that cannot be read.
+    /// Returns the value, or `None` if the value in the file cannot be read.
     pub fn readable(&self) -> Option<&T> {
         (self.origin != Origin::Unreadable).then_some(&self.value)
     }
 
     /// Returns the position of one element of a list.
-    pub fn element(&self, at: usize) -> At {
-        self.at.part(self.elements.get(at).cloned())
+    pub fn element(&self, index: usize) -> At {
+        self.at.part(self.elements.get(index).cloned())
     }
 
     /// Returns the value alone.
@@ -144,20 +144,20 @@ impl<T> Key<T> {
 pub struct TableDoc {
     /// The heading in a file, such as `[server]`; empty for the file's root.
     pub heading: String,
-    /// Its full name, such as `mix.NAME.step`.
+    /// The full name of the table, such as `mix.NAME.step`.
     path: String,
     /// The purpose of the table.
     pub doc: &'static str,
-    /// Its keys, in the order of the declaration.
+    /// The keys of the table, in the order of the declaration.
     pub keys: Vec<KeyDoc>,
-    /// Makes the heading of the table from the key's name.
-    form: fn(&str) -> String,
+    /// Returns the heading of the table for the key's full name.
+    heading_of: fn(&str) -> String,
 }
 
 /// A declared key.
 #[derive(Clone, Debug)]
 pub struct KeyDoc {
-    /// Its name.
+    /// The name of the key.
     pub name: &'static str,
     /// The effect of the key.
     pub doc: &'static str,
@@ -169,12 +169,13 @@ pub struct KeyDoc {
     pub default_text: String,
     /// True if a change takes effect only at the next start.
     pub at_start_only: bool,
-    /// Its JSON Schema.
+    /// The JSON Schema of the value.
     pub schema: Json,
-    /// The tables that it holds.
+    /// The declaration of the tables that the key holds.
     pub table: Option<TableDoc>,
-    /// Masks a string for diagnostics; `None` if they may print it as written.
-    pub masked: fn(&str) -> Option<String>,
+    /// Masks a string for diagnostics. Returns `None` if diagnostics may print the string as
+    /// written.
+    pub mask: fn(&str) -> Option<String>,
 }
 
 /// The default of a key.
@@ -198,7 +199,7 @@ impl TableDoc {
             path: String::new(),
             doc: doc.trim(),
             keys,
-            form: str::to_owned,
+            heading_of: str::to_owned,
         }
     }
 
@@ -209,23 +210,23 @@ impl TableDoc {
 
     /// Sets the function that makes the heading of the table.
     #[must_use]
-    pub fn in_form(self, form: fn(&str) -> String) -> TableDoc {
-        TableDoc { form, ..self }
+    pub fn with_heading(self, heading_of: fn(&str) -> String) -> TableDoc {
+        TableDoc { heading_of, ..self }
     }
 
     /// Returns the table as the value of a key.
-    fn named_by(mut self, key: &str) -> TableDoc {
+    fn set_key_name(mut self, key: &str) -> TableDoc {
         self.path = key.to_owned();
-        self.heading = (self.form)(key);
-        let own = self.heading.trim_matches(['[', ']']).to_owned();
-        self.tables().for_each(|table| table.move_under(&own));
+        self.heading = (self.heading_of)(key);
+        let heading = self.heading.trim_matches(['[', ']']).to_owned();
+        self.tables().for_each(|table| table.prefix_path(&heading));
         self
     }
 
-    fn move_under(&mut self, table: &str) {
+    fn prefix_path(&mut self, table: &str) {
         self.path = format!("{table}.{}", self.path);
-        self.heading = (self.form)(&self.path);
-        self.tables().for_each(|nested| nested.move_under(table));
+        self.heading = (self.heading_of)(&self.path);
+        self.tables().for_each(|nested| nested.prefix_path(table));
     }
 
     fn tables(&mut self) -> impl Iterator<Item = &mut TableDoc> {
@@ -233,10 +234,10 @@ impl TableDoc {
     }
 
     /// Collects every key with this name, nested tables included, with the heading of its table.
-    fn named<'d>(&'d self, name: &str, found: &mut Vec<(&'d str, &'d KeyDoc)>) {
+    fn find_keys<'d>(&'d self, name: &str, found: &mut Vec<(&'d str, &'d KeyDoc)>) {
         for key in &self.keys {
             match &key.table {
-                Some(table) => table.named(name, found),
+                Some(table) => table.find_keys(name, found),
                 None if key.name == name => found.push((&self.heading, key)),
                 None => {}
             }
@@ -252,7 +253,7 @@ impl KeyDoc {
         default: DefaultDoc,
         at_start_only: bool,
     ) -> KeyDoc {
-        let name = plain(name);
+        let name = strip_raw_prefix(name);
         KeyDoc {
             name,
             doc: doc.trim(),
@@ -261,8 +262,8 @@ impl KeyDoc {
             default_text: default_text::<V>(default),
             at_start_only,
             schema: V::schema(),
-            table: V::table().map(|table| table.named_by(name)),
-            masked: V::masked,
+            table: V::table().map(|table| table.set_key_name(name)),
+            mask: V::mask,
         }
     }
 }
@@ -270,7 +271,7 @@ impl KeyDoc {
 /// Returns a default in TOML, or in words.
 pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     match default {
-        DefaultDoc::Is(text) => V::written(text),
+        DefaultDoc::Is(text) => V::to_toml(text),
         DefaultDoc::Empty => V::EMPTY.to_owned(),
         DefaultDoc::Follows(words) => words.to_owned(),
         DefaultDoc::Required => "must be set".to_owned(),
@@ -280,30 +281,30 @@ pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
 /// Reads a tree of values by its declaration.
 pub struct Reader<'r, 'a> {
     report: &'r mut Report<'a>,
-    world: &'r World<'r>,
+    context: &'r ReadContext<'r>,
     root: fn() -> TableDoc,
 }
 
 impl<'r, 'a> Reader<'r, 'a> {
     pub(crate) fn new(
         report: &'r mut Report<'a>,
-        world: &'r World<'r>,
+        context: &'r ReadContext<'r>,
         root: fn() -> TableDoc,
     ) -> Reader<'r, 'a> {
-        Reader { report, world, root }
+        Reader { report, context, root }
     }
 
     /// Reads a table and reports its unknown keys.
-    pub fn table<T: Table>(&mut self, members: &[Member], at: At) -> T {
+    pub fn table<T: Table>(&mut self, members: &[Member], location: At) -> T {
         let problems = self.report.count();
-        let table = T::read(self, members, at.clone());
+        let table = T::read(self, members, location.clone());
         for member in members {
-            if !T::KEYS.iter().any(|key| plain(key) == member.key) {
-                self.unknown_key::<T>(&at, member);
+            if !T::KEYS.iter().any(|key| strip_raw_prefix(key) == member.key) {
+                self.unknown_key::<T>(&location, member);
             }
         }
         if self.report.count() > problems {
-            self.report.mark_faulty(&at);
+            self.report.mark_faulty(&location);
         }
         table
     }
@@ -317,7 +318,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         name: &str,
         default: DefaultDoc,
     ) -> Key<V::Value> {
-        let name = plain(name);
+        let name = strip_raw_prefix(name);
         let Some(member) = members.iter().find(|member| member.key == name) else {
             let mut key = absent::<V>(&table.path, name, default);
             key.at.table.clone_from(&table.table);
@@ -328,36 +329,40 @@ impl<'r, 'a> Reader<'r, 'a> {
             return key;
         };
         let (item, span) = (&member.item, Some(member.item.span.clone()));
-        let at = At { path: joined(&table.path, name), span, table: table.table.clone() };
+        let location = At { path: join_path(&table.path, name), span, table: table.table.clone() };
         if !V::IS_TABLE {
             self.show::<V>(item);
         }
-        let shown = self.report.value(&item.span);
+        let shown = self.report.mask_value(&item.span);
         let problems = self.report.count();
-        let read = V::read(item, &at, self);
+        let value = V::read(item, &location, self);
         let is_clean = self.report.count() == problems;
         let elements = match &item.tree {
             Tree::List(list) if is_clean => list.iter().map(|item| item.span.clone()).collect(),
             _ => Vec::new(),
         };
         let origin = if is_clean { Origin::Set } else { Origin::Unreadable };
-        let value = read.unwrap_or_else(|| default_value::<V>(default, &at.path));
-        Key { value, at, origin, elements, shown }
+        let value = value.unwrap_or_else(|| default_value::<V>(default, &location.path));
+        Key { value, at: location, origin, elements, shown }
     }
 
     /// Reports that a value has another type than the key, and returns `None`.
-    pub fn wrong_type<V: ValueType>(&mut self, item: &Item, at: &At) -> Option<V::Value> {
+    pub fn wrong_type<V: ValueType>(&mut self, item: &Item, location: &At) -> Option<V::Value> {
         let allowed = match V::table() {
-            Some(table) => (table.form)(&at.path),
+            Some(table) => (table.heading_of)(&location.path),
             None => V::allowed(),
         };
-        self.report.error(&at.part(Some(item.span.clone())), format!("not {}", V::noun()), allowed);
+        self.report.error(
+            &location.part(Some(item.span.clone())),
+            format!("not {}", V::noun()),
+            allowed,
+        );
         None
     }
 
     /// Allows diagnostics to print a value, and each value in it, masked by the value type.
     pub fn show<V: ValueType>(&mut self, item: &Item) {
-        self.report.show_values(item, V::masked);
+        self.report.show_values(item, V::mask);
     }
 
     /// Returns the report of this file.
@@ -368,54 +373,60 @@ impl<'r, 'a> Reader<'r, 'a> {
     /// Returns a text with its variables replaced.
     ///
     /// # Errors
-    /// The variable or file that is missing.
+    /// The name of the variable or file that is missing.
     pub fn expand(&self, text: &str) -> Result<String, String> {
-        expand(text, self.world)
+        expand(text, self.context)
     }
 
     /// Returns the value of a formula, or `None` if the file allows no formulas.
     pub(crate) fn evaluate(&self, text: &str) -> Option<Result<f64, String>> {
-        self.world.evaluate(text)
+        self.context.evaluate(text)
     }
 
     /// Returns the allowed values of a type, including formulas if the file allows them.
     pub(crate) fn allowed<S: Scalar>(&self) -> String {
-        let formula = S::IS_NUMBER && self.world.allows_formulas();
+        let formula = S::IS_NUMBER && self.context.allows_formulas();
         format!("{}{}", S::allowed(), if formula { ", or a formula" } else { "" })
     }
 
     /// Sets a variable of formulas and returns its value, which an override may have replaced.
     pub(crate) fn set_variable(&mut self, name: &str, value: f64) -> f64 {
-        self.world.set_variable(name, value)
+        self.context.set_variable(name, value)
     }
 
     /// Registers a file that was read, so that changes to it can be watched.
     pub(crate) fn reads_file(&mut self, name: &str) {
-        self.world.reads(name);
+        self.context.register_file(name);
     }
 
-    fn unknown_key<T: Table>(&mut self, at: &At, member: &Member) {
+    fn unknown_key<T: Table>(&mut self, location: &At, member: &Member) {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
-        let mut elsewhere = Vec::new();
-        root.named(name, &mut elsewhere);
+        let mut matching_keys = Vec::new();
+        root.find_keys(name, &mut matching_keys);
         // The value of a key in the wrong table is printed unless it is a secret in some table.
-        if let [(_, first), others @ ..] = &elsewhere[..] {
-            let secret = others.iter().find(|(_, key)| (key.masked)("").is_some());
-            let masked = secret.map_or(first.masked, |(_, key)| key.masked);
-            self.report.show_values(&member.item, masked);
+        if let [(_, first), others @ ..] = &matching_keys[..] {
+            let secret = others.iter().find(|(_, key)| (key.mask)("").is_some());
+            let mask = secret.map_or(first.mask, |(_, key)| key.mask);
+            self.report.show_values(&member.item, mask);
         }
         let names: Vec<&str> = doc.keys.iter().map(|key| key.name).collect();
         let (what, allowed) = match doc.holds_tables_only() {
             true => ("table", headings(&doc)),
             false => ("key", names.join(", ")),
         };
-        let message = match (nearest(name, &names), elsewhere.first()) {
-            (Some(near), _) => format!("there is no such {what}; did you mean {near}?"),
+        let message = match (nearest(name, &names), matching_keys.first()) {
+            (Some(nearest_name), _) => {
+                format!("there is no such {what}; did you mean {nearest_name}?")
+            }
             (None, Some((heading, _))) => format!("this key belongs under {heading}"),
             (None, None) => format!("there is no such {what}"),
         };
-        let at = At { path: joined(&at.path, name), span: Some(member.span.clone()), table: None };
-        self.report.missing(&at, message, allowed);
+        let location = At {
+            path: join_path(&location.path, name),
+            span: Some(member.span.clone()),
+            table: None,
+        };
+        self.report.missing(&location, message, allowed);
     }
 }
 
@@ -426,26 +437,28 @@ fn headings(doc: &TableDoc) -> String {
 
 /// Returns a key that is not set. Generated code calls this for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
-    let at = At { path: joined(path, plain(name)), span: None, table: None };
-    let value = default_value::<V>(default, &at.path);
-    Key { value, at, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
+    let location = At { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
+    let value = default_value::<V>(default, &location.path);
+    Key { value, at: location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
 /// Returns the value of a key that is not set or not readable; `path` is its full name.
 pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
     match default {
-        DefaultDoc::Is(text) => V::of_default(text).expect("a test reads every declared default"),
+        DefaultDoc::Is(text) => {
+            V::parse_default(text).expect("a test reads every declared default")
+        }
         DefaultDoc::Empty => V::empty(path),
         DefaultDoc::Follows(_) | DefaultDoc::Required => V::placeholder(),
     }
 }
 
-fn joined(path: &str, name: &str) -> String {
+fn join_path(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 /// Returns the name of a key that is declared as a raw identifier, such as `r#match`.
-fn plain(name: &str) -> &str {
+fn strip_raw_prefix(name: &str) -> &str {
     name.trim_start_matches("r#")
 }
 
@@ -457,19 +470,20 @@ pub fn nearest<'n>(written: &str, names: &[&'n str]) -> Option<&'n str> {
         return None;
     }
     let distance = |name: &str| strsim::osa_distance(&written.to_lowercase(), &name.to_lowercase());
-    let near = names.iter().map(|name| (distance(name), *name)).min_by_key(|near| near.0)?;
-    let allowed = (near.1.len().max(written.len()) / 3).max(1);
+    let (nearest_distance, nearest_name) =
+        names.iter().map(|name| (distance(name), *name)).min_by_key(|(distance, _)| *distance)?;
+    let allowed = (nearest_name.len().max(written.len()) / 3).max(1);
     // A name that shares no letter with the written one is not suggested.
-    (near.0 <= allowed && near.0 < written.len()).then_some(near.1)
+    (nearest_distance <= allowed && nearest_distance < written.len()).then_some(nearest_name)
 }
 
-/// Returns the message and the allowed values for a name that does not exist. `what` is the kind of
+/// Returns the message and the allowed values for a name that does not exist. `kind` is the kind of
 /// the name, such as "chain".
-pub fn not_found(what: &str, name: &str, known: &[&str]) -> (String, String) {
+pub fn not_found(kind: &str, name: &str, known: &[&str]) -> (String, String) {
     let message = match nearest(name, known) {
-        Some(near) => format!("there is no such {what}; did you mean {near}?"),
-        None => format!("there is no such {what}"),
+        Some(nearest_name) => format!("there is no such {kind}; did you mean {nearest_name}?"),
+        None => format!("there is no such {kind}"),
     };
-    let allowed = if known.is_empty() { format!("no {what} is defined") } else { known.join(", ") };
+    let allowed = if known.is_empty() { format!("no {kind} is defined") } else { known.join(", ") };
     (message, allowed)
 }

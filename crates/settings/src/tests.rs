@@ -8,7 +8,7 @@ use expect_test::{Expect, expect};
 
 use crate::value::{Bool, Bytes, Count, Duration, List, Listed, Map, Name, Named, Number, Once};
 use crate::value::{File, Secret, Text, Variables};
-use crate::{Input, Report, Scalar, Table, World, diff, read, reference, schema};
+use crate::{Input, ReadContext, Report, Scalar, Table, diff, read, reference, schema};
 
 crate::choice! {
     /// How the load is spread.
@@ -31,7 +31,7 @@ crate::table! {
         drain: Duration<0, 60_000> = "10s";
         /// Longest body.
         body: Bytes<1024, 1_073_741_824> = "5MiB";
-        /// Whether it answers.
+        /// Answer requests.
         on: Bool = "true";
         /// Share of calls that are logged.
         share: Number<0, 1000> = "0.5";
@@ -156,14 +156,14 @@ fn environment(name: &str) -> Option<String> {
     }
 }
 
-fn with<R>(text: &str, look: impl FnOnce(Option<Program>, Report<'_>) -> R) -> R {
-    let world = World::new(Path::new("/nowhere"), &environment);
-    let (program, report) = read::<Program>(text, "x.toml", &world);
-    look(program, report)
+fn read_with<R>(text: &str, inspect: impl FnOnce(Option<Program>, Report<'_>) -> R) -> R {
+    let context = ReadContext::new(Path::new("/nowhere"), &environment);
+    let (program, report) = read::<Program>(text, "x.toml", &context);
+    inspect(program, report)
 }
 
 fn problems(text: &str) -> String {
-    with(text, |_, report| report.finish().to_string())
+    read_with(text, |_, report| report.finish().to_string())
 }
 
 const ALL: &str = "
@@ -192,8 +192,8 @@ name = 'two'
 
 #[test]
 fn every_form_is_read() {
-    let world = World::new(Path::new("/folder"), &environment);
-    let (program, report) = read::<Program>(ALL, "x.toml", &world);
+    let context = ReadContext::new(Path::new("/folder"), &environment);
+    let (program, report) = read::<Program>(ALL, "x.toml", &context);
     assert_eq!(report.finish().to_string(), "");
     let program = program.unwrap();
     let server = &program.server;
@@ -203,13 +203,16 @@ fn every_form_is_read() {
     assert_eq!(server.r#match.as_deref(), Some("x"));
     let chains: Vec<_> = program.chain.iter().map(|(name, chain)| (&**name, *chain.id)).collect();
     assert_eq!(chains, [("a", Some(16)), ("b", None)]);
-    let one = &program.upstream[0];
-    assert_eq!(one.token.as_deref(), Some("a secret of the environment"));
-    assert_eq!(*one.methods, ["m", "n"]);
-    assert_eq!((&*one.headers["authorization"], *one.balance), ("Bearer abc", Balance::LeastBusy));
+    let upstream = &program.upstream[0];
+    assert_eq!(upstream.token.as_deref(), Some("a secret of the environment"));
+    assert_eq!(*upstream.methods, ["m", "n"]);
+    assert_eq!(
+        (&*upstream.headers["authorization"], *upstream.balance),
+        ("Bearer abc", Balance::LeastBusy)
+    );
     assert_eq!(Balance::word(*program.upstream[1].balance), "round-robin", "the default");
     assert_eq!(Balance::WORDS, ["round-robin", "least-busy"]);
-    assert_eq!(world.files(), [Path::new("/folder/ca.pem")]);
+    assert_eq!(context.files(), [Path::new("/folder/ca.pem")]);
 }
 
 #[test]
@@ -219,11 +222,11 @@ fn defaults_are_readable_and_places_do_not_count() {
     assert_eq!(*defaults.server.listen, "127.0.0.1:80");
     assert!(!defaults.server.listen.is_set());
     assert_eq!(defaults.server.listen.at.path, "server.listen");
-    let moved = with("\n\n[server]\ndrain = '10s'\n", |program, _| program.unwrap());
-    assert_eq!(moved, defaults, "the same values elsewhere in a file");
-    assert!(moved.server.drain.is_set());
-    let other = with("[server]\ndrain = '11s'\n", |program, _| program.unwrap());
-    assert_ne!(other, defaults, "a changed key cannot be overlooked");
+    let same_values = read_with("\n\n[server]\ndrain = '10s'\n", |program, _| program.unwrap());
+    assert_eq!(same_values, defaults, "the same values elsewhere in a file");
+    assert!(same_values.server.drain.is_set());
+    let other_drain = read_with("[server]\ndrain = '11s'\n", |program, _| program.unwrap());
+    assert_ne!(other_drain, defaults, "a changed key cannot be overlooked");
 }
 
 #[test]
@@ -336,41 +339,45 @@ name = 'n'
 #[test]
 fn a_misplaced_value_is_shown_unless_it_may_be_a_secret() {
     let text = "listen = 'here'\ntoken = 'abcd'\nbalance = 'a://b'\nwords = ['x', 3]\nport = 80\n";
-    let shown = problems(text);
+    let output = problems(text);
     for line in
         ["listen = 'here'", "token = ***", "balance = \"***\"", "words = ['x', 3]", "port = 80"]
     {
-        assert!(shown.contains(&format!(" | {line}\n")), "{line}\n{shown}");
+        assert!(output.contains(&format!(" | {line}\n")), "{line}\n{output}");
     }
-    let wrong = problems("[[limits]]\n[upstream]\nname = 'x'\n");
-    assert!(wrong.contains("limits: not a table\n"), "{wrong}");
-    assert!(wrong.contains("upstream: not a list of tables\n"), "{wrong}");
+    let errors = problems("[[limits]]\n[upstream]\nname = 'x'\n");
+    assert!(errors.contains("limits: not a table\n"), "{errors}");
+    assert!(errors.contains("upstream: not a list of tables\n"), "{errors}");
 }
 
 #[test]
 fn values_alone_with_computed_defaults() {
-    let limits = |text: &str| with(text, |program, _| program.unwrap().limits.values());
-    let usual = Limits { connections: 7, bytes: 1024, words: vec!["a".to_owned()] };
-    assert_eq!(limits(""), usual);
-    assert_eq!(limits("[limits]\nconnections = 1001\n"), usual, "unreadable is as not set");
-    let set = "[limits]\nconnections = 9\nbytes = '0.5 KiB'\nwords = []\n";
-    assert_eq!(limits(set), Limits { connections: 9, bytes: 512, words: Vec::new() });
+    let limits = |text: &str| read_with(text, |program, _| program.unwrap().limits.values());
+    let default_limits = Limits { connections: 7, bytes: 1024, words: vec!["a".to_owned()] };
+    assert_eq!(limits(""), default_limits);
+    assert_eq!(
+        limits("[limits]\nconnections = 1001\n"),
+        default_limits,
+        "unreadable is as not set"
+    );
+    let text = "[limits]\nconnections = 9\nbytes = '0.5 KiB'\nwords = []\n";
+    assert_eq!(limits(text), Limits { connections: 9, bytes: 512, words: Vec::new() });
 }
 
 #[test]
 fn differences_are_named_in_the_order_of_the_declaration() {
-    let keys = |text: &str| with(text, |program, _| diff::Keys::of(&program.unwrap()));
+    let keys = |text: &str| read_with(text, |program, _| diff::Keys::of(&program.unwrap()));
     let check = |before: &str, after: &str, expected: Expect| {
         let changes = diff::changes(&keys(before), &keys(after));
         let lines = changes.iter().map(|change| format!("{change}\n"));
         expected.assert_eq(&lines.collect::<String>());
     };
     check(ALL, ALL, expect![[""]]);
-    let one = "[[upstream]]\nname = 'one'\n";
-    let two = "[[upstream]]\nname = 'two'\nmethods = ['m']\n";
+    let first_upstream = "[[upstream]]\nname = 'one'\n";
+    let second_upstream = "[[upstream]]\nname = 'two'\nmethods = ['m']\n";
     check(
-        &format!("{one}{two}"),
-        &format!("[server]\nlisten = '127.0.0.1:80'\n{two}{one}"),
+        &format!("{first_upstream}{second_upstream}"),
+        &format!("[server]\nlisten = '127.0.0.1:80'\n{second_upstream}{first_upstream}"),
         expect![[""]],
     );
     let before = "title = 'a'\n[chain.a]\nid = 1\n[chain.b]\nid = 1\n[[upstream]]\nname = 'one'\ntoken = 'abcd'\n";
@@ -407,25 +414,25 @@ fn differences_are_named_in_the_order_of_the_declaration() {
 
 #[test]
 fn durations_and_sizes_print_as_they_are_read() {
-    use crate::value::{duration, shown_bytes, shown_duration};
+    use crate::value::{format_bytes, format_duration, parse_duration};
     for (text, ms) in
         [("1ms", 1), ("250ms", 250), ("10s", 10_000), ("2m", 120_000), ("1d", 86_400_000)]
     {
-        assert_eq!(duration(text), Ok(Time::from_millis(ms)), "{text}");
-        assert_eq!(shown_duration(Time::from_millis(ms)), text);
+        assert_eq!(parse_duration(text), Ok(Time::from_millis(ms)), "{text}");
+        assert_eq!(format_duration(Time::from_millis(ms)), text);
     }
     assert_eq!(
-        (shown_duration(Time::ZERO), duration("1.5 s")),
+        (format_duration(Time::ZERO), parse_duration("1.5 s")),
         ("0s".to_owned(), Ok(Time::from_millis(1500)))
     );
     for text in ["", "s", "10", "10 seconds", "-1s", "1.5.1s", "99999999999999999999d"] {
-        assert!(duration(text).is_err(), "{text}");
+        assert!(parse_duration(text).is_err(), "{text}");
     }
     type Any = Bytes<0, { u64::MAX }>;
     let bytes = |text| <Any as Scalar>::parse(Input::Text(text));
     for (text, size) in [("1B", 1), ("16KiB", 16384), ("5MiB", 5 << 20), ("2GiB", 2 << 30)] {
         assert_eq!(bytes(text), Ok(size), "{text}");
-        assert_eq!(shown_bytes(size), text);
+        assert_eq!(format_bytes(size), text);
     }
     assert_eq!((bytes("25MB"), bytes("64 KiB")), (Ok(25_000_000), Ok(65536)));
     for text in ["", "MiB", "5Mb", "5mib", "-1B", "99999999999GiB"] {
@@ -448,20 +455,20 @@ fn a_text_that_is_not_toml_shows_keys_only() {
     .assert_eq(&problems("token = \"s3cr3t'\n"));
     // A line that begins like a table's heading may be a list that holds a secret.
     for secret in ["[https://user:s3cr3t@host/", "  [s3cr3t, 's3cr3t'", "[[S3CR3T-0123456789"] {
-        let shown = problems(&format!("urls = [\n{secret}\n"));
-        assert!(!shown.to_lowercase().contains("s3cr3t"), "{shown}");
+        let output = problems(&format!("urls = [\n{secret}\n"));
+        assert!(!output.to_lowercase().contains("s3cr3t"), "{output}");
     }
-    let shown = problems("[server # s3cr3t\nlisten = 1\n");
-    assert!(shown.contains("1 | [server\n"), "{shown}");
+    let output = problems("[server # s3cr3t\nlisten = 1\n");
+    assert!(output.contains("1 | [server\n"), "{output}");
 }
 
 #[test]
 fn formulas_where_a_file_allows_them() {
-    let world = World::new(Path::new("/"), &environment).with_formulas(&[]);
+    let context = ReadContext::new(Path::new("/"), &environment).with_formulas(&[]);
     let text = "[variables]\nhalf = 0.5\ntwice = '4 * half'\n[server]\nthreads = 'twice + 0'\n\
                 share = 'half'\nlisten = 'twice ${twice}'\ndrain = '${twice * 10}s'\n\
                 body = '${twice}MiB'\n";
-    let (program, report) = read::<Formulas>(text, "x.toml", &world);
+    let (program, report) = read::<Formulas>(text, "x.toml", &context);
     assert_eq!(report.finish().to_string(), "");
     let program = program.unwrap();
     let server = &program.server;
@@ -469,9 +476,9 @@ fn formulas_where_a_file_allows_them() {
     assert_eq!((*server.drain, *server.body), (Time::from_secs(20), 2 << 20));
     let variables: Vec<_> = program.variables.iter().map(|one| (&*one.name, one.value)).collect();
     assert_eq!(variables, [("half", 0.5), ("twice", 2.0)]);
-    let shown = |text: &str| {
-        let world = World::new(Path::new("/"), &environment).with_formulas(&[]);
-        read::<Formulas>(text, "x.toml", &world).1.finish().to_string()
+    let output = |text: &str| {
+        let context = ReadContext::new(Path::new("/"), &environment).with_formulas(&[]);
+        read::<Formulas>(text, "x.toml", &context).1.finish().to_string()
     };
     expect![[r#"
         x.toml:2:5: variables.a = 'b': b: there is no such variable
@@ -494,14 +501,14 @@ fn formulas_where_a_file_allows_them() {
              |           ^^^^^^^
              allowed: a whole number from 1 to 64, or a formula
     "#]]
-    .assert_eq(&shown("[variables]\na = 'b'\nmin = 1\nc = inf\n[server]\nthreads = 'a / 2'\n"));
-    assert_eq!(shown("[variables]\na = 0.07\n[server]\nthreads = 'a * 100'\n"), "", "rounding");
-    assert!(shown("variables = 3\n").contains("variables = 3: not a table of variables"));
+    .assert_eq(&output("[variables]\na = 'b'\nmin = 1\nc = inf\n[server]\nthreads = 'a / 2'\n"));
+    assert_eq!(output("[variables]\na = 0.07\n[server]\nthreads = 'a * 100'\n"), "", "rounding");
+    assert!(output("variables = 3\n").contains("variables = 3: not a table of variables"));
 }
 
 #[test]
 fn a_check_of_the_program_adds_to_the_report() {
-    let shown = with(ALL, |program, mut report| {
+    let output = read_with(ALL, |program, mut report| {
         let program = program.unwrap();
         let methods = &program.upstream[0].methods;
         report.error(&methods.element(1), "named twice", "each method once");
@@ -519,7 +526,7 @@ fn a_check_of_the_program_adds_to_the_report() {
              | ^^^^^^^^^^^^
              advice: remove it
     "#]]
-    .assert_eq(&shown);
+    .assert_eq(&output);
 }
 
 #[test]
@@ -543,18 +550,18 @@ fn nested_tables_have_the_headings_of_a_file() {
         "`[[outer.NAME.inner.leaf]]` and `[[outer.NAME.once.leaf]]`",
     ];
     assert_eq!(headings, [&["the file itself", "`[outer.NAME]`"][..], &inner].concat());
-    let world = World::new(Path::new("/"), &environment);
-    let (_, report) = read::<Nested>("weight = 1", "x.toml", &world);
-    let shown = report.finish().to_string();
-    assert!(shown.contains("this key belongs under [[outer.NAME.inner.leaf]]"), "{shown}");
+    let context = ReadContext::new(Path::new("/"), &environment);
+    let (_, report) = read::<Nested>("weight = 1", "x.toml", &context);
+    let output = report.finish().to_string();
+    assert!(output.contains("this key belongs under [[outer.NAME.inner.leaf]]"), "{output}");
 }
 
 #[test]
 fn a_table_is_faulty_with_all_that_holds_it() {
-    let world = World::new(Path::new("/"), &environment);
+    let context = ReadContext::new(Path::new("/"), &environment);
     let text = "[outer.a]\ninner = [{ depth = 1 }, { dept = 1 }]\n[outer.b]\nsize = 10\n\
                 [outer.c]\nonce = { leaf = [{ weight = 2 }] }\n[outer.d]\nsize = 9\n";
-    let (nested, report) = read::<Nested>(text, "x.toml", &world);
+    let (nested, report) = read::<Nested>(text, "x.toml", &context);
     let nested = nested.unwrap();
     let outer = |table: &(String, Outer)| {
         let inner = table.1.inner.iter().chain([&*table.1.once]);
@@ -567,8 +574,8 @@ fn a_table_is_faulty_with_all_that_holds_it() {
         ("c", true, vec![true]),
         ("d", false, vec![false]),
     ];
-    let found: Vec<_> = nested.outer.iter().map(outer).collect();
-    assert_eq!(found, expected.map(|(name, own, inner)| (name.to_owned(), own, inner)));
+    let faulty_tables: Vec<_> = nested.outer.iter().map(outer).collect();
+    assert_eq!(faulty_tables, expected.map(|(name, own, inner)| (name.to_owned(), own, inner)));
     assert!(report.is_faulty(&nested.at), "the file itself");
 }
 
@@ -576,16 +583,16 @@ fn a_table_is_faulty_with_all_that_holds_it() {
 fn many_problems_and_long_lines_are_printed_in_part() {
     let tables = "{ depth = 10 }, ".repeat(10_000);
     let text = format!("[outer.a]\ninner = [{tables}]\n");
-    let world = World::new(Path::new("/"), &environment);
-    let problems = read::<Nested>(&text, "x.toml", &world).1.finish();
+    let context = ReadContext::new(Path::new("/"), &environment);
+    let problems = read::<Nested>(&text, "x.toml", &context).1.finish();
     assert_eq!((problems.list.len(), problems.count()), (50, 10_000));
     assert!(problems.to_string().ends_with("\nand 9950 more\n"));
     for problem in &problems.list {
-        let place = problem.place.as_ref().unwrap();
-        assert!(place.text.chars().count() <= 202, "{}", place.text);
-        let marked: String = place.text.chars().skip(place.marked.start).collect();
-        assert!(marked.starts_with("10 }"), "{}", place.text);
-        assert_eq!(place.marked.len(), 2);
+        let position = problem.position.as_ref().unwrap();
+        assert!(position.text.chars().count() <= 202, "{}", position.text);
+        let marked: String = position.text.chars().skip(position.marked.start).collect();
+        assert!(marked.starts_with("10 }"), "{}", position.text);
+        assert_eq!(position.marked.len(), 2);
     }
 }
 
@@ -593,17 +600,17 @@ fn many_problems_and_long_lines_are_printed_in_part() {
 fn values_are_listed_with_their_secrets_masked() {
     let text = "title = 'a'\n[[upstream]]\nname = 'n'\ntoken = 'abcd'\nmethods = ['m', 'x://y']\n";
     let values = |report: &Report<'_>| -> Vec<String> {
-        let shown = report.values();
-        shown.map(|(span, shown)| shown.unwrap_or(&text[span.clone()]).to_owned()).collect()
+        let output = report.values();
+        output.map(|(span, output)| output.unwrap_or(&text[span.clone()]).to_owned()).collect()
     };
-    let shown = with(text, |_, report| values(&report));
-    assert_eq!(shown, ["'a'", "'n'", "***", "'m'", "\"***\""]);
+    let output = read_with(text, |_, report| values(&report));
+    assert_eq!(output, ["'a'", "'n'", "***", "'m'", "\"***\""]);
 }
 
 #[test]
 fn problems_of_other_files_keep_their_file() {
-    let shown = with("titel = 3\n", |_, mut report| {
-        let other = with("server = 3\n", |_, report| report.finish());
+    let output = read_with("titel = 3\n", |_, mut report| {
+        let other = read_with("server = 3\n", |_, report| report.finish());
         report.absorb(crate::Diagnostics { file: Some("y.toml".to_owned()), ..other });
         report.finish().to_string()
     });
@@ -618,14 +625,14 @@ fn problems_of_other_files_keep_their_file() {
              |          ^
              allowed: [server]
     "#]]
-    .assert_eq(&shown);
+    .assert_eq(&output);
 }
 
 #[test]
 fn a_variable_may_hold_one_or_zero_for_true_or_false() {
-    let read = |text| <Bool as Scalar>::parse(Input::Text(text)).ok();
+    let parse = |text| <Bool as Scalar>::parse(Input::Text(text)).ok();
     assert_eq!(
-        (read("1"), read("0"), read("true"), read("2")),
+        (parse("1"), parse("0"), parse("true"), parse("2")),
         (Some(true), Some(false), Some(true), None)
     );
     assert!(<Bool as Scalar>::parse(Input::Integer(1)).is_err());

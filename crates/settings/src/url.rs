@@ -16,7 +16,7 @@ use crate::MASK;
 mod tests;
 
 /// Words that are printed in a path. All other words are masked, because a key may be short.
-const SHOWN_WORDS: &[&str] = &[
+const PRINTED_WORDS: &[&str] = &[
     "api",
     "arb",
     "arbitrum",
@@ -88,8 +88,8 @@ const SHOWN_WORDS: &[&str] = &[
     "zksync",
 ];
 
-/// Maximum number of digits of a printed number, such as a version or a shard.
-const SHOWN_DIGITS_MAX: usize = 2;
+/// Maximum number of digits of a number that is printed in a path, such as a version or a shard.
+const PRINTED_DIGITS_MAX: usize = 2;
 
 /// Minimum length of a host label with a digit that is masked, in bytes. Some providers put the key
 /// into a label.
@@ -131,7 +131,7 @@ pub struct NodeUrl {
     authority: Box<str>,
     target: Box<str>,
     authorization: Option<HeaderValue>,
-    shown: Box<str>,
+    printed: Box<str>,
 }
 
 impl NodeUrl {
@@ -159,8 +159,8 @@ impl NodeUrl {
         };
         let uri: http::Uri = text.parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?;
-        let (userinfo, place) = match authority.as_str().rsplit_once('@') {
-            Some((userinfo, place)) => (Some(userinfo), place),
+        let (userinfo, host_and_port) = match authority.as_str().rsplit_once('@') {
+            Some((userinfo, host_and_port)) => (Some(userinfo), host_and_port),
             None => (None, authority.as_str()),
         };
         let host = authority.host().trim_start_matches('[').trim_end_matches(']');
@@ -170,7 +170,9 @@ impl NodeUrl {
         let port = match (authority.port_u16(), tls) {
             (Some(0), _) => return Err("the port is not one of 1 to 65535"),
             (Some(port), _) => port,
-            (None, _) if has_port_text(place) => return Err("the port is not one of 1 to 65535"),
+            (None, _) if has_port_text(host_and_port) => {
+                return Err("the port is not one of 1 to 65535");
+            }
             (None, true) => 443,
             (None, false) => 80,
         };
@@ -182,9 +184,9 @@ impl NodeUrl {
             tls,
             host: host.to_ascii_lowercase().into(),
             port,
-            authority: place.to_ascii_lowercase().into(),
+            authority: host_and_port.to_ascii_lowercase().into(),
             target: target.into(),
-            shown: shown(&uri, place, userinfo.is_some()).into(),
+            printed: format_masked(&uri, host_and_port, userinfo.is_some()).into(),
             authorization,
         })
     }
@@ -204,27 +206,30 @@ impl NodeUrl {
     /// Returns the same URL, whose printed form masks path segments that are not in `written`. Such
     /// segments come from the environment or from a file, and a short secret may look like a word.
     #[must_use]
-    pub fn masked_unless_in(mut self, written: &str) -> NodeUrl {
+    pub fn mask_unless_in(mut self, written: &str) -> NodeUrl {
         if self.transport == Transport::Ipc {
             return self;
         }
-        let (address, query) = match self.shown.split_once('?') {
+        let (address, query) = match self.printed.split_once('?') {
             Some((address, query)) => (address, Some(query)),
-            None => (&*self.shown, None),
+            None => (&*self.printed, None),
         };
         let written = written.split_once('?').map_or(written, |(address, _)| address);
         // The first three segments are the scheme, an empty one, and the host.
-        let segment = |(at, segment): (usize, &str)| match at {
+        let mask_segment = |(index, segment): (usize, &str)| match index {
             0..3 => segment.to_owned(),
-            _ if written.split('/').skip(3).any(|own| own == segment) => segment.to_owned(),
+            _ if written.split('/').skip(3).any(|written_segment| written_segment == segment) => {
+                segment.to_owned()
+            }
             _ => MASK.to_owned(),
         };
-        let mut shown = address.split('/').enumerate().map(segment).collect::<Vec<_>>().join("/");
+        let mut printed =
+            address.split('/').enumerate().map(mask_segment).collect::<Vec<_>>().join("/");
         if let Some(query) = query {
-            shown.push('?');
-            shown.push_str(query);
+            printed.push('?');
+            printed.push_str(query);
         }
-        self.shown = shown.into();
+        self.printed = printed.into();
         self
     }
 
@@ -246,7 +251,7 @@ impl NodeUrl {
             authority: "".into(),
             target: path.into(),
             authorization: None,
-            shown: format!("ipc:{path}").into(),
+            printed: format!("ipc:{path}").into(),
         })
     }
 
@@ -294,12 +299,12 @@ impl NodeUrl {
 
     /// Returns the default name of the node: host and port with key-like labels masked, or the file
     /// name of a local socket.
-    pub fn place(&self) -> String {
+    pub fn default_name(&self) -> String {
         if self.transport == Transport::Ipc {
             let name = self.target.rsplit('/').next().unwrap_or_default();
             return format!("ipc:{name}");
         }
-        let host = masked_host(&self.host);
+        let host = mask_host(&self.host);
         if host.contains(':') {
             format!("[{host}]:{}", self.port)
         } else {
@@ -310,23 +315,23 @@ impl NodeUrl {
 
 impl fmt::Display for NodeUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.shown)
+        formatter.write_str(&self.printed)
     }
 }
 
 impl fmt::Debug for NodeUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.shown)
+        formatter.write_str(&self.printed)
     }
 }
 
 /// Masks a string of a file that may be a URL, and adds quotes.
-pub fn masked(text: &str) -> Option<String> {
-    Some(format!("\"{}\"", shown_text(text)))
+pub fn mask_quoted(text: &str) -> Option<String> {
+    Some(format!("\"{}\"", mask_url(text)))
 }
 
 /// Masks the secrets of a URL. Returns `***` for any other text, except localhost or an IP address.
-pub fn shown_text(text: &str) -> String {
+pub fn mask_url(text: &str) -> String {
     if let Ok(url) = NodeUrl::parse(text) {
         return url.to_string();
     }
@@ -334,10 +339,10 @@ pub fn shown_text(text: &str) -> String {
     let Ok(url) = NodeUrl::parse(&format!("http://{rest}")) else { return MASK.to_owned() };
     // A text without a scheme may be a key. Only localhost and IP addresses certainly are no keys.
     let is_host = url.host() == "localhost" || url.host().parse::<std::net::IpAddr>().is_ok();
-    let shown = url.to_string();
-    let shown = shown.trim_start_matches("http://");
+    let printed = url.to_string();
+    let printed = printed.trim_start_matches("http://");
     match scheme {
-        "" if is_host => shown.to_owned(),
+        "" if is_host => printed.to_owned(),
         _ => MASK.to_owned(),
     }
 }
@@ -346,106 +351,107 @@ pub fn shown_text(text: &str) -> String {
 ///
 /// Returns `***` for a text that cannot be read as a URL, and for a reference with a default inside
 /// a longer text.
-pub fn masked_around_references(text: &str) -> String {
-    let whole = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
-    if let Some((name, default)) = whole.and_then(|inside| inside.split_once(":-"))
+pub fn mask_around_references(text: &str) -> String {
+    let reference = text.strip_prefix("${env:").and_then(|text| text.strip_suffix('}'));
+    if let Some((name, default)) = reference.and_then(|reference| reference.split_once(":-"))
         && !name.contains('}')
     {
-        return format!("${{env:{name}:-{}}}", shown_text(default));
+        return format!("${{env:{name}:-{}}}", mask_url(default));
     }
     if !text.contains("${") {
-        return shown_text(text);
+        return mask_url(text);
     }
     // While the URL is masked, `~word~` replaces each reference. Masking does not change these
     // words. It removes a path segment, a host label or a query only as a whole.
     if text.contains('~') {
         return MASK.to_owned();
     }
-    let (mut plain, mut references, mut rest) = (String::new(), Vec::new(), text);
+    let (mut with_words, mut references, mut rest) = (String::new(), Vec::new(), text);
     while let Some((before, reference)) = rest.split_once("${") {
-        let word = SHOWN_WORDS.get(references.len());
+        let word = PRINTED_WORDS.get(references.len());
         let (Some(word), Some((reference, after))) = (word, reference.split_once('}')) else {
             return MASK.to_owned();
         };
         if reference.contains(":-") {
             return MASK.to_owned();
         }
-        plain.push_str(&format!("{before}~{word}~"));
+        with_words.push_str(&format!("{before}~{word}~"));
         references.push(reference);
         rest = after;
     }
-    plain.push_str(rest);
-    let masked = shown_text(&plain);
+    with_words.push_str(rest);
+    let masked = mask_url(&with_words);
     let reference = |word: &str| {
-        let at = SHOWN_WORDS.iter().position(|known| *known == word);
-        format!("${{{}}}", at.map_or("", |at| references[at]))
+        let index = PRINTED_WORDS.iter().position(|known| *known == word);
+        format!("${{{}}}", index.map_or("", |index| references[index]))
     };
-    let part = |(at, part): (usize, &str)| match at % 2 {
+    let restore = |(index, part): (usize, &str)| match index % 2 {
         0 => part.to_owned(),
         _ => reference(part),
     };
-    masked.split('~').enumerate().map(part).collect()
+    masked.split('~').enumerate().map(restore).collect()
 }
 
 /// Returns true if a colon follows the host. The URI parser does not validate the port.
-fn has_port_text(place: &str) -> bool {
-    let after_brackets = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+fn has_port_text(host_and_port: &str) -> bool {
+    let after_brackets = host_and_port.rsplit_once(']').map_or(host_and_port, |(_, rest)| rest);
     after_brackets.contains(':')
 }
 
-/// Formats a URL with secrets masked; `place` is its host and port.
-pub fn shown(uri: &http::Uri, place: &str, user: bool) -> String {
-    let mut shown = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
-    if user {
-        shown.push_str(MASK);
-        shown.push('@');
+/// Formats a URL with secrets masked. `has_user` is true if the URL has a user part.
+pub fn format_masked(uri: &http::Uri, host_and_port: &str, has_user: bool) -> String {
+    let mut printed = format!("{}://", uri.scheme_str().unwrap_or_default().to_ascii_lowercase());
+    if has_user {
+        printed.push_str(MASK);
+        printed.push('@');
     }
-    shown.push_str(&masked_host(&place.to_ascii_lowercase()));
+    printed.push_str(&mask_host(&host_and_port.to_ascii_lowercase()));
     if uri.path() != "/" {
         for segment in uri.path().split('/').skip(1) {
-            shown.push('/');
-            shown.push_str(if is_plain(segment) { segment } else { MASK });
+            printed.push('/');
+            printed.push_str(if is_printable(segment) { segment } else { MASK });
         }
     }
     if uri.query().is_some() {
-        shown.push('?');
-        shown.push_str(MASK);
+        printed.push('?');
+        printed.push_str(MASK);
     }
-    shown
+    printed
 }
 
-fn masked_host(host: &str) -> String {
-    let masked_label = |label: &str| {
+fn mask_host(host: &str) -> String {
+    let is_masked_label = |label: &str| {
         label.len() >= MASKED_LABEL_BYTES_MIN && label.bytes().any(|byte| byte.is_ascii_digit())
     };
     if host.contains('[') || host.parse::<std::net::IpAddr>().is_ok() {
         return host.to_owned();
     }
-    let labels = host.split('.').map(|label| if masked_label(label) { MASK } else { label });
+    let labels = host.split('.').map(|label| if is_masked_label(label) { MASK } else { label });
     labels.collect::<Vec<_>>().join(".")
 }
 
 /// Returns true if a path segment cannot be a key: known words such as `rpc` or `eth-mainnet`, and
 /// short numbers such as `v2`.
-fn is_plain(segment: &str) -> bool {
+fn is_printable(segment: &str) -> bool {
     segment.split(['-', '_', '.', '~']).all(|part| {
         let word = part.trim_end_matches(|letter: char| letter.is_ascii_digit());
-        let known = word.is_empty() || word == "v";
-        part.len() - word.len() <= SHOWN_DIGITS_MAX
-            && (known || SHOWN_WORDS.iter().any(|shown| shown.eq_ignore_ascii_case(word)))
+        let is_number_or_version = word.is_empty() || word == "v";
+        part.len() - word.len() <= PRINTED_DIGITS_MAX
+            && (is_number_or_version
+                || PRINTED_WORDS.iter().any(|printed| printed.eq_ignore_ascii_case(word)))
     })
 }
 
 /// Returns the header for the user part of a URL (RFC 7617): percent-decoded, then base64.
 fn basic_authorization(userinfo: &str) -> Result<HeaderValue, &'static str> {
-    let decoded = percent_decoded(userinfo).ok_or("the user part has a bad % escape")?;
+    let decoded = percent_decode(userinfo).ok_or("the user part has a bad % escape")?;
     let value = format!("Basic {}", STANDARD.encode(decoded));
     let mut value = HeaderValue::from_str(&value).expect("base64 is legal in a header");
     value.set_sensitive(true);
     Ok(value)
 }
 
-fn percent_decoded(text: &str) -> Option<Vec<u8>> {
+fn percent_decode(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

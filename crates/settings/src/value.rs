@@ -24,7 +24,7 @@ use crate::table::{Reader, TableDoc};
 pub use database::{Database, DatabaseAddress, DatabaseUrl};
 pub use scalars::{
     Bool, Bytes, Count, Duration, File, Name, Number, Secret, SecretText, Text, Whole, Word,
-    duration, shown_bytes, shown_duration,
+    format_bytes, format_duration, parse_duration,
 };
 pub use tables::{As, List, Listed, Map, Named, Once, Pair, Pairs};
 pub use variables::{Variable, Variables};
@@ -48,22 +48,23 @@ pub trait ValueType {
     /// to be checked.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
     /// Reads the default of a declaration.
     ///
     /// # Errors
     /// The text is not a value of this type. A test of the declaration must detect that.
-    fn of_default(text: &str) -> Result<Self::Value, String>;
+    fn parse_default(text: &str) -> Result<Self::Value, String>;
     /// Returns the text of a default in TOML.
-    fn written(default: &str) -> String {
+    fn to_toml(default: &str) -> String {
         format!("\"{default}\"")
     }
     /// Returns the value of a key that is declared with `= empty`. `path` is the key's full name.
     fn empty(_path: &str) -> Self::Value {
         Self::placeholder()
     }
-    /// Masks a string for diagnostics. Returns `None` if they may print it as written.
-    fn masked(_text: &str) -> Option<String> {
+    /// Masks a string for diagnostics. Returns `None` if diagnostics may print the string as
+    /// written.
+    fn mask(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
     /// Returns the declaration of the tables that the value holds, for the reference page and for
@@ -110,19 +111,19 @@ pub trait Scalar {
     /// # Errors
     /// A message that does not repeat the value, which may be a secret.
     fn parse(input: Input<'_>) -> Result<Self::Value, String>;
-    /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
-    /// written. The default implementation masks a string that may be a URL.
-    fn masked(text: &str) -> Option<String> {
+    /// Masks a string for diagnostics and adds quotes. Returns `None` if diagnostics may print the
+    /// string as written. The default implementation masks a string that may be a URL.
+    fn mask(text: &str) -> Option<String> {
         let may_be_secret = text.contains("://") || text.contains(":-");
         may_be_secret.then(|| format!("\"{MASK}\""))
     }
-    /// Adapts a value after a variable or a file replaced a part of the string `written`. The
-    /// replaced part may be a secret.
-    fn replaced_in(value: Self::Value, _written: &str) -> Self::Value {
+    /// Masks the parts of a value that are not in `written`, the string in the file. A variable or
+    /// a file replaced these parts, and they may be secrets.
+    fn mask_replaced(value: Self::Value, _written: &str) -> Self::Value {
         value
     }
-    /// Is called after the value was parsed. A type can register the files that the value names.
-    fn after(_text: &str, _reader: &mut Reader<'_, '_>) {}
+    /// Called after the value was parsed. A type can register the files that the value names.
+    fn after_parse(_text: &str, _reader: &mut Reader<'_, '_>) {}
 }
 
 impl<S: Scalar> ValueType for S {
@@ -137,39 +138,40 @@ impl<S: Scalar> ValueType for S {
     }
 
     fn schema() -> Json {
-        let own = S::schema();
+        let schema = S::schema();
         // A variable or a file may replace any scalar.
-        json!({ "anyOf": [own, { "type": "string", "pattern": "\\$\\{" }] })
+        json!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
     }
 
     fn placeholder() -> S::Value {
         S::placeholder()
     }
 
-    fn of_default(text: &str) -> Result<S::Value, String> {
+    fn parse_default(text: &str) -> Result<S::Value, String> {
         S::parse(Input::Text(text))
     }
 
-    fn written(default: &str) -> String {
+    fn to_toml(default: &str) -> String {
         if S::IS_BARE { default.to_owned() } else { format!("\"{default}\"") }
     }
 
-    fn masked(text: &str) -> Option<String> {
-        S::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        S::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
         let parsed = match &item.tree {
             Tree::Text(written) => reader.expand(written).and_then(|text| {
                 let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {
-                    Some(number) => of_formula::<S>(number?, &text),
+                    Some(number) => parse_formula_result::<S>(number?, &text),
                     None => S::parse(Input::Text(&text)),
                 };
                 if value.is_ok() {
-                    S::after(&text, reader);
+                    S::after_parse(&text, reader);
                 }
-                let is_part = text != *written && !is_reference(written);
-                value.map(|value| if is_part { S::replaced_in(value, written) } else { value })
+                let is_replaced = text != *written && !is_reference(written);
+                value
+                    .map(|value| if is_replaced { S::mask_replaced(value, written) } else { value })
             }),
             Tree::Integer(digits) => match digits.parse() {
                 Ok(number) => S::parse(Input::Integer(number)),
@@ -185,7 +187,7 @@ impl<S: Scalar> ValueType for S {
             Ok(value) => Some(value),
             Err(message) => {
                 let allowed = reader.allowed::<S>();
-                reader.report().error(&at.part(Some(item.span.clone())), message, allowed);
+                reader.report().error(&location.part(Some(item.span.clone())), message, allowed);
                 None
             }
         }
@@ -193,9 +195,9 @@ impl<S: Scalar> ValueType for S {
 }
 
 /// Parses the result of a formula. The error states the result, unless the formula is a number.
-fn of_formula<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String> {
-    let hidden = formula.parse::<f64>().is_err();
-    S::parse(integer_if_whole(number)).map_err(|message| match hidden {
+fn parse_formula_result<S: Scalar>(number: f64, formula: &str) -> Result<S::Value, String> {
+    let is_formula = formula.parse::<f64>().is_err();
+    S::parse(integer_if_whole(number)).map_err(|message| match is_formula {
         true => format!("{message}; the formula evaluates to {number}"),
         false => message,
     })
@@ -283,7 +285,7 @@ macro_rules! choice {
             }
 
             fn allowed() -> String {
-                $crate::value::quoted(Self::WORDS)
+                $crate::value::quote_words(Self::WORDS)
             }
 
             fn schema() -> $crate::value::Json {
@@ -306,7 +308,7 @@ macro_rules! choice {
 }
 
 /// Declares scalars that are written as a string: the type's name, the Rust type, the parser, the
-/// noun, the allowed values, and an example. The optional functions are [`Scalar::masked`] and
+/// noun, the allowed values, and an example. The optional functions are [`Scalar::mask`] and
 /// [`Scalar::replaced_in`].
 ///
 /// ```
@@ -328,7 +330,7 @@ macro_rules! text {
     ($(
         $(#[$attribute:meta])+
         $visibility:vis $name:ident : $value:ty = $read:expr, $noun:literal, $allowed:expr,
-            $example:literal $(, masked $masked:expr)? $(, replaced $replaced:expr)? ;
+            $example:literal $(, mask $mask:expr)? $(, mask_replaced $mask_replaced:expr)? ;
     )+) => {$(
         $(#[$attribute])+
         $visibility struct $name;
@@ -355,20 +357,20 @@ macro_rules! text {
 
             fn parse(input: $crate::Input<'_>) -> Result<$value, String> {
                 match input {
-                    $crate::Input::Text(text) => ($read)(text).map_err(|why| why.to_string()),
+                    $crate::Input::Text(text) => ($read)(text).map_err(|error| error.to_string()),
                     _ => Err(concat!("not ", $noun).to_owned()),
                 }
             }
 
             $(
-                fn masked(text: &str) -> Option<String> {
-                    ($masked)(text)
+                fn mask(text: &str) -> Option<String> {
+                    ($mask)(text)
                 }
             )?
 
             $(
-                fn replaced_in(value: $value, written: &str) -> $value {
-                    ($replaced)(value, written)
+                fn mask_replaced(value: $value, written: &str) -> $value {
+                    ($mask_replaced)(value, written)
                 }
             )?
         }
@@ -382,7 +384,7 @@ pub fn text_schema(example: &str) -> Json {
 
 /// Returns the words in quotes, for diagnostics.
 #[doc(hidden)]
-pub fn quoted(words: &[&str]) -> String {
+pub fn quote_words(words: &[&str]) -> String {
     words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
 }
 
@@ -394,7 +396,7 @@ pub fn words_schema(words: &[&str]) -> Json {
 #[doc(hidden)]
 pub fn no_such_word(text: &str, words: &[&'static str]) -> String {
     match crate::table::nearest(text, words) {
-        Some(near) => format!("there is no such word; did you mean \"{near}\"?"),
+        Some(nearest) => format!("there is no such word; did you mean \"{nearest}\"?"),
         None => "there is no such word".to_owned(),
     }
 }

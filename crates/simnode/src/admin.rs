@@ -49,7 +49,7 @@ impl Admin {
     ///
     /// # Errors
     /// The process cannot listen on the address.
-    pub async fn listen(addr: SocketAddr, listening: Arc<NodeServer>) -> io::Result<Self> {
+    pub async fn listen(addr: SocketAddr, server: Arc<NodeServer>) -> io::Result<Self> {
         let listener = TcpListener::bind(addr).await?;
         let addr = listener.local_addr()?;
         let task = tokio::spawn(async move {
@@ -62,9 +62,9 @@ impl Admin {
                     tokio::task::yield_now().await;
                     continue;
                 };
-                let listening = Arc::clone(&listening);
+                let server = Arc::clone(&server);
                 connections.spawn(serve_with(stream, move |request| {
-                    respond(Arc::clone(&listening), request)
+                    respond(Arc::clone(&server), request)
                 }));
                 while connections.try_join_next().is_some() {}
             }
@@ -94,9 +94,9 @@ struct Lag {
     blocks: u64,
 }
 
-async fn respond(listening: Arc<NodeServer>, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let (status, value) = match run(&listening, request).await {
-        Ok(()) => (StatusCode::OK, state(&listening)),
+async fn respond(server: Arc<NodeServer>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    let (status, value) = match execute(&server, request).await {
+        Ok(()) => (StatusCode::OK, state_json(&server)),
         Err(Rejection(status, error)) => (status, json!({ "error": error })),
     };
     let mut response = Response::new(Full::new(format!("{value:#}\n").into()));
@@ -106,23 +106,24 @@ async fn respond(listening: Arc<NodeServer>, request: Request<Incoming>) -> Resp
     response
 }
 
-async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), Rejection> {
+/// Executes a request. The caller responds with the state after it.
+async fn execute(server: &NodeServer, request: Request<Incoming>) -> Result<(), Rejection> {
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let body = Limited::new(request.into_body(), BODY_BYTES_MAX).collect().await;
-    let body = body.map_err(|error| bad(format!("body: {error}")))?.to_bytes();
-    let node = listening.node();
+    let body = body.map_err(|error| bad_request(format!("body: {error}")))?.to_bytes();
+    let node = server.node();
     match (&method, path.as_str()) {
         (&Method::GET, "/state") => Ok(()),
         (&Method::POST, "/faults") => {
-            let patch: Value = serde_json::from_slice(&body).map_err(bad)?;
-            let mut settings = serde_json::to_value(&*node.settings()).map_err(bad)?;
+            let patch: Value = serde_json::from_slice(&body).map_err(bad_request)?;
+            let mut settings = serde_json::to_value(&*node.settings()).map_err(bad_request)?;
             merge(&mut settings, patch);
-            let settings: Settings = serde_json::from_value(settings).map_err(bad)?;
-            node.set(|current| *current = settings).map_err(bad)
+            let settings: Settings = serde_json::from_value(settings).map_err(bad_request)?;
+            node.set(|current| *current = settings).map_err(bad_request)
         }
         (&Method::POST, "/lag") => {
-            let Lag { blocks } = serde_json::from_slice(&body).map_err(bad)?;
-            node.set(|current| current.lag_blocks = blocks).map_err(bad)
+            let Lag { blocks } = serde_json::from_slice(&body).map_err(bad_request)?;
+            node.set(|current| current.lag_blocks = blocks).map_err(bad_request)
         }
         (&Method::POST, "/freeze") => {
             node.freeze();
@@ -133,12 +134,12 @@ async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), R
             Ok(())
         }
         (&Method::POST, "/down") => {
-            listening.down().await;
+            server.down().await;
             Ok(())
         }
         (&Method::POST, "/up") => {
             let conflict = |fault: io::Error| Rejection(StatusCode::CONFLICT, fault.to_string());
-            listening.up().await.map_err(conflict)
+            server.up().await.map_err(conflict)
         }
         (_, "/state" | "/faults" | "/lag" | "/freeze" | "/thaw" | "/down" | "/up") => {
             let allowed = if path == "/state" { "GET" } else { "POST" };
@@ -155,13 +156,13 @@ async fn run(listening: &NodeServer, request: Request<Incoming>) -> Result<(), R
     }
 }
 
-fn state(listening: &NodeServer) -> Value {
-    let node = listening.node();
+fn state_json(server: &NodeServer) -> Value {
+    let node = server.node();
     let now = Instant::now();
     let head = node.view(now).map(|view| view.head);
     json!({
         "name": node.name(),
-        "up": listening.is_up(),
+        "up": server.is_up(),
         "head": head,
         "world_head": node.world().map(|world| world.height_at(now)),
         "finalized": node.world().zip(head).map(|(world, head)| world.finalized(head)),
@@ -171,8 +172,8 @@ fn state(listening: &NodeServer) -> Value {
     })
 }
 
-/// Merges as RFC 7396 does: `null` removes a member, and a settings object without the member has
-/// its default.
+/// Merges a patch as RFC 7396 does, except that a tagged object is replaced as a whole. `null`
+/// removes a member, and a settings object without the member has its default.
 fn merge(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -183,13 +184,13 @@ fn merge(target: &mut Value, patch: Value) {
     }
     let Value::Object(members) = target else { return };
     for (name, value) in patch {
-        // A tagged object replaces the former one as a whole.
-        let tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
+        // A tagged object replaces the current one as a whole.
+        let is_tagged = ["kind", "shape", "do"].iter().any(|tag| value.get(tag).is_some());
         match value {
             Value::Null => {
                 members.remove(&name);
             }
-            value if tagged => {
+            value if is_tagged => {
                 members.insert(name, value);
             }
             value => merge(members.entry(name).or_insert(Value::Null), value),
@@ -197,6 +198,6 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-fn bad(fault: impl ToString) -> Rejection {
+fn bad_request(fault: impl ToString) -> Rejection {
     Rejection(StatusCode::BAD_REQUEST, fault.to_string())
 }

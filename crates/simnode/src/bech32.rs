@@ -9,40 +9,41 @@ const PREFIX: &str = "one";
 const GENERATOR: [u32; 5] = [0x3b6a_57b2, 0x2650_8e6d, 0x1ea1_19fa, 0x3d42_33dd, 0x2a14_62b3];
 
 /// Encodes an address as `one1…`.
-pub(crate) fn write_address(address: Address) -> String {
+pub(crate) fn encode_address(address: Address) -> String {
     let mut groups = Vec::with_capacity(38);
-    let (mut bits, mut held) = (0_u32, 0);
+    let (mut bits, mut bit_count) = (0_u32, 0);
     for byte in address {
         bits = bits << 8 | u32::from(byte);
-        held += 8;
-        while held >= 5 {
-            held -= 5;
-            groups.push((bits >> held & 31) as u8);
+        bit_count += 8;
+        while bit_count >= 5 {
+            bit_count -= 5;
+            groups.push((bits >> bit_count & 31) as u8);
         }
     }
     // 160 bits are exactly 32 groups of five, so no bit is left.
     let sum = checksum(&[&groups[..], &[0; 6]].concat()) ^ 1;
-    groups.extend((0..6).map(|at| (sum >> (5 * (5 - at)) & 31) as u8));
+    groups.extend((0..6).map(|index| (sum >> (5 * (5 - index)) & 31) as u8));
     let letters = groups.iter().map(|group| char::from(CHARSET[usize::from(*group)]));
     format!("{PREFIX}1").chars().chain(letters).collect()
 }
 
-/// Decodes `one1…` text; `None` if the checksum is wrong.
-pub(crate) fn read_address(text: &str) -> Option<Address> {
+/// Decodes `one1…` text. Returns `None` if the text is malformed or its checksum is wrong.
+pub(crate) fn decode_address(text: &str) -> Option<Address> {
     let letters = text.strip_prefix("one1")?;
-    let group = |letter: u8| CHARSET.iter().position(|known| *known == letter).map(|at| at as u8);
+    let group =
+        |letter: u8| CHARSET.iter().position(|known| *known == letter).map(|group| group as u8);
     let groups: Vec<u8> = letters.bytes().map(group).collect::<Option<_>>()?;
     if groups.len() != 38 || checksum(&groups) != 1 {
         return None;
     }
     let mut bytes = Vec::with_capacity(20);
-    let (mut bits, mut held) = (0_u32, 0);
+    let (mut bits, mut bit_count) = (0_u32, 0);
     for group in &groups[..32] {
         bits = (bits << 5 | u32::from(*group)) & 0xfff;
-        held += 5;
-        if held >= 8 {
-            held -= 8;
-            bytes.push((bits >> held) as u8);
+        bit_count += 5;
+        if bit_count >= 8 {
+            bit_count -= 8;
+            bytes.push((bits >> bit_count) as u8);
         }
     }
     Some(Address::from_slice(&bytes))
@@ -51,14 +52,14 @@ pub(crate) fn read_address(text: &str) -> Option<Address> {
 fn checksum(groups: &[u8]) -> u32 {
     let high = PREFIX.bytes().map(|byte| byte >> 5);
     let low = PREFIX.bytes().map(|byte| byte & 31);
-    let spread = high.chain([0]).chain(low);
-    spread.chain(groups.iter().copied()).fold(1, |sum, group| {
+    let expanded_prefix = high.chain([0]).chain(low);
+    expanded_prefix.chain(groups.iter().copied()).fold(1, |sum, group| {
         let top = sum >> 25;
         let shifted = (sum & 0x1ff_ffff) << 5 ^ u32::from(group);
         GENERATOR
             .iter()
             .enumerate()
-            .filter(|(at, _)| top >> at & 1 == 1)
+            .filter(|(index, _)| top >> index & 1 == 1)
             .fold(shifted, |sum, (_, generator)| sum ^ generator)
     })
 }

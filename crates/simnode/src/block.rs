@@ -44,7 +44,7 @@ pub const TOPIC_APPROVAL: B256 =
     b256!("8c5be1e5ebec7d5bd14f71427d1e84f3dd0314c0f7b2291e5b200ac8c7c3b925");
 
 const GWEI: u64 = 1_000_000_000;
-/// Target of the base fee: blocks are fuller below it and emptier above it.
+/// Target of the base fee, in wei. Blocks have more gas below the target and less above it.
 const BASE_FEE_TARGET: u64 = GWEI;
 /// Maximum fee of a transaction, far above any base fee of the chain.
 const FEE_MAX: u128 = 1_000 * GWEI as u128;
@@ -57,6 +57,7 @@ const GAS_CALL_MAX: u64 = 80_000;
 /// moving it into another block.
 const VANISHING_EVERY: u64 = 8;
 
+// Domains of the random streams.
 const DRAW_TRANSACTION: u64 = 1;
 const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
@@ -80,12 +81,12 @@ impl KnownAddresses {
     /// Creates the addresses of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let draw = |kind, at: usize| {
-            Address::from_slice(&SeedStream::at(seed, &[kind, at as u64]).hash()[12..])
+        let draw = |domain, index: usize| {
+            Address::from_slice(&SeedStream::at(seed, &[domain, index as u64]).hash()[12..])
         };
         Self {
-            accounts: std::array::from_fn(|at| draw(DRAW_ACCOUNT, at)),
-            contracts: std::array::from_fn(|at| draw(DRAW_CONTRACT, at)),
+            accounts: std::array::from_fn(|index| draw(DRAW_ACCOUNT, index)),
+            contracts: std::array::from_fn(|index| draw(DRAW_CONTRACT, index)),
         }
     }
 }
@@ -177,7 +178,7 @@ pub(crate) struct BlockBuilder<'a> {
 impl Block {
     /// Builds block 0 and the state after it.
     pub(crate) fn genesis(options: &WorldOptions, addresses: &KnownAddresses) -> (Self, PostState) {
-        let before = PostState {
+        let initial_state = PostState {
             hash: B256::ZERO,
             transactions_total: 0,
             gas_used: 0,
@@ -185,8 +186,9 @@ impl Block {
             balances: Box::new([BALANCE_AT_GENESIS; ACCOUNTS]),
             received: Box::new([0; ACCOUNTS]),
         };
-        let builder = BlockBuilder { options, addresses, branch: 0, number: 0, parent: &before };
-        builder.seal(Vec::new(), ExecutionState::after(&before), BASE_FEE_TARGET)
+        let builder =
+            BlockBuilder { options, addresses, branch: 0, number: 0, parent: &initial_state };
+        builder.seal(Vec::new(), ExecutionState::after(&initial_state), BASE_FEE_TARGET)
     }
 
     /// Fabricates a block above `head`, as a lying node announces it. Its hash matches its
@@ -237,8 +239,8 @@ impl BlockBuilder<'_> {
             SeedStream::at(self.options.seed, &[DRAW_BLOCK, self.branch as u64, self.number]);
         let (min, max) = (self.options.transactions_min, self.options.transactions_max);
         let middle = min.midpoint(max);
-        let cheap = base_fee < BASE_FEE_TARGET;
-        let count = if cheap { draws.within(middle, max) } else { draws.within(min, middle) };
+        let is_cheap = base_fee < BASE_FEE_TARGET;
+        let count = if is_cheap { draws.within(middle, max) } else { draws.within(min, middle) };
 
         let miner = (self.number % ACCOUNTS as u64) as usize;
         let mut accounts = ExecutionState::after(parent);
@@ -246,7 +248,7 @@ impl BlockBuilder<'_> {
         let (mut gas, mut log_first) = (0, 0);
         for index_in_block in 0..count {
             let mut transaction = self.transaction(parent.transactions_total + index_in_block);
-            let gas_used = match (transaction.logs.is_empty(), cheap) {
+            let gas_used = match (transaction.logs.is_empty(), is_cheap) {
                 (true, _) => GAS_TRANSFER,
                 (false, true) => draws.within(50_000, GAS_CALL_MAX),
                 (false, false) => draws.within(25_000, 40_000),
@@ -271,8 +273,8 @@ impl BlockBuilder<'_> {
     /// Returns the transaction with this index in the chain, before its execution. The senders take
     /// turns, so a nonce follows from the index alone.
     fn transaction(&self, index: u64) -> Transaction {
-        let vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
-        let salt = if vanishing { self.branch as u64 + 1 } else { 0 };
+        let is_vanishing = index % VANISHING_EVERY == VANISHING_EVERY / 2;
+        let salt = if is_vanishing { self.branch as u64 + 1 } else { 0 };
         let mut draws = SeedStream::at(self.options.seed, &[DRAW_TRANSACTION, index, salt]);
         let (sender, nonce) = sender_of(index);
         let from = self.addresses.accounts[sender];
@@ -281,20 +283,20 @@ impl BlockBuilder<'_> {
         let signature = Signature::new(draws.scalar(), draws.scalar(), draws.within(0, 1) == 1);
         let tip = u128::from(draws.within(1, GWEI));
 
-        let calls = draws.within(0, 3) != 0;
-        let (to, value, input, logs) = if calls {
+        let is_contract_call = draws.within(0, 3) != 0;
+        let (to, value, input, logs) = if is_contract_call {
             let contract = draws.within(0, CONTRACTS as u64 - 1) as usize;
             let mut input = vec![0xa9, 0x05, 0x9c, 0xbb]; // transfer(address,uint256)
             input.extend_from_slice(other.into_word().as_slice());
             input.extend_from_slice(&amount.to_be_bytes::<32>());
             let count = draws.within(1, 4);
             let parties = self.options.log_parties;
-            let of_many = (parties > 0).then(|| {
+            let drawn_parties = (parties > 0).then(|| {
                 let contract = self.party(&mut draws, parties / PARTIES_PER_CONTRACT);
                 (contract, self.party(&mut draws, parties))
             });
-            let logs = (0..count).map(|at| match of_many {
-                None => self.log(&mut draws, contract, at, [from, other], amount),
+            let logs = (0..count).map(|index| match drawn_parties {
+                None => self.log(&mut draws, contract, index, [from, other], amount),
                 Some((contract, from)) => {
                     let to = self.party(&mut draws, parties);
                     transfer(&mut draws, contract, [from, to], amount)
@@ -341,12 +343,12 @@ impl BlockBuilder<'_> {
         &self,
         draws: &mut SeedStream,
         contract: usize,
-        at: u64,
+        index: u64,
         [from, to]: [Address; 2],
         amount: U256,
     ) -> Log {
-        let address = self.addresses.contracts[(contract + at as usize) % CONTRACTS];
-        transfer(draws, address, [from, to], amount.wrapping_add(U256::from(at)))
+        let address = self.addresses.contracts[(contract + index as usize) % CONTRACTS];
+        transfer(draws, address, [from, to], amount.wrapping_add(U256::from(index)))
     }
 
     /// Draws one of `count` addresses. All ranges between two powers of two are equally likely, and
@@ -370,8 +372,8 @@ impl BlockBuilder<'_> {
         let gas = u128::from(transaction.gas_used);
         let (to, value) = transaction.signed.payment();
         let sender = self.account(transaction.from).unwrap_or_default();
-        let paid = value + gas * transaction.gas_price;
-        balances[sender] = balances[sender].saturating_sub(paid);
+        let cost = value + gas * transaction.gas_price;
+        balances[sender] = balances[sender].saturating_sub(cost);
         if let Some(receiver) = self.account(to) {
             balances[receiver] += value;
             accounts.received[receiver] += 1;
@@ -432,11 +434,12 @@ impl BlockBuilder<'_> {
             balances: accounts.balances,
             received: accounts.received,
         };
-        let in_list = transactions.iter().zip(&encoded).map(|(t, bytes)| match t.signed {
+        // In the list of a block, a legacy transaction is a list and any other one a string.
+        let item_sizes = transactions.iter().zip(&encoded).map(|(t, bytes)| match t.signed {
             SignedTransaction::Legacy(_) => bytes.len(),
             SignedTransaction::Dynamic(_) => bytes.as_slice().length(),
         });
-        let size = size_in_rlp(&header, in_list.sum());
+        let size = size_in_rlp(&header, item_sizes.sum());
         let rendered = Default::default();
         (Block { branch: self.branch, hash, header, size, transactions, rendered }, post_state)
     }
@@ -519,9 +522,9 @@ fn state_commitment(balances: &[u128; ACCOUNTS]) -> B256 {
 }
 
 /// Returns the number of bytes of a block in RLP: header, transactions, no uncles, no withdrawals.
-fn size_in_rlp(header: &Header, transactions: usize) -> usize {
-    let list = |payload: usize| payload + alloy_rlp::length_of_length(payload);
-    list(header.length() + list(transactions) + list(0) + list(0))
+fn size_in_rlp(header: &Header, transactions_bytes: usize) -> usize {
+    let list_size = |payload: usize| payload + alloy_rlp::length_of_length(payload);
+    list_size(header.length() + list_size(transactions_bytes) + list_size(0) + list_size(0))
 }
 
 #[cfg(test)]

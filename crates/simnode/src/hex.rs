@@ -55,14 +55,15 @@ pub(crate) fn read_address(text: &str) -> Option<Address> {
     read_exactly(text, &mut bytes).then(|| Address::from(bytes))
 }
 
-fn read_exactly(text: &str, into: &mut [u8]) -> bool {
+/// Reads `0x…` text into `bytes`. Returns false if it does not have exactly this length.
+fn read_exactly(text: &str, bytes: &mut [u8]) -> bool {
     let Some(digits) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) else {
         return false;
     };
-    if digits.len() != into.len() * 2 {
+    if digits.len() != bytes.len() * 2 {
         return false;
     }
-    for (byte, pair) in into.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
         let (Some(high), Some(low)) = (nibble(pair[0]), nibble(pair[1])) else {
             return false;
         };
@@ -74,8 +75,8 @@ fn read_exactly(text: &str, into: &mut [u8]) -> bool {
 /// Reads a quantity as geth does: `0x`, no leading zeros, at most 64 bits.
 pub(crate) fn read_quantity(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;
-    let leading_zero = digits.len() > 1 && digits.starts_with('0');
-    if digits.is_empty() || leading_zero || digits.starts_with('+') {
+    let has_leading_zero = digits.len() > 1 && digits.starts_with('0');
+    if digits.is_empty() || has_leading_zero || digits.starts_with('+') {
         return None;
     }
     u64::from_str_radix(digits, 16).ok()

@@ -15,8 +15,8 @@
 //!
 //! let world = Arc::new(simnode::world::World::new(Default::default())?);
 //! let node = simnode::node::Node::new("a", world);
-//! let listening = node.listen("127.0.0.1:0".parse()?)?;
-//! println!("{}", listening.addr());
+//! let server = node.listen("127.0.0.1:0".parse()?)?;
+//! println!("{}", server.addr());
 //! node.set(|settings| settings.lag_blocks = 3)?;
 //! # Ok(())
 //! # }
@@ -68,7 +68,7 @@ pub struct NodeOptions {
     pub name: String,
     /// The chain.
     pub world: WorldOptions,
-    /// When the first head appears. Nodes of one chain share this instant.
+    /// The instant at which the first head appears. Nodes of one chain share it.
     pub origin: Instant,
     /// The node's initial settings.
     pub settings: Settings,
@@ -85,7 +85,7 @@ pub struct RunningNode {
     /// The node.
     pub node: Arc<Node>,
     /// The server of its calls.
-    pub listening: Arc<NodeServer>,
+    pub server: Arc<NodeServer>,
     /// The server of its admin port.
     pub admin: Option<Admin>,
 }
@@ -109,9 +109,8 @@ pub enum StartError {
     },
 }
 
-/// Starts a node on the current tokio runtime. Builds the chain before it listens, which takes
-/// about
-/// 0.1 ms per block; passes each built block and the head to `on_progress`.
+/// Starts a node on the current tokio runtime. Builds the chain before it listens, in about 0.1 ms
+/// per block. Passes each built block and the head to `on_progress`.
 ///
 /// # Errors
 /// The options are invalid, or the process cannot listen on an address.
@@ -124,14 +123,14 @@ pub async fn serve(
     node.set(|settings| *settings = options.settings)?;
     world.catch_up(on_progress).await;
     let addr = options.listen;
-    let listening = node.listen(addr).map_err(|source| StartError::Listen { addr, source })?;
-    let listening = Arc::new(listening);
+    let server = node.listen(addr).map_err(|source| StartError::Listen { addr, source })?;
+    let server = Arc::new(server);
     let admin = match options.admin {
         None => None,
         Some(addr) => {
-            let admin = Admin::listen(addr, Arc::clone(&listening)).await;
+            let admin = Admin::listen(addr, Arc::clone(&server)).await;
             Some(admin.map_err(|source| StartError::Listen { addr, source })?)
         }
     };
-    Ok(RunningNode { world, node, listening, admin })
+    Ok(RunningNode { world, node, server, admin })
 }

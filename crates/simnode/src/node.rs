@@ -30,7 +30,7 @@ use crate::world::World;
 /// Maximum number of bytes of one response, as in geth (`rpc.batchResponseMaxSize` of 25 MB).
 pub const RESPONSE_BYTES_MAX: usize = 25_000_000;
 
-/// Where a node's replies come from.
+/// The source of a node's replies.
 pub enum Source {
     /// The simulated chain.
     World(Arc<World>),
@@ -38,7 +38,7 @@ pub enum Source {
     Recording(Arc<Recording>),
 }
 
-/// What the server sends on the connection for one request.
+/// The bytes that the server sends on the connection for one request, or the end of the connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// A complete response.
@@ -74,7 +74,7 @@ pub struct Node {
     /// Replaced as a whole. A request uses one snapshot from start to end.
     settings: RwLock<Arc<Settings>>,
     /// The lock is held for a few arithmetic operations.
-    live: Mutex<LiveState>,
+    state: Mutex<NodeState>,
     workers: RwLock<Option<Arc<WorkerPool>>>,
     requests: AtomicU64,
     calls: AtomicU64,
@@ -82,20 +82,22 @@ pub struct Node {
 }
 
 /// The random numbers, token buckets and fault counts of a node.
-struct LiveState {
+struct NodeState {
     rng: NodeRng,
     buckets: HashMap<String, TokenBucket>,
-    /// How often each fault rule has applied.
-    hits: Vec<u64>,
+    /// Number of times that each fault rule has applied.
+    fault_counts: Vec<u64>,
 }
 
+/// The workers of a node. Each slot processes one call at a time.
 struct WorkerPool {
     slots: Semaphore,
+    /// Number of calls that wait for a slot.
     waiting: AtomicU32,
     /// The scheduled times at which the free slots became free, earliest first. Timers fire up to a
     /// millisecond late. A waiting call starts at the scheduled time, so late timers do not reduce
     /// the capacity.
-    free: Mutex<VecDeque<Instant>>,
+    free_since: Mutex<VecDeque<Instant>>,
 }
 
 impl WorkerPool {
@@ -103,26 +105,26 @@ impl WorkerPool {
         Self {
             slots: Semaphore::new(slots as usize),
             waiting: AtomicU32::new(0),
-            free: Mutex::default(),
+            free_since: Mutex::default(),
         }
     }
 
     /// Starts to work on a call that arrived at `arrived`.
-    fn begin<'a>(
+    fn start<'a>(
         &'a self,
         permit: SemaphorePermit<'a>,
         arrived: Instant,
         service: Duration,
     ) -> Slot<'a> {
-        let due = self.free.lock().pop_front().unwrap_or(arrived);
-        Slot { workers: self, end: due.max(arrived) + service, _permit: permit }
+        let free_since = self.free_since.lock().pop_front().unwrap_or(arrived);
+        Slot { workers: self, end: free_since.max(arrived) + service, _permit: permit }
     }
 }
 
 /// A busy slot. Dropping it frees the slot.
 struct Slot<'a> {
     workers: &'a WorkerPool,
-    /// When the work ends.
+    /// Scheduled end of the work.
     end: Instant,
     _permit: SemaphorePermit<'a>,
 }
@@ -130,7 +132,7 @@ struct Slot<'a> {
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
         // The work ends earlier if the client has disconnected. The permit is dropped afterwards.
-        self.workers.free.lock().push_back(self.end.min(Instant::now()));
+        self.workers.free_since.lock().push_back(self.end.min(Instant::now()));
     }
 }
 
@@ -173,7 +175,7 @@ impl Node {
             name: name.to_owned(),
             source,
             settings: RwLock::default(),
-            live: Mutex::new(LiveState { rng, buckets: HashMap::new(), hits: Vec::new() }),
+            state: Mutex::new(NodeState { rng, buckets: HashMap::new(), fault_counts: Vec::new() }),
             workers: RwLock::new(None),
             requests: AtomicU64::new(0),
             calls: AtomicU64::new(0),
@@ -224,9 +226,9 @@ impl Node {
         settings.validate()?;
         let workers = settings.capacity.map(|capacity| Arc::new(WorkerPool::new(capacity.slots)));
         *self.workers.write() = workers;
-        let mut live = self.live.lock();
-        live.buckets.clear();
-        live.hits = vec![0; settings.faults.len()];
+        let mut state = self.state.lock();
+        state.buckets.clear();
+        state.fault_counts = vec![0; settings.faults.len()];
         *current = Arc::new(settings);
         Ok(())
     }
@@ -235,12 +237,12 @@ impl Node {
     pub fn freeze(&self) {
         let Some(view) = self.view(Instant::now()) else { return };
         self.set(|settings| settings.frozen_at = Some(view.head))
-            .expect("a head of the world is always possible");
+            .expect("a head of the world is always valid");
     }
 
     /// Lets a frozen node catch up.
     pub fn thaw(&self) {
-        self.set(|settings| settings.frozen_at = None).expect("no head is always possible");
+        self.set(|settings| settings.frozen_at = None).expect("settings without a head are valid");
     }
 
     /// Returns the node's view at an instant, or `None` if the node replays a recording.
@@ -276,7 +278,8 @@ impl Node {
         }
     }
 
-    /// Responds to the calls of a batch one after the other, as geth does.
+    /// Responds to the calls of a batch one after the other, as geth does. Returns the seconds of
+    /// `Retry-After` if the whole batch gets status 429.
     async fn respond_to_batch(
         &self,
         settings: &Settings,
@@ -285,25 +288,26 @@ impl Node {
         out: &mut Vec<u8>,
     ) -> Result<(), u64> {
         out.push(b'[');
-        for (at, call) in calls.iter().enumerate() {
-            let before = out.len();
-            if before > 1 {
+        for (index, call) in calls.iter().enumerate() {
+            let previous_end = out.len();
+            if previous_end > 1 {
                 out.push(b',');
             }
             let start = out.len();
-            let repeats_id = fault == Some(Fault::DuplicateId) && at == 1;
-            let own = match (repeats_id, &calls[0]) {
+            let repeats_id = fault == Some(Fault::DuplicateId) && index == 1;
+            let served_call = match (repeats_id, &calls[0]) {
                 (true, Ok(first)) => call.clone().map(|call| Call { id: first.id, ..call }),
                 _ => call.clone(),
             };
-            self.respond_to_call(settings, fault, &own, out).await?;
+            self.respond_to_call(settings, fault, &served_call, out).await?;
             if out.len() == start {
-                out.truncate(before); // a notification
+                // A notification has no response.
+                out.truncate(previous_end);
             }
             if out.len() > RESPONSE_BYTES_MAX {
                 let id = call.as_ref().ok().and_then(|call| call.id.raw()).unwrap_or(b"null");
-                out.truncate(before);
-                if before > 1 {
+                out.truncate(previous_end);
+                if previous_end > 1 {
                     out.push(b',');
                 }
                 // geth `rpc/errors.go`: errcodeResponseTooLarge.
@@ -321,7 +325,8 @@ impl Node {
         Ok(())
     }
 
-    /// Appends the response to one call. Appends nothing for a notification.
+    /// Appends the response to one call. Appends nothing for a notification. Returns the seconds of
+    /// `Retry-After` if the whole request gets status 429.
     async fn respond_to_call(
         &self,
         settings: &Settings,
@@ -403,10 +408,10 @@ impl Node {
 
     /// Routes a share of the calls for logs and receipts to the second backend.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
-        let Some(inside) = settings.inside else { return };
-        let concerned = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));
-        if concerned && self.live.lock().rng.chance(inside.share) {
-            view.head = view.head.saturating_sub(inside.behind_blocks);
+        let Some(backend) = settings.inside else { return };
+        let reads_logs = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));
+        if reads_logs && self.state.lock().rng.chance(backend.share) {
+            view.head = view.head.saturating_sub(backend.behind_blocks);
             view.indexed = view.indexed.min(view.head);
             view.clamps = true;
         }
@@ -417,21 +422,22 @@ impl Node {
         if settings.faults.is_empty() {
             return None;
         }
-        let holds = |method: &str| match body {
+        let has_method = |method: &str| match body {
             Body::Single(call) => call.as_ref().is_ok_and(|call| call.method == method),
             Body::Batch(calls) => calls.iter().flatten().any(|call| call.method == method),
         };
-        let mut live = self.live.lock();
-        for (at, rule) in settings.faults.iter().enumerate() {
-            let hits = live.hits.get(at).copied().unwrap_or_default();
-            if rule.times.is_some_and(|times| hits >= times)
-                || !rule.method.as_deref().is_none_or(holds)
-                || !live.rng.chance(rule.share)
+        let mut state = self.state.lock();
+        for (index, rule) in settings.faults.iter().enumerate() {
+            // The settings may have been replaced, so that the count is missing.
+            let count = state.fault_counts.get(index).copied().unwrap_or_default();
+            if rule.times.is_some_and(|times| count >= times)
+                || !rule.method.as_deref().is_none_or(has_method)
+                || !state.rng.chance(rule.share)
             {
                 continue;
             }
-            if let Some(hits) = live.hits.get_mut(at) {
-                *hits += 1;
+            if let Some(count) = state.fault_counts.get_mut(index) {
+                *count += 1;
             }
             self.faults.fetch_add(1, Ordering::Relaxed);
             return Some(rule.fault);
@@ -446,10 +452,10 @@ impl Node {
         }
         self.await_rate_limit(settings, method).await?;
         self.occupy_worker(settings).await?;
-        let latency = settings.method_latency.get(method).unwrap_or(&settings.latency);
-        let time = self.live.lock().rng.latency(*latency);
-        if !time.is_zero() {
-            sleep(time).await;
+        let distribution = settings.method_latency.get(method).unwrap_or(&settings.latency);
+        let latency = self.state.lock().rng.latency(*distribution);
+        if !latency.is_zero() {
+            sleep(latency).await;
         }
         Ok(())
     }
@@ -459,25 +465,25 @@ impl Node {
         settings: &Settings,
         method: &str,
     ) -> Result<(), AdmissionError> {
-        let own = settings.rates.get_key_value(method);
-        let Some((name, rate)) = own.or_else(|| settings.rates.get_key_value("*")) else {
+        let method_rate = settings.rates.get_key_value(method);
+        let Some((name, rate)) = method_rate.or_else(|| settings.rates.get_key_value("*")) else {
             return Ok(());
         };
         let now = Instant::now();
-        let (taken, wait) = {
-            let mut live = self.live.lock();
-            let full = TokenBucket::full(rate, now);
-            let bucket = live.buckets.entry(name.clone()).or_insert(full);
+        let (has_token, wait) = {
+            let mut state = self.state.lock();
+            let full_bucket = TokenBucket::full(rate, now);
+            let bucket = state.buckets.entry(name.clone()).or_insert(full_bucket);
             match rate.over {
                 RateLimitAction::Queue => (true, bucket.reserve(rate, now)),
-                _ => (bucket.take(rate, now), Duration::ZERO),
+                _ => (bucket.try_take(rate, now), Duration::ZERO),
             }
         };
         if !wait.is_zero() {
             sleep(wait).await;
         }
         match rate.over {
-            _ if taken => Ok(()),
+            _ if has_token => Ok(()),
             RateLimitAction::Queue => Ok(()),
             RateLimitAction::Error { code } => {
                 Err(AdmissionError::Error(RpcError::new(code, "rate limit exceeded")))
@@ -503,7 +509,7 @@ impl Node {
                 permit.expect("the semaphore is never closed")
             }
         };
-        let slot = workers.begin(permit, arrived, capacity.service);
+        let slot = workers.start(permit, arrived, capacity.service);
         sleep_until(slot.end).await;
         Ok(())
     }
@@ -533,15 +539,16 @@ pub(crate) const LIMITS: Limits = Limits::DEFAULT;
 /// Bytes that an envelope adds to an id and a result.
 const ENVELOPE_BYTES: usize = 40;
 
+/// Returns the view of a node with these settings at an instant.
 fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
-    let seen = now.checked_sub(settings.delay).unwrap_or(world.origin());
-    let newest = world.height_at(seen).saturating_sub(settings.lag_blocks);
+    let block_cutoff = now.checked_sub(settings.delay).unwrap_or(world.origin());
+    let newest = world.height_at(block_cutoff).saturating_sub(settings.lag_blocks);
     let head = settings.frozen_at.map_or(newest, |frozen| frozen.min(newest));
     let indexed = match settings.index_delay {
         Duration::ZERO => head,
         delay => {
-            let then = seen.checked_sub(delay).unwrap_or(world.origin());
-            world.height_at(then).saturating_sub(settings.lag_blocks).min(head)
+            let index_cutoff = block_cutoff.checked_sub(delay).unwrap_or(world.origin());
+            world.height_at(index_cutoff).saturating_sub(settings.lag_blocks).min(head)
         }
     };
     let (ahead, keeping) = (settings.ahead_blocks, settings.keeping);

@@ -15,9 +15,8 @@
 //!
 //! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its
 //! parts come from branches that no view has together), **backward** (right, but lower than a head
-//! that the same client had received before it sent the call), **failed** (an error where a result
-//! was due) or
-//! **wrong**.
+//! that the same client had received before it sent the call), **failed** (an error although every
+//! honest view has a result) or **wrong**.
 //!
 //! In this world a new branch is always longer, so a reorg never lowers the number of the head. A
 //! lower head is always a failure.
@@ -42,13 +41,14 @@ use crate::world::World;
 
 /// Number of views below the window that are tried, to distinguish stale from wrong.
 pub const STALE_SEARCH_BLOCKS_MAX: u64 = 512;
-/// The same number for a tag that was resolved before the read. It is lower, because each view
-/// costs more.
+/// Number of views below the window that are tried for a tag that was resolved before the read. It
+/// is lower than [`STALE_SEARCH_BLOCKS_MAX`], because each view costs more.
 pub const STALE_TAG_BLOCKS_MAX: u64 = 24;
-/// Maximum number of clients whose heads are stored. Above it the table is cleared. Then a lower
-/// head of a client may be missed, but no false one is reported.
+/// Maximum number of clients whose heads are stored. The table is cleared when it is full. Then a
+/// lower head of a client may be missed, but no false one is reported.
 pub const CLIENTS_MAX: usize = 100_000;
-/// Maximum number of heads of one client with their time. Older ones are merged into one.
+/// Maximum number of heads of one client that are stored with their time. Older heads are merged
+/// into one.
 const HEADS_MAX: usize = 64;
 
 /// The limits of an honest view.
@@ -151,7 +151,7 @@ pub struct Oracle {
 #[derive(Default)]
 struct ClientHeads {
     /// The highest merged head, and the arrival of the last merged head.
-    settled: Option<(Instant, u64)>,
+    merged: Option<(Instant, u64)>,
     /// The later heads, rising by arrival and by number.
     heads: VecDeque<(Instant, u64)>,
 }
@@ -173,24 +173,24 @@ impl Oracle {
             _ => {}
         }
         let (oldest, newest) = self.window(exchange);
-        let mut due_error = false;
+        let mut expects_error = false;
         for head in (oldest..=newest).rev() {
-            let reply = self.reply(exchange, head);
-            due_error |= matches!(reply, Reply::Error(_));
+            let reply = self.honest_reply(exchange, head);
+            expects_error |= matches!(reply, Reply::Error(_));
             if agrees(&reply, &exchange.reply) {
                 return self.judge_head(exchange, head);
             }
         }
-        if let Some(named) = self.resolved(exchange, oldest, newest) {
-            return self.judge_head(exchange, named);
+        if let Some(tag_head) = self.find_tag_head(exchange, oldest, newest) {
+            return self.judge_head(exchange, tag_head);
         }
         match exchange.reply {
-            ObservedReply::Error { .. } if due_error => {
+            ObservedReply::Error { .. } if expects_error => {
                 Verdict::Unjudged("an honest view has an error too, of another code")
             }
             ObservedReply::Error { code } => Verdict::Failed { code },
             ObservedReply::Result(result) => {
-                self.classify_failure(exchange, result, (oldest, newest), due_error)
+                self.classify_failure(exchange, result, (oldest, newest), expects_error)
             }
         }
     }
@@ -198,48 +198,50 @@ impl Oracle {
     /// Returns the lowest and the highest head with an honest view for an exchange.
     #[must_use]
     pub fn window(&self, exchange: &Exchange<'_>) -> (u64, u64) {
-        let oldest = self.oldest(exchange, self.options.staleness);
+        let oldest = self.oldest_honest_head(exchange, self.options.staleness);
         (oldest, self.world.height_at(exchange.received))
     }
 
-    /// Returns the lowest honest head for an age of the view when the call is sent.
-    fn oldest(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
-        let from = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
-        let best = self.world.height_at(from).saturating_sub(self.options.behind_blocks);
-        best.saturating_sub(self.options.lag_blocks_max)
+    /// Returns the lowest head of an honest view that is at most `staleness` old when the call is
+    /// sent.
+    fn oldest_honest_head(&self, exchange: &Exchange<'_>, staleness: Duration) -> u64 {
+        let start = exchange.sent.checked_sub(staleness).unwrap_or(exchange.sent);
+        let best_head = self.world.height_at(start).saturating_sub(self.options.behind_blocks);
+        best_head.saturating_sub(self.options.lag_blocks_max)
     }
 
-    fn reply(&self, exchange: &Exchange<'_>, head: u64) -> Reply {
+    fn honest_reply(&self, exchange: &Exchange<'_>, head: u64) -> Reply {
         rpc::respond(&self.world, &View::honest(head), exchange.method, exchange.params)
     }
 
     /// Returns the highest head at which a tag may have been resolved, or `None` if the reply is
     /// not right. To be right, the reply must match the call with its tags resolved at honest
     /// heads, in an honest view at or above them.
-    fn resolved(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
+    fn find_tag_head(&self, exchange: &Exchange<'_>, oldest: u64, newest: u64) -> Option<u64> {
         let tagged = tags::TaggedCall::read(exchange.method, exchange.params)?;
         let staleness = self.options.staleness + self.options.finality_staleness;
-        let final_oldest = self.oldest(exchange, staleness).min(oldest);
-        let heads = |tag: tags::Tag| match tag {
+        let oldest_for_finality = self.oldest_honest_head(exchange, staleness).min(oldest);
+        let heads_of = |tag: tags::Tag| match tag {
             tags::Tag::Latest => oldest..=newest,
-            tags::Tag::Safe | tags::Tag::Finalized => final_oldest..=newest,
+            tags::Tag::Safe | tags::Tag::Finalized => oldest_for_finality..=newest,
         };
-        for named in heads(tagged.first()).rev() {
+        for first_head in heads_of(tagged.first_tag()).rev() {
             // The two tags of one call may be resolved at two instants.
-            let others = tagged.second().map_or(named..=named, heads);
-            for other in others.rev() {
-                let params = tagged.at(&self.world, named, other);
+            let second_heads = tagged.second_tag().map_or(first_head..=first_head, heads_of);
+            for second_head in second_heads.rev() {
+                let params = tagged.resolve(&self.world, first_head, second_head);
                 // A finalized block is in every view. A head is in no view below it.
-                let lowest = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
-                let second = tagged.second().map_or(oldest, |tag| lowest(tag, other));
-                let views = lowest(tagged.first(), named).max(second)..=newest;
-                let agreed = views.into_iter().any(|view| {
-                    let view = View::honest(view);
+                let lowest_view = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
+                let lowest_for_second =
+                    tagged.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));
+                let lowest = lowest_view(tagged.first_tag(), first_head).max(lowest_for_second);
+                let has_agreement = (lowest..=newest).any(|head| {
+                    let view = View::honest(head);
                     let reply = rpc::respond(&self.world, &view, exchange.method, Some(&params));
                     agrees(&reply, &exchange.reply)
                 });
-                if agreed {
-                    return Some(named.max(other));
+                if has_agreement {
+                    return Some(first_head.max(second_head));
                 }
             }
         }
@@ -249,18 +251,20 @@ impl Oracle {
     /// Judges a reply that matches the view of `head`. It is right unless the client has received a
     /// higher head before.
     fn judge_head(&self, exchange: &Exchange<'_>, head: u64) -> Verdict {
-        if !names_the_head(exchange) {
+        if !contains_head_number(exchange) {
             return Verdict::Right;
         }
         let mut clients = self.clients.lock();
         if clients.len() >= CLIENTS_MAX && !clients.contains_key(&exchange.client) {
             clients.clear();
         }
-        let seen = clients.entry(exchange.client).or_default();
-        let before = seen.highest_before(exchange.sent);
-        seen.add(exchange.received, head);
-        match before {
-            Some(from) if from > head => Verdict::Backward { from, to: head },
+        let client_heads = clients.entry(exchange.client).or_default();
+        let earlier_head = client_heads.highest_before(exchange.sent);
+        client_heads.add(exchange.received, head);
+        match earlier_head {
+            Some(earlier_head) if earlier_head > head => {
+                Verdict::Backward { from: earlier_head, to: head }
+            }
             _ => Verdict::Right,
         }
     }
@@ -271,18 +275,18 @@ impl Oracle {
         exchange: &Exchange<'_>,
         result: &[u8],
         (oldest, newest): (u64, u64),
-        due_error: bool,
+        expects_error: bool,
     ) -> Verdict {
         let lowest = oldest.saturating_sub(STALE_SEARCH_BLOCKS_MAX);
         for head in (lowest..oldest).rev() {
-            if agrees(&self.reply(exchange, head), &exchange.reply) {
+            if agrees(&self.honest_reply(exchange, head), &exchange.reply) {
                 return Verdict::Stale { by: oldest - head };
             }
         }
         let lowest = oldest.saturating_sub(STALE_TAG_BLOCKS_MAX);
-        if let Some(named) = self.resolved(exchange, lowest, newest) {
-            // If there are two tags, only one may be stale.
-            return Verdict::Stale { by: oldest.saturating_sub(named).max(1) };
+        if let Some(tag_head) = self.find_tag_head(exchange, lowest, newest) {
+            // If the call has two tags, only one of them may be stale.
+            return Verdict::Stale { by: oldest.saturating_sub(tag_head).max(1) };
         }
         if exchange.method.ends_with("_getTransactionByHash")
             && evidence::hash_argument(exchange.params)
@@ -293,7 +297,7 @@ impl Oracle {
         if let Some(verdict) = evidence::examine(&self.world, result) {
             return verdict;
         }
-        if due_error {
+        if expects_error {
             return Verdict::Wrong("a result where an honest view has an error".to_owned());
         }
         Verdict::Wrong(format!("differs from every view with head {oldest} to {newest}"))
@@ -301,40 +305,42 @@ impl Oracle {
 }
 
 impl ClientHeads {
+    /// Returns the highest head that the client had received at an instant.
     fn highest_before(&self, instant: Instant) -> Option<u64> {
-        let settled = self.settled.filter(|(at, _)| *at <= instant);
-        let known = self.heads.iter().rev().find(|(at, _)| *at <= instant);
-        known.or(settled.as_ref()).map(|(_, head)| *head)
+        let merged = self.merged.filter(|(received, _)| *received <= instant);
+        let last = self.heads.iter().rev().find(|(received, _)| *received <= instant);
+        last.or(merged.as_ref()).map(|(_, head)| *head)
     }
 
     /// Stores a head, unless an earlier one is at least as high. So the list rises both by arrival
     /// and by number.
     fn add(&mut self, received: Instant, head: u64) {
-        let at = self.heads.partition_point(|(at, _)| *at <= received);
-        let below = at.checked_sub(1).map(|before| self.heads[before].1);
-        if below.or(self.settled.map(|(_, head)| head)).is_some_and(|below| below >= head) {
+        let index = self.heads.partition_point(|(earlier, _)| *earlier <= received);
+        let earlier_head = index.checked_sub(1).map(|previous| self.heads[previous].1);
+        let earlier_head = earlier_head.or(self.merged.map(|(_, head)| head));
+        if earlier_head.is_some_and(|earlier_head| earlier_head >= head) {
             return;
         }
-        self.heads.insert(at, (received, head));
-        while self.heads.get(at + 1).is_some_and(|(_, later)| *later <= head) {
-            self.heads.remove(at + 1);
+        self.heads.insert(index, (received, head));
+        while self.heads.get(index + 1).is_some_and(|(_, later_head)| *later_head <= head) {
+            self.heads.remove(index + 1);
         }
         if self.heads.len() > HEADS_MAX {
-            self.settled = self.heads.pop_front();
+            self.merged = self.heads.pop_front();
         }
     }
 }
 
 fn agrees(reply: &Reply, observed: &ObservedReply<'_>) -> bool {
     match (reply, observed) {
-        (Reply::Result(due), ObservedReply::Result(actual)) => due == actual,
-        (Reply::Error(due), ObservedReply::Error { code }) => due.code == *code,
+        (Reply::Result(expected), ObservedReply::Result(actual)) => expected == actual,
+        (Reply::Error(expected), ObservedReply::Error { code }) => expected.code == *code,
         _ => false,
     }
 }
 
 /// Returns true if the result contains the head's number.
-fn names_the_head(exchange: &Exchange<'_>) -> bool {
+fn contains_head_number(exchange: &Exchange<'_>) -> bool {
     if !matches!(exchange.reply, ObservedReply::Result(_)) {
         return false;
     }
@@ -357,11 +363,11 @@ fn judge_sending(exchange: &Exchange<'_>) -> Verdict {
     let Some(raw) = evidence::bytes_argument(exchange.params) else {
         return Verdict::Wrong("a hash for bytes that are not a transaction".to_owned());
     };
-    let due = format!("\"{:#x}\"", keccak256(raw));
-    if due.as_bytes() == result {
+    let expected = format!("\"{:#x}\"", keccak256(raw));
+    if expected.as_bytes() == result {
         return Verdict::Right;
     }
-    Verdict::Wrong(format!("the transaction's hash is {due}"))
+    Verdict::Wrong(format!("the transaction's hash is {expected}"))
 }
 
 #[cfg(test)]

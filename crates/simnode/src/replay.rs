@@ -16,7 +16,8 @@ use serde_json::value::RawValue;
 
 use crate::rpc::RawReply;
 
-/// Number of blocks below the fixed head with a synthetic header, for a gateway that walks back.
+/// Number of blocks below the fixed head that have a synthetic header. A gateway may walk back from
+/// the head.
 pub const HEADERS_MAX: u64 = 256;
 
 /// Maximum number of bytes of one file. The largest recorded block has under 1 MB.
@@ -75,7 +76,7 @@ pub enum RecordingError {
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
     /// The file or the recording is too large.
@@ -134,7 +135,7 @@ impl Recording {
     /// # Errors
     /// The file is missing, too large or of another shape.
     pub fn add_pairs(&mut self, file: &Path) -> Result<usize, RecordingError> {
-        let text = read(file)?;
+        let text = read_file(file)?;
         let pairs: Vec<Pair<'_>> =
             serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         for pair in &pairs {
@@ -194,14 +195,14 @@ impl Recording {
     /// # Errors
     /// The file is missing, too large, or has no block.
     pub fn add_block(&mut self, file: &Path) -> Result<(u64, B256), RecordingError> {
-        let text = read(file)?;
+        let text = read_file(file)?;
         let block: &RawValue =
             serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         let members: Members<'_> =
             serde_json::from_str(block.get()).map_err(|error| malformed(file, error))?;
-        let text_of = |name: &str| members.get(name).map(|raw| raw.get().trim_matches('"'));
-        let number = text_of("number").and_then(crate::hex::read_quantity);
-        let hash = text_of("hash").and_then(crate::hex::read_hash);
+        let member_text = |name: &str| members.get(name).map(|raw| raw.get().trim_matches('"'));
+        let number = member_text("number").and_then(crate::hex::read_quantity);
+        let hash = member_text("hash").and_then(crate::hex::read_hash);
         let (Some(number), Some(hash)) = (number, hash) else {
             return Err(malformed(file, "a block without number or hash"));
         };
@@ -219,27 +220,29 @@ impl Recording {
     /// # Errors
     /// The file is missing, too large, or has no receipts.
     pub fn add_receipts(&mut self, file: &Path) -> Result<usize, RecordingError> {
-        let text = read(file)?;
-        let all: &RawValue = serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
+        let text = read_file(file)?;
+        let list: &RawValue =
+            serde_json::from_str(&text).map_err(|error| malformed(file, error))?;
         let receipts: Vec<&RawValue> =
-            serde_json::from_str(all.get()).map_err(|error| malformed(file, error))?;
-        for (at, receipt) in receipts.iter().enumerate() {
+            serde_json::from_str(list.get()).map_err(|error| malformed(file, error))?;
+        for (index, receipt) in receipts.iter().enumerate() {
             let members: Members<'_> =
                 serde_json::from_str(receipt.get()).map_err(|error| malformed(file, error))?;
-            let named = |name: &str| {
+            // The parameters of a call with this member as its only argument.
+            let params_with = |name: &str| {
                 members
                     .get(name)
                     .map(|raw| format!("[{}]", raw.get()))
-                    .ok_or_else(|| malformed(file, format!("receipt {at} has no {name}")))
+                    .ok_or_else(|| malformed(file, format!("receipt {index} has no {name}")))
             };
             let result = Bytes::copy_from_slice(receipt.get().as_bytes());
-            let by_hash = named("transactionHash")?;
+            let by_hash = params_with("transactionHash")?;
             self.insert(file, "eth_getTransactionReceipt", &by_hash, RawReply::Result(result))?;
-            if at == 0 {
-                let result = Bytes::copy_from_slice(all.get().as_bytes());
-                for key in [named("blockNumber")?, named("blockHash")?] {
+            if index == 0 {
+                let result = Bytes::copy_from_slice(list.get().as_bytes());
+                for params in [params_with("blockNumber")?, params_with("blockHash")?] {
                     let result = RawReply::Result(result.clone());
-                    self.insert(file, "eth_getBlockReceipts", &key, result)?;
+                    self.insert(file, "eth_getBlockReceipts", &params, result)?;
                 }
             }
         }
@@ -248,7 +251,7 @@ impl Recording {
 
     /// Returns the reply to a call, if it was recorded or concerns the head.
     pub(crate) fn find(&self, method: &str, params: Option<&[u8]>) -> Option<RawReply> {
-        let key = key(method, params.unwrap_or(b"[]"));
+        let key = lookup_key(method, params.unwrap_or(b"[]"));
         let recorded = self.pairs.get(key.as_slice()).cloned();
         recorded.or_else(|| self.head?.respond(method, params).map(RawReply::Result))
     }
@@ -263,16 +266,16 @@ impl Recording {
         let Some(method) = call.get("method") else { return Ok(()) };
         let Ok(method) = serde_json::from_str::<String>(method.get()) else { return Ok(()) };
         let params = call.get("params").map_or("[]", |params| params.get());
-        let answer: Members<'_> =
+        let members: Members<'_> =
             serde_json::from_str(response.get()).map_err(|error| malformed(file, error))?;
         let copy = |raw: &RawValue| Bytes::copy_from_slice(raw.get().as_bytes());
-        let recorded = match (answer.get("result"), answer.get("error")) {
+        let reply = match (members.get("result"), members.get("error")) {
             (_, Some(error)) if error.get() != "null" => RawReply::Error(copy(error)),
             (Some(result), _) => RawReply::Result(copy(result)),
             // The reply changes with the head, so it was not recorded.
             (None, _) => return Ok(()),
         };
-        self.insert(file, &method, params, recorded)
+        self.insert(file, &method, params, reply)
     }
 
     fn insert(
@@ -280,18 +283,18 @@ impl Recording {
         file: &Path,
         method: &str,
         params: &str,
-        recorded: RawReply,
+        reply: RawReply,
     ) -> Result<(), RecordingError> {
         if self.pairs.len() >= PAIRS_MAX {
             return Err(RecordingError::TooLarge { file: file.to_owned() });
         }
-        let key = key(method, params.as_bytes()).into_boxed_slice();
+        let key = lookup_key(method, params.as_bytes()).into_boxed_slice();
         match self.pairs.entry(key) {
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                vacant.insert(recorded);
+                vacant.insert(reply);
             }
-            std::collections::hash_map::Entry::Occupied(held) => {
-                self.conflicts += usize::from(*held.get() != recorded);
+            std::collections::hash_map::Entry::Occupied(occupied) => {
+                self.conflicts += usize::from(*occupied.get() != reply);
             }
         }
         Ok(())
@@ -303,31 +306,32 @@ impl FixedHead {
     /// other.
     fn respond(&self, method: &str, params: Option<&[u8]>) -> Option<Bytes> {
         let (namespace, name) = method.split_once('_')?;
-        let decimal = namespace == "hmyv2";
-        let number = |number: u64| match decimal {
+        let is_decimal = namespace == "hmyv2";
+        let format_number = |number: u64| match is_decimal {
             true => number.to_string(),
             false => format!("\"{number:#x}\""),
         };
         let text = match (namespace, name) {
-            ("eth" | "hmy" | "hmyv2", "blockNumber") => number(self.number),
-            ("eth" | "hmy" | "hmyv2", "chainId") => number(self.chain_id),
+            ("eth" | "hmy" | "hmyv2", "blockNumber") => format_number(self.number),
+            ("eth" | "hmy" | "hmyv2", "chainId") => format_number(self.chain_id),
             ("net", "version") => format!("\"{}\"", self.chain_id),
             ("eth" | "hmy" | "hmyv2", "syncing") => "false".to_owned(),
             ("hmy" | "hmyv2", "latestHeader") => {
                 let (hash, parent) = (self.hash, self.parent);
-                let (shown, view) = (number(self.number), number(self.number));
+                let number = format_number(self.number);
                 format!(
-                    "{{\"blockHash\":\"{hash}\",\"blockNumber\":{shown},\
-                     \"parentHash\":\"{parent}\",\"shardID\":0,\"viewID\":{view}}}"
+                    "{{\"blockHash\":\"{hash}\",\"blockNumber\":{number},\
+                     \"parentHash\":\"{parent}\",\"shardID\":0,\"viewID\":{number}}}"
                 )
             }
             ("eth" | "hmy" | "hmyv2", "getBlockByNumber") => {
-                let at = self.requested_block(params?)?;
-                let (hash, parent) = (self.hash_of(at), self.hash_of(at.wrapping_sub(1)));
-                let (shown, seconds) = (number(at), number(at));
+                let number = self.requested_block(params?)?;
+                let (hash, parent) = (self.hash_of(number), self.hash_of(number.wrapping_sub(1)));
+                // The block's number serves as its timestamp.
+                let number = format_number(number);
                 format!(
-                    "{{\"hash\":\"{hash}\",\"number\":{shown},\"parentHash\":\"{parent}\",\
-                     \"timestamp\":{seconds},\"transactions\":[]}}"
+                    "{{\"hash\":\"{hash}\",\"number\":{number},\"parentHash\":\"{parent}\",\
+                     \"timestamp\":{number},\"transactions\":[]}}"
                 )
             }
             _ => return None,
@@ -363,26 +367,26 @@ impl FixedHead {
     }
 }
 
-/// Joins method and parameters to one key, separated by a zero byte, which no recorded method
-/// holds.
-fn key(method: &str, params: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(method.len() + params.len() + 1);
-    out.extend_from_slice(method.as_bytes());
-    out.push(0);
-    let (mut quoted, mut escaped) = (false, false);
+/// Joins a method and its parameters without white space to one key. They are separated by a zero
+/// byte, which no recorded method contains.
+fn lookup_key(method: &str, params: &[u8]) -> Vec<u8> {
+    let mut key = Vec::with_capacity(method.len() + params.len() + 1);
+    key.extend_from_slice(method.as_bytes());
+    key.push(0);
+    let (mut in_string, mut is_escaped) = (false, false);
     for byte in params {
         match byte {
-            b' ' | b'\t' | b'\n' | b'\r' if !quoted => continue,
-            b'"' if !escaped => quoted = !quoted,
+            b' ' | b'\t' | b'\n' | b'\r' if !in_string => continue,
+            b'"' if !is_escaped => in_string = !in_string,
             _ => {}
         }
-        escaped = *byte == b'\\' && !escaped;
-        out.push(*byte);
+        is_escaped = *byte == b'\\' && !is_escaped;
+        key.push(*byte);
     }
-    out
+    key
 }
 
-fn read(file: &Path) -> Result<String, RecordingError> {
+fn read_file(file: &Path) -> Result<String, RecordingError> {
     let unreadable = |source| RecordingError::Unreadable { file: file.to_owned(), source };
     if fs::metadata(file).map_err(unreadable)?.len() > FILE_BYTES_MAX {
         return Err(RecordingError::TooLarge { file: file.to_owned() });

@@ -1,8 +1,11 @@
 //! The options of a world, and the schedule that determines when each block exists. `block.rs`
 //! builds the contents; `world.rs` has the clock.
 //!
-//! A world's history is a sequence of views. View `n` is the chain whose head has number `n`, on
-//! the branch that is canonical at that head. In a reorg at height `h` of depth `d`, the old branch
+//! A world is a chain with all its branches. Its history is a sequence of views. View `n` is the
+//! chain whose head has number `n`, on the branch that is canonical at that head. Branch 0 starts
+//! at block 0, and each reorg creates the next branch.
+//!
+//! In a reorg at height `h` of depth `d`, the old branch
 //! is canonical up to head `h`. Head `h + 1` is on a new branch that forks after block `h - d`. The
 //! `d + 1` blocks of the new branch appear at the same instant. So the head's number never falls, a
 //! new branch is always longer by one, and one number identifies a view.
@@ -11,9 +14,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Maximum number of branches of one world. A longer list of reorgs is invalid. Repeating reorgs
-/// end at this number.
-pub const BRANCHES_MAX: usize = 10_000;
+/// Maximum number of reorgs of one world. A longer list is invalid. Repeating reorgs end when this
+/// number is reached.
+pub const REORGS_MAX: usize = 10_000;
 
 /// The options of a world. They are fixed for its life.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,16 +35,16 @@ pub struct WorldOptions {
     pub genesis_seconds: u64,
     /// Blocks from the head down to the finalized block.
     pub finality_depth: u64,
-    /// Minimum transactions of a block.
+    /// Minimum number of transactions of a block.
     pub transactions_min: u64,
     /// Maximum number of transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
     /// Number of addresses in logs, with frequencies as skewed as on a real chain. With 0, logs
     /// have only the few accounts and contracts of the world.
     pub log_parties: u64,
-    /// Reorgs at fixed heights, in rising order.
+    /// Reorgs at fixed heights, in rising order; at most [`REORGS_MAX`].
     pub reorgs: Vec<Reorg>,
-    /// Reorgs that repeat for ever.
+    /// Reorgs that repeat until the world has [`REORGS_MAX`] reorgs.
     pub reorg_every: Option<ReorgEvery>,
 }
 
@@ -104,7 +107,7 @@ pub enum OptionsError {
     BlockTime,
     /// The range of transactions is invalid.
     #[error(
-        "transactions per block from {min} to {max}: the range must rise and end at {TRANSACTIONS_MAX} or below"
+        "transactions per block from {min} to {max}: the minimum must not exceed the maximum, and the maximum must not exceed {TRANSACTIONS_MAX}"
     )]
     Transactions {
         /// The minimum.
@@ -126,20 +129,22 @@ pub enum OptionsError {
     },
     /// The reorgs are not in order.
     #[error(
-        "reorg at height {at_height}: heights must rise and no fork may be below an earlier one"
+        "reorg at height {at_height}: heights must increase, and no reorg may fork below the fork of the one before"
     )]
     Order {
         /// The height of the reorg that breaks the order.
         at_height: u64,
     },
     /// There are too many reorgs.
-    #[error("{count} reorgs, at most {BRANCHES_MAX} are allowed")]
+    #[error("{count} reorgs, at most {REORGS_MAX} are allowed")]
     Count {
         /// The number of reorgs.
         count: usize,
     },
-    /// Repeating reorgs would overlap.
-    #[error("reorg every {blocks} blocks of depth up to {depth_max}: blocks must exceed the depth")]
+    /// Repeating reorgs would overlap, or would replace no block.
+    #[error(
+        "reorg every {blocks} blocks of depth up to {depth_max}: the depth must be at least 1 and below the number of blocks"
+    )]
     Every {
         /// Blocks between reorgs.
         blocks: u64,
@@ -148,14 +153,14 @@ pub enum OptionsError {
     },
 }
 
-/// The branches of a world.
+/// The reorgs of a world, and with them its branches.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     reorgs: Vec<Reorg>,
 }
 
 impl Schedule {
-    /// Validates the options and computes the branches.
+    /// Validates the options and computes all reorgs.
     ///
     /// # Errors
     /// The first invalid option.
@@ -168,7 +173,7 @@ impl Schedule {
             return Err(OptionsError::Transactions { min, max });
         }
         let mut reorgs = options.reorgs.clone();
-        if reorgs.len() > BRANCHES_MAX {
+        if reorgs.len() > REORGS_MAX {
             return Err(OptionsError::Count { count: reorgs.len() });
         }
         if let Some(every) = options.reorg_every {
@@ -178,20 +183,20 @@ impl Schedule {
                     depth_max: every.depth_max,
                 });
             }
-            repeat(options, every, &mut reorgs);
+            append_repeating(options, every, &mut reorgs);
         }
-        let mut before = Reorg { at_height: 0, depth: 0 };
+        let mut previous = Reorg { at_height: 0, depth: 0 };
         for reorg in &reorgs {
             let (at_height, depth) = (reorg.at_height, reorg.depth);
             let finality_depth = options.finality_depth;
             if depth == 0 || depth > finality_depth || depth >= at_height {
                 return Err(OptionsError::Depth { at_height, depth, finality_depth });
             }
-            if at_height <= before.at_height || at_height - depth < before.at_height - before.depth
-            {
+            let previous_fork = previous.at_height - previous.depth;
+            if at_height <= previous.at_height || at_height - depth < previous_fork {
                 return Err(OptionsError::Order { at_height });
             }
-            before = *reorg;
+            previous = *reorg;
         }
         Ok(Self { reorgs })
     }
@@ -202,7 +207,7 @@ impl Schedule {
         self.reorgs.len() + 1
     }
 
-    /// Returns the reorgs in order. Reorg `k - 1` creates branch `k`.
+    /// Returns the reorgs in order. The reorg with index `k - 1` creates branch `k`.
     #[must_use]
     pub fn reorgs(&self) -> &[Reorg] {
         &self.reorgs
@@ -217,8 +222,8 @@ impl Schedule {
     /// Returns the branch of block `number` in the view of `head`.
     #[must_use]
     pub fn branch_of_block(&self, head: u64, number: u64) -> usize {
-        let newest = self.branch_of_head(head);
-        self.reorgs[..newest].partition_point(|reorg| reorg.at_height - reorg.depth < number)
+        let head_branch = self.branch_of_head(head);
+        self.reorgs[..head_branch].partition_point(|reorg| reorg.at_height - reorg.depth < number)
     }
 
     /// Returns the last block that `branch` shares with the branch before it, or `None` for branch
@@ -237,20 +242,21 @@ impl Schedule {
             None => number,
             Some(reorg) => number.max(self.reorgs[reorg].at_height + 1),
         };
-        let dropped = self.reorgs[branch..].iter().find(|r| r.at_height - r.depth < number);
-        (appeared, dropped.map(|reorg| reorg.at_height))
+        let replacing_reorg =
+            self.reorgs[branch..].iter().find(|reorg| reorg.at_height - reorg.depth < number);
+        (appeared, replacing_reorg.map(|reorg| reorg.at_height))
     }
 }
 
-/// Appends the repeating reorgs, up to [`BRANCHES_MAX`].
-fn repeat(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
-    let after = reorgs.last().map_or(0, |reorg| reorg.at_height);
+/// Appends the repeating reorgs, up to [`REORGS_MAX`].
+fn append_repeating(options: &WorldOptions, every: ReorgEvery, reorgs: &mut Vec<Reorg>) {
+    let last_fixed = reorgs.last().map_or(0, |reorg| reorg.at_height);
     for repetition in 1_u64.. {
-        if reorgs.len() >= BRANCHES_MAX {
+        if reorgs.len() >= REORGS_MAX {
             return;
         }
         let at_height = options.height_start + repetition * every.blocks;
-        if at_height <= after + every.depth_max {
+        if at_height <= last_fixed + every.depth_max {
             continue;
         }
         let mut draws = crate::seed::SeedStream::at(options.seed, &[DRAW_REORG, repetition]);

@@ -44,7 +44,7 @@ pub const BODY_BYTES_MAX: usize = 5 * 1024 * 1024;
 /// Length of the system's queue of connections.
 const BACKLOG: u32 = 1_024;
 
-/// The address of a listener, and whether others may share its port.
+/// The options of a listener.
 #[derive(Clone, Copy, Debug)]
 pub struct ListenOptions {
     /// The address. Port 0 picks a free port.
@@ -90,8 +90,9 @@ impl Node {
         let up = Arc::new(AtomicBool::new(true));
         // Each command waits for its reply, so one is in flight at a time.
         let (commands, inbox) = mpsc::channel(1);
-        let again = ListenOptions { addr, ..options };
-        tokio::spawn(run(Arc::clone(self), listener, again, Arc::clone(&up), inbox));
+        // With the actual port, so that the same port is opened again.
+        let reopen_options = ListenOptions { addr, ..options };
+        tokio::spawn(run(Arc::clone(self), listener, reopen_options, Arc::clone(&up), inbox));
         Ok(NodeServer { addr, node: Arc::clone(self), up, commands })
     }
 }
@@ -118,10 +119,10 @@ impl NodeServer {
     /// Closes the port and resets every connection, as when the process is killed. Returns when
     /// both are done.
     pub async fn down(&self) {
-        let (done, answer) = oneshot::channel();
-        if self.commands.send(Command::Down(done)).await.is_ok() {
+        let (reply_tx, reply_rx) = oneshot::channel();
+        if self.commands.send(Command::Down(reply_tx)).await.is_ok() {
             // No reply means that the listener has ended, so the port is closed as well.
-            let _ = answer.await;
+            let _ = reply_rx.await;
         }
     }
 
@@ -130,14 +131,15 @@ impl NodeServer {
     /// # Errors
     /// The port was taken meanwhile, or the runtime ends.
     pub async fn up(&self) -> io::Result<()> {
-        let (done, answer) = oneshot::channel();
-        let ended = || io::Error::other("the listener has ended");
-        self.commands.send(Command::Up(done)).await.map_err(|_| ended())?;
-        answer.await.map_err(|_| ended())?
+        let (reply_tx, reply_rx) = oneshot::channel();
+        let ended_error = || io::Error::other("the listener has ended");
+        self.commands.send(Command::Up(reply_tx)).await.map_err(|_| ended_error())?;
+        reply_rx.await.map_err(|_| ended_error())?
     }
 }
 
-/// Serves one connection until it ends. A stream that is no TCP socket is closed instead of reset.
+/// Serves one connection until it ends. A stream that is not a TCP socket is closed instead of
+/// reset.
 pub async fn serve_connection<S>(node: Arc<Node>, stream: S)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -179,7 +181,7 @@ async fn respond(
 ) -> Result<Response<ResponseBody>, ConnectionBroken> {
     if let Some(accept) = websocket::accept(request.headers()) {
         *upgrade.lock() = Some(hyper::upgrade::on(&mut request));
-        return Ok(websocket::accepted(&accept));
+        return Ok(websocket::upgrade_response(&accept));
     }
     if request.method() != Method::POST {
         return Ok(plain(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
@@ -204,15 +206,15 @@ async fn respond(
             }
             Ok(response)
         }
-        Delivery::Truncated(body) => Ok(announced(body.len(), ResponseBody::truncated(body))),
+        Delivery::Truncated(body) => Ok(with_length(body.len(), ResponseBody::truncated(body))),
         Delivery::Slow { body, bytes_per_second } => {
-            Ok(announced(body.len(), ResponseBody::slow(body, bytes_per_second)))
+            Ok(with_length(body.len(), ResponseBody::slow(body, bytes_per_second)))
         }
     }
 }
 
 /// Returns a response with a `Content-Length` that the body may not reach.
-fn announced(length: usize, body: ResponseBody) -> Response<ResponseBody> {
+fn with_length(length: usize, body: ResponseBody) -> Response<ResponseBody> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -230,7 +232,7 @@ fn plain(status: StatusCode, text: &'static str) -> Response<ResponseBody> {
 async fn run(
     node: Arc<Node>,
     listener: TcpListener,
-    again: ListenOptions,
+    reopen_options: ListenOptions,
     up: Arc<AtomicBool>,
     mut inbox: mpsc::Receiver<Command>,
 ) {
@@ -238,9 +240,9 @@ async fn run(
     let mut connections = JoinSet::new();
     let mut killed: Arc<AtomicBool> = Arc::default();
     loop {
-        let room = connections.len() < CONNECTIONS_MAX;
+        let has_capacity = connections.len() < CONNECTIONS_MAX;
         tokio::select! {
-            order = inbox.recv() => match order {
+            command = inbox.recv() => match command {
                 None => return,
                 Some(Command::Down(done)) => {
                     listener = None;
@@ -252,14 +254,14 @@ async fn run(
                 }
                 Some(Command::Up(done)) => {
                     let bound = if listener.is_some() { Ok(()) } else {
-                        bind(again).map(|bound| listener = Some(bound))
+                        bind(reopen_options).map(|bound| listener = Some(bound))
                     };
                     killed = Arc::default();
                     up.store(listener.is_some(), Ordering::Release);
                     let _ = done.send(bound);
                 }
             },
-            accepted = accept(listener.as_ref()), if room => {
+            accepted = accept(listener.as_ref()), if has_capacity => {
                 // The client has disconnected, or there is no free file descriptor. Continue with
                 // the next connection.
                 let Ok((stream, _)) = accepted else {
@@ -303,8 +305,8 @@ where
     Fut: Future<Output = Response<http_body_util::Full<Bytes>>>,
 {
     let service = service_fn(move |request| {
-        let answer = respond(request);
-        async move { Ok::<_, Infallible>(answer.await) }
+        let response = respond(request);
+        async move { Ok::<_, Infallible>(response.await) }
     });
     let _ = http1::Builder::new()
         .header_read_timeout(None)

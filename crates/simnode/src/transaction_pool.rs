@@ -1,5 +1,5 @@
-//! Transactions that were sent to a node: they stay pending and are never mined. All nodes of a
-//! world share one pool, as if gossip were instant.
+//! The pool of transactions that were sent to a node. They stay pending and are never mined. All
+//! nodes of a world share one pool, as if gossip were instant.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -14,6 +14,7 @@ const TRANSACTIONS_MAX: usize = 5_120;
 #[derive(Default)]
 pub(crate) struct TransactionPool {
     transactions: HashMap<B256, TxEnvelope, RandomState>,
+    /// Hashes of the transactions in the order of their addition.
     order: VecDeque<B256>,
     /// Number of transactions ever added.
     added: u64,
@@ -47,10 +48,10 @@ impl TransactionPool {
     }
 
     /// Returns the transactions after the first `added`, as far as the pool still has them.
-    pub(crate) fn since(&self, added: u64) -> Vec<B256> {
-        let new = usize::try_from(self.added - added).unwrap_or(usize::MAX);
-        let known = self.order.len();
-        self.order.range(known - new.min(known)..).copied().collect()
+    pub(crate) fn added_since(&self, added: u64) -> Vec<B256> {
+        let new_count = usize::try_from(self.added - added).unwrap_or(usize::MAX);
+        let count = self.order.len();
+        self.order.range(count - new_count.min(count)..).copied().collect()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -1,6 +1,6 @@
-//! The world: a deterministic chain with all its branches, read at any instant. `schedule.rs`
-//! decides which block exists when, `block.rs` builds a block, `world/block_index.rs` and
-//! `world/block_cache.rs` store it.
+//! The world: a deterministic chain with all its branches, which can be read at any instant.
+//! `schedule.rs` decides which block exists when, `block.rs` builds a block, `world/block_index.rs`
+//! and `world/block_cache.rs` store it.
 //!
 //! Everything is a function of (options, instant). Blocks are built in order when they are first
 //! read. Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
@@ -195,7 +195,7 @@ impl World {
         let block_index = self.block_index.read();
         let single = block_index.transaction_single(transaction);
         let positions = single.as_slice().iter().chain(block_index.transaction(transaction));
-        positions.map(|(position, at)| (*position, *at as usize)).collect()
+        positions.map(|(position, index)| (*position, *index as usize)).collect()
     }
 
     /// Returns true if a position is on the chain of a head.
@@ -208,18 +208,18 @@ impl World {
     #[must_use]
     pub fn find_transaction(&self, head: u64, hash: &B256) -> Option<(Arc<Block>, usize)> {
         self.build_to(head);
-        let found = {
+        let canonical = {
             let block_index = self.block_index.read();
             let single = block_index.transaction_single(hash);
             let mut positions = single.as_slice().iter().chain(block_index.transaction(hash));
             positions.find(|(position, _)| self.contains(head, *position)).copied()
         };
-        let (position, at) = found?;
-        Some((self.block(position)?, at as usize))
+        let (position, index) = canonical?;
+        Some((self.block(position)?, index as usize))
     }
 
-    /// Returns the balance of an account after the block at a position, zero for one that never
-    /// appears, or `None` if the world no longer has the block.
+    /// Returns the balance of an account after the block at a position. It is zero for an address
+    /// that is no account of the world, and `None` if the world no longer has the block.
     #[must_use]
     pub fn balance(&self, position: BlockPosition, address: Address) -> Option<u128> {
         let block_index = self.block_index.read();
@@ -268,16 +268,16 @@ impl World {
         self.pool.lock().get(hash).cloned()
     }
 
-    /// Returns the number of transactions ever sent.
-    pub(crate) fn pooled(&self) -> u64 {
+    /// Returns the number of transactions that were ever added to the pool.
+    pub(crate) fn pool_added(&self) -> u64 {
         self.pool.lock().added()
     }
 
-    /// Returns the number of transactions sent so far, and the transactions after the first
-    /// `added`.
-    pub(crate) fn pooled_since(&self, added: u64) -> (u64, Vec<B256>) {
+    /// Returns the number of transactions that were ever added to the pool, and those after the
+    /// first `added`.
+    pub(crate) fn pool_added_since(&self, added: u64) -> (u64, Vec<B256>) {
         let pool = self.pool.lock();
-        (pool.added(), pool.since(added))
+        (pool.added(), pool.added_since(added))
     }
 
     /// Returns the number of transactions in the pool.
@@ -300,7 +300,7 @@ impl World {
         }
     }
 
-    /// Builds every block that a head's view has or had.
+    /// Builds every missing block of the views up to this head.
     pub(crate) fn build_to(&self, head: u64) {
         if head <= self.built.load(Ordering::Acquire) {
             return;
@@ -313,14 +313,14 @@ impl World {
                 _ => next,
             };
             for number in first..=next {
-                self.build_one(&mut block_index, BlockPosition { branch, number });
+                self.build_block(&mut block_index, BlockPosition { branch, number });
             }
             block_index.trim();
             self.built.store(next, Ordering::Release);
         }
     }
 
-    fn build_one(&self, block_index: &mut BlockIndex, position: BlockPosition) {
+    fn build_block(&self, block_index: &mut BlockIndex, position: BlockPosition) {
         let Some((block, post_state)) = self.construct(block_index, position) else {
             debug_assert!(false, "parent of {position:?} is not in the index");
             return;
@@ -335,17 +335,17 @@ impl World {
         position: BlockPosition,
     ) -> Option<(Block, crate::block::PostState)> {
         let BlockPosition { branch, number } = position;
-        let before = number.checked_sub(1)?;
+        let parent_number = number.checked_sub(1)?;
         // The parent is on the same branch unless the block is the first above the fork.
         let parent_branch = match self.schedule.fork_of(branch) {
-            Some(fork) if before <= fork => {
-                let maker = &self.schedule.reorgs()[branch - 1];
-                self.schedule.branch_of_block(maker.at_height, before)
+            Some(fork) if parent_number <= fork => {
+                let reorg = &self.schedule.reorgs()[branch - 1];
+                self.schedule.branch_of_block(reorg.at_height, parent_number)
             }
             _ => branch,
         };
-        let parent =
-            block_index.post_state(BlockPosition { branch: parent_branch, number: before })?;
+        let parent_position = BlockPosition { branch: parent_branch, number: parent_number };
+        let parent = block_index.post_state(parent_position)?;
         let (options, addresses) = (&self.options, &self.addresses);
         Some(BlockBuilder { options, addresses, branch, number, parent }.build())
     }

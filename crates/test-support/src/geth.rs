@@ -23,12 +23,12 @@ pub fn folder() -> PathBuf {
 pub struct Geth {
     child: Child,
     _folder: tempfile::TempDir,
-    /// Its HTTP address, as `127.0.0.1:PORT`.
+    /// HTTP address, as `127.0.0.1:PORT`.
     pub address: String,
 }
 
 impl Geth {
-    /// Starts the program and waits until it answers.
+    /// Starts the program and waits until it serves the head of the chain.
     pub fn start(geth: &Path) -> Geth {
         let home = tempfile::tempdir().unwrap();
         let run = |arguments: &[&str]| {
@@ -38,8 +38,8 @@ impl Geth {
         };
         run(&["init", folder().join("genesis.json").to_str().unwrap()]);
         run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()]);
-        let path = home.path().join("log");
-        let log = File::create(&path).unwrap();
+        let log_path = home.path().join("log");
+        let log = File::create(&log_path).unwrap();
         let mut child = geth_command(geth, home.path())
             .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover"])
             .args(["--maxpeers", "0", "--port", "0"])
@@ -49,7 +49,7 @@ impl Geth {
             .stderr(log)
             .spawn()
             .unwrap();
-        let address = programs::listens_at(&mut child, &path, LISTENS);
+        let address = programs::wait_for_address(&mut child, &log_path, LISTENS);
         let mut geth = Geth { child, _folder: home, address };
         geth.wait_for_head();
         geth
@@ -61,8 +61,8 @@ impl Geth {
         loop {
             assert!(self.child.try_wait().unwrap().is_none(), "geth ended");
             if std::net::TcpStream::connect(&self.address).is_ok() {
-                let answer = crate::raw::Client::connect(&self.address).call("/", call);
-                assert_eq!(crate::members::members(answer.text())["result"].get(), HEAD);
+                let response = crate::raw::Client::connect(&self.address).call("/", call);
+                assert_eq!(crate::members::members(response.text())["result"].get(), HEAD);
                 return;
             }
             assert!(Instant::now() < deadline, "geth does not listen");

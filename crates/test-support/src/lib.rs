@@ -2,7 +2,7 @@
 //! HTTP client.
 //!
 //! It makes no assertions about behaviour; the tests do. It depends on none of our other crates, so
-//! that the tests of each of them can use it. Support for one test program is beside it
+//! that the tests of every crate can use it. Support for one test program is beside that program
 //! (`crates/weir/tests/gateway/support.rs`).
 
 #![allow(clippy::unwrap_used)] // A failure here fails the test that runs.
@@ -12,9 +12,9 @@ pub mod programs;
 pub mod members;
 pub mod raw;
 
-pub mod front;
 pub mod geth;
 pub mod port;
 pub mod postgres;
+pub mod proxy;
 pub mod running;
 pub mod wait;

@@ -11,37 +11,38 @@ pub type Members<'a> = BTreeMap<&'a str, &'a RawValue>;
 
 /// Parses the members of an object.
 pub fn members(text: &str) -> Members<'_> {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", start(text)))
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", excerpt(text)))
 }
 
 /// Parses the raw items of an array.
 pub fn items(text: &str) -> Vec<&RawValue> {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", start(text)))
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {}", excerpt(text)))
 }
 
 /// Describes the first difference between two responses; `None` if all members are equal byte by
 /// byte.
 pub fn difference(theirs: &str, ours: &str) -> Option<String> {
     let (theirs, ours) = (members(theirs), members(ours));
-    let named = |all: &Members<'_>| all.keys().copied().collect::<Vec<_>>().join(" ");
+    let names = |members: &Members<'_>| members.keys().copied().collect::<Vec<_>>().join(" ");
     if theirs.keys().ne(ours.keys()) {
-        return Some(format!("members {} became {}", named(&theirs), named(&ours)));
+        return Some(format!("members {} became {}", names(&theirs), names(&ours)));
     }
     theirs.iter().find_map(|(name, theirs)| {
         let (theirs, ours) = (theirs.get(), ours[name].get());
         if theirs == ours {
             return None;
         }
-        let at = theirs.bytes().zip(ours.bytes()).take_while(|(left, right)| left == right).count();
-        let around = |text: &str| {
-            let bytes = &text.as_bytes()[at.saturating_sub(40)..(at + 40).min(text.len())];
+        let offset =
+            theirs.bytes().zip(ours.bytes()).take_while(|(left, right)| left == right).count();
+        let context = |text: &str| {
+            let bytes = &text.as_bytes()[offset.saturating_sub(40)..(offset + 40).min(text.len())];
             String::from_utf8_lossy(bytes).into_owned()
         };
-        Some(format!("{name} at byte {at}: {:?} became {:?}", around(theirs), around(ours)))
+        Some(format!("{name} at byte {offset}: {:?} became {:?}", context(theirs), context(ours)))
     })
 }
 
-/// The start of a long text, for messages.
-pub fn start(text: &str) -> String {
+/// Returns the first 300 characters of a text, for messages.
+pub fn excerpt(text: &str) -> String {
     text.chars().take(300).collect()
 }

@@ -6,8 +6,8 @@ use socket2::{Domain, Socket, Type};
 
 /// A port of 127.0.0.1 for one server that sets `SO_REUSEADDR` on its listener, as most do.
 ///
-/// The port is bound but does not listen. Linux lets a listener with `SO_REUSEADDR` bind it too,
-/// but does not choose it for port 0 or for an outgoing connection.
+/// This process binds the port but does not listen on it. Linux lets a listener with `SO_REUSEADDR`
+/// bind the port too, but chooses it neither for port 0 nor for an outgoing connection.
 pub struct ReservedPort {
     _socket: Socket,
     /// The address with the port.
@@ -16,7 +16,7 @@ pub struct ReservedPort {
 
 impl ReservedPort {
     /// Reserves a port until the value is dropped.
-    #[allow(clippy::new_without_default)] // It is not a value without meaning.
+    #[allow(clippy::new_without_default)] // A reserved port is not a default value.
     pub fn new() -> ReservedPort {
         ReservedPort::at(0).expect("a free port")
     }

@@ -22,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(60);
 const SHELL: &str = r#"
     "$0" "$@" >> "$DATA/log" 2>&1 &
     cat > /dev/null
-    kill -TERM $! 2> /dev/null # in time, for QUIT is ignored until the server has begun
+    kill -TERM $! 2> /dev/null # the server ignores QUIT until it has started
     kill -QUIT $! 2> /dev/null
     wait
     if [ -n "$REMOVE" ]; then rm -rf "$DATA"; fi
@@ -36,11 +36,11 @@ pub struct Postgres {
     shell: Child,
     programs: PathBuf,
     folder: TempDir,
-    /// Its port on 127.0.0.1.
+    /// Port on 127.0.0.1.
     pub port: u16,
     _reserved: ReservedPort,
-    /// True if the shell removes the folder: a server in a static is never dropped.
-    remove: bool,
+    /// True if the shell removes the folder. A server in a static is never dropped.
+    remove_folder: bool,
 }
 
 impl Postgres {
@@ -50,16 +50,16 @@ impl Postgres {
     }
 
     /// Starts a server for a static, which ends with the process.
-    pub fn for_all() -> Option<Postgres> {
+    pub fn start_static() -> Option<Postgres> {
         Postgres::start_with(true)
     }
 
-    fn start_with(remove: bool) -> Option<Postgres> {
+    fn start_with(remove_folder: bool) -> Option<Postgres> {
         let program = programs::require("postgres")?.canonicalize().unwrap();
         // The other programs are beside the real file; PATH may have a link to this one only.
         let programs = program.parent().unwrap().to_owned();
         let folder = TempDir::new().unwrap();
-        if let Some((user, group)) = user() {
+        if let Some((user, group)) = postgres_ids() {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(group)).unwrap();
         }
         let initdb = as_user(&programs.join("initdb"))
@@ -72,34 +72,35 @@ impl Postgres {
         std::fs::write(folder.path().join("pg_hba.conf"), PG_HBA).unwrap();
         let reserved = ReservedPort::new();
         let port = reserved.address.port();
-        let shell = spawn(&programs, folder.path(), port, remove);
-        let postgres = Postgres { shell, programs, folder, port, _reserved: reserved, remove };
+        let shell = spawn(&programs, folder.path(), port, remove_folder);
+        let postgres =
+            Postgres { shell, programs, folder, port, _reserved: reserved, remove_folder };
         postgres.wait_until_ready();
         Some(postgres)
     }
 
-    /// The URL of an index in this schema.
+    /// Returns the URL of an index in this schema.
     pub fn url(&self, schema: &str) -> String {
         self.url_at(self.port, schema)
     }
 
-    /// As [`Postgres::url`], through another port, such as a proxy's.
+    /// Returns the URL of an index in this schema through another port, such as a proxy's.
     pub fn url_at(&self, port: u16, schema: &str) -> String {
         format!("postgres://weir@127.0.0.1:{port}/postgres?schema={schema}")
     }
 
-    /// The folder of its local socket.
+    /// Returns the folder of the server's Unix socket.
     pub fn socket(&self) -> &Path {
         self.folder.path()
     }
 
     /// Enables TLS with this certificate and key in PEM, for clients that request it.
-    pub fn seal(&self, certificate: &str, key: &str) {
+    pub fn enable_tls(&self, certificate: &str, key: &str) {
         for (name, text) in [("server.crt", certificate), ("server.key", key)] {
             let path = self.folder.path().join(name);
             std::fs::write(&path, text).unwrap();
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
-            if let Some((user, group)) = user() {
+            if let Some((user, group)) = postgres_ids() {
                 std::os::unix::fs::chown(&path, Some(user), Some(group)).unwrap();
             }
         }
@@ -139,32 +140,33 @@ impl Postgres {
         }
     }
 
-    /// The ids of the postmaster and its children.
-    fn processes(&self) -> Vec<String> {
+    /// Returns the ids of the postmaster and its children.
+    fn process_ids(&self) -> Vec<String> {
         let file = std::fs::read_to_string(self.folder.path().join("postmaster.pid")).unwrap();
-        let first = file.lines().next().unwrap();
-        let children = std::fs::read_to_string(format!("/proc/{first}/task/{first}/children"));
+        let postmaster = file.lines().next().unwrap();
+        let children =
+            std::fs::read_to_string(format!("/proc/{postmaster}/task/{postmaster}/children"));
         let children = children.unwrap();
-        children.split_whitespace().chain([first]).map(str::to_owned).collect()
+        children.split_whitespace().chain([postmaster]).map(str::to_owned).collect()
     }
 
     /// Kills all processes at once, as a power failure does; the page cache survives.
     pub fn kill(&mut self) {
-        let all = self.processes();
-        let sent = Command::new("kill").arg("-KILL").args(&all).stderr(Stdio::null()).status();
+        let ids = self.process_ids();
+        let status = Command::new("kill").arg("-KILL").args(&ids).stderr(Stdio::null()).status();
         // A child may have ended by itself, so `kill` may report an error.
-        sent.expect("kill runs");
+        status.expect("kill runs");
         drop(self.shell.stdin.take());
         self.shell.wait().unwrap();
-        wait_until("no process of the server is left", || all.iter().all(|id| has_exited(id)));
+        wait_until("no process of the server is left", || ids.iter().all(|id| has_exited(id)));
     }
 
     /// Restarts the server with its data.
-    pub fn start_again(&mut self) {
+    pub fn restart(&mut self) {
         let deadline = Instant::now() + START_TIMEOUT;
         loop {
-            self.shell = spawn(&self.programs, self.folder.path(), self.port, self.remove);
-            if self.comes_up(Duration::from_secs(10)) {
+            self.shell = spawn(&self.programs, self.folder.path(), self.port, self.remove_folder);
+            if self.responds_within(Duration::from_secs(10)) {
                 return;
             }
             // Processes of the killed server still exist.
@@ -175,10 +177,11 @@ impl Postgres {
     }
 
     fn wait_until_ready(&self) {
-        assert!(self.comes_up(START_TIMEOUT), "{}", self.log());
+        assert!(self.responds_within(START_TIMEOUT), "{}", self.log());
     }
 
-    fn comes_up(&self, timeout: Duration) -> bool {
+    /// Polls the server. Returns true if it responds before the timeout.
+    fn responds_within(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         while !self.psql("SELECT 1").status.success() {
             if Instant::now() > deadline {
@@ -203,13 +206,13 @@ impl Drop for Postgres {
     }
 }
 
-/// True if a process has ended or is a zombie.
+/// Returns true if a process has ended or is a zombie.
 fn has_exited(id: &str) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{id}/stat"));
     stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
 }
 
-fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {
+fn spawn(programs: &Path, data: &Path, port: u16, remove_folder: bool) -> Child {
     let sockets = format!("unix_socket_directories={}", data.display());
     as_user(Path::new("sh"))
         .args(["-c", SHELL])
@@ -220,7 +223,7 @@ fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {
         // The data need not survive a crash of the machine.
         .args(["-c", "fsync=off", "-c", "shared_buffers=32MB"])
         .env("DATA", data)
-        .env("REMOVE", if remove { "1" } else { "" })
+        .env("REMOVE", if remove_folder { "1" } else { "" })
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -228,25 +231,25 @@ fn spawn(programs: &Path, data: &Path, port: u16, remove: bool) -> Child {
         .unwrap()
 }
 
-/// A command that runs as `postgres` if this process is root.
+/// Returns a command that runs as `postgres` if this process is root.
 fn as_user(program: &Path) -> Command {
     let mut command = Command::new(program);
-    if let Some((user, group)) = user() {
+    if let Some((user, group)) = postgres_ids() {
         command.uid(user).gid(group);
     }
     command.current_dir("/");
     command
 }
 
-/// User and group id of `postgres`; `None` if this process is not root.
-fn user() -> Option<(u32, u32)> {
+/// Returns the user and group id of `postgres`; `None` if this process is not root.
+fn postgres_ids() -> Option<(u32, u32)> {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let own = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
-    if own.split_whitespace().nth(1) != Some("0") {
+    let uid_line = status.lines().find(|line| line.starts_with("Uid:")).unwrap();
+    if uid_line.split_whitespace().nth(1) != Some("0") {
         return None;
     }
     let users = std::fs::read_to_string("/etc/passwd").unwrap();
-    let line = users.lines().find(|line| line.starts_with("postgres:")).expect("a user postgres");
-    let numbers: Vec<u32> = line.split(':').skip(2).take(2).flat_map(str::parse).collect();
-    Some((numbers[0], numbers[1]))
+    let entry = users.lines().find(|line| line.starts_with("postgres:")).expect("a user postgres");
+    let ids: Vec<u32> = entry.split(':').skip(2).take(2).flat_map(str::parse).collect();
+    Some((ids[0], ids[1]))
 }

@@ -1,9 +1,9 @@
 //! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
 //! postgres, chromium, prometheus).
 //!
-//! It installs nothing; `cargo xtask check` does. A missing program skips the test, and the skip is
-//! appended to the file named by `WEIR_SKIP_LOG`, so that the check can count it. With
-//! `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a missing program fails the test instead.
+//! `cargo xtask check` installs programs; this module does not. A missing program skips the test,
+//! and the skip is appended to the file named by `WEIR_SKIP_LOG`, so that the check can count
+//! skips. With `WEIR_REQUIRE_PROGRAMS=1` (set by CI) a missing program fails the test instead.
 
 use std::env;
 use std::fs::OpenOptions;
@@ -32,55 +32,59 @@ pub fn find(program: &str) -> Option<PathBuf> {
     folders.into_iter().map(|folder| folder.join(program)).find(|path| is_executable(path))
 }
 
-/// As [`find`], but a missing program is a failure under `WEIR_REQUIRE_PROGRAMS=1` and a counted
-/// skip otherwise: on `None` the test returns at once.
+/// Finds `program` as [`find`] does, and records a skip if it is missing. On `None` the test
+/// returns at once.
 ///
 /// # Panics
-/// If the program is missing and required.
+/// The program is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
 pub fn require(program: &str) -> Option<PathBuf> {
-    let found = find(program);
-    if found.is_none() {
-        missing(program);
+    let path = find(program);
+    if path.is_none() {
+        skip_missing(program);
     }
-    found
+    path
 }
 
-/// As [`require`], for a missing dependency other than a program. The test must return after it.
+/// Records a skip because a dependency is missing, such as a program. The test must return
+/// afterwards.
 ///
 /// # Panics
-/// If it is required.
-pub fn missing(what: &str) {
-    let required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
-    assert!(!required, "{what} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check");
-    skip(&format!("needs {what}"));
+/// `WEIR_REQUIRE_PROGRAMS=1` is set.
+pub fn skip_missing(dependency: &str) {
+    let is_required = env::var("WEIR_REQUIRE_PROGRAMS").is_ok_and(|value| value == "1");
+    assert!(
+        !is_required,
+        "{dependency} is missing and WEIR_REQUIRE_PROGRAMS=1: run cargo xtask check"
+    );
+    skip(&format!("needs {dependency}"));
 }
 
-/// True if a folder that `cargo xtask check` fills exists; otherwise as [`require`].
+/// Returns true if a folder that `cargo xtask check` fills exists. Otherwise records a skip.
 ///
 /// # Panics
-/// If the folder is missing and required.
+/// The folder is missing and `WEIR_REQUIRE_PROGRAMS=1` is set.
 pub fn require_folder(folder: &Path) -> bool {
-    let found = folder.is_dir();
-    if !found {
-        missing(&folder.display().to_string());
+    let exists = folder.is_dir();
+    if !exists {
+        skip_missing(&folder.display().to_string());
     }
-    found
+    exists
 }
 
-/// Waits until a program that was started with port 0 logs its address after these words, and
-/// returns the address.
+/// Waits until a program that was started with port 0 logs its address after `prefix`, and returns
+/// the address.
 ///
 /// # Panics
-/// If the program ends before it.
-pub fn listens_at(program: &mut Child, log: &Path, words: &str) -> String {
+/// The program ends before it logs its address.
+pub fn wait_for_address(program: &mut Child, log: &Path, prefix: &str) -> String {
     let mut address = String::new();
-    wait_until(&format!("a log with {words}"), || {
-        let text = std::fs::read_to_string(log).expect("its log is text");
-        let ended = program.try_wait().expect("it is our child");
-        assert!(ended.is_none(), "it ended with {ended:?}: {text}");
-        let found = text.split_once(words).and_then(|(_, rest)| rest.split_once([' ', '\n']));
-        found.is_some_and(|(found, _)| {
-            found.clone_into(&mut address);
+    wait_until(&format!("a log with {prefix}"), || {
+        let text = std::fs::read_to_string(log).expect("the program's log is text");
+        let status = program.try_wait().expect("the program is our child");
+        assert!(status.is_none(), "the program ended with {status:?}: {text}");
+        let logged = text.split_once(prefix).and_then(|(_, rest)| rest.split_once([' ', '\n']));
+        logged.is_some_and(|(logged_address, _)| {
+            logged_address.clone_into(&mut address);
             true
         })
     });

@@ -7,15 +7,16 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-/// Read and write timeout, above the duration of any call on a busy machine.
+/// Read and write timeout. It is above the duration of any call on a busy machine.
 const IO_TIMEOUT: Duration = Duration::from_secs(60);
-/// Largest response, above that of any test.
+/// Maximum size of a response. It is above the size of any response of a test.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 /// One connection.
 pub struct Client {
     stream: TcpStream,
-    read: Vec<u8>,
+    /// Bytes that were received and not parsed yet.
+    received: Vec<u8>,
 }
 
 /// One response.
@@ -30,17 +31,17 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The value of a header that occurs at most once.
+    /// Returns the value of a header that occurs at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let mut all = self.headers.iter().filter(|(known, _)| known == name);
-        let first = all.next();
-        assert!(all.next().is_none(), "{name} occurs twice: {:?}", self.headers);
-        first.map(|(_, value)| value.as_str())
+        let mut matching = self.headers.iter().filter(|(known, _)| known == name);
+        let header = matching.next();
+        assert!(matching.next().is_none(), "{name} occurs twice: {:?}", self.headers);
+        header.map(|(_, value)| value.as_str())
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("an answer is text")
+        std::str::from_utf8(&self.body).expect("a response is text")
     }
 }
 
@@ -68,11 +69,11 @@ impl Client {
         stream.set_nodelay(true).expect("a socket takes options");
         stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
         stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
-        Client { stream, read: Vec::new() }
+        Client { stream, received: Vec::new() }
     }
 
     /// Opens a connection with a small receive buffer, so that unread bytes stay with the sender.
-    pub fn with_little_room(address: &str) -> Client {
+    pub fn with_small_receive_buffer(address: &str) -> Client {
         let address: std::net::SocketAddr = address.parse().expect("an address");
         let socket = socket2::Socket::new(
             socket2::Domain::for_address(address),
@@ -85,21 +86,20 @@ impl Client {
         let stream = TcpStream::from(socket);
         stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
         stream.set_write_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
-        Client { stream, read: Vec::new() }
+        Client { stream, received: Vec::new() }
     }
 
-    /// Number of buffered bytes, and true if they are exactly one whole response.
-    pub fn taken(&self) -> (usize, bool) {
-        let head = self.read.windows(4).position(|four| four == b"\r\n\r\n");
-        let head =
-            head.map(|at| (at + 4, String::from_utf8_lossy(&self.read[..at + 2]).into_owned()));
-        let whole = head.and_then(|(at, head)| {
+    /// Returns the number of buffered bytes, and true if they are exactly one complete response.
+    pub fn buffered(&self) -> (usize, bool) {
+        let separator = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+        let response_bytes = separator.and_then(|position| {
+            let head = String::from_utf8_lossy(&self.received[..position + 2]);
             let head = head.to_ascii_lowercase();
             let (_, rest) = head.split_once("content-length: ")?;
             let length: usize = rest.split_once("\r\n")?.0.parse().ok()?;
-            Some(at + length)
+            Some(position + 4 + length)
         });
-        (self.read.len(), whole == Some(self.read.len()))
+        (self.received.len(), response_bytes == Some(self.received.len()))
     }
 
     /// Sends bytes. A connection that the server has closed is no failure here, because earlier
@@ -136,50 +136,53 @@ impl Client {
 
     fn read_answer(&mut self, with_body: bool) -> Option<Answer> {
         let head_end = loop {
-            if let Some(at) = self.read.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+            let separator = self.received.windows(4).position(|bytes| bytes == b"\r\n\r\n");
+            if let Some(position) = separator {
+                break position + 4;
             }
             if !self.fill() {
-                let rest = String::from_utf8_lossy(&self.read);
-                assert!(self.read.is_empty(), "the connection ended within a head: {rest}");
+                let rest = String::from_utf8_lossy(&self.received);
+                assert!(self.received.is_empty(), "the connection ended within a head: {rest}");
                 return None;
             }
         };
-        let head = String::from_utf8(self.read.drain(..head_end).collect()).expect("text");
+        let head = String::from_utf8(self.received.drain(..head_end).collect()).expect("text");
         let mut lines = head.trim_end().split("\r\n");
-        let first = lines.next().expect("a split has a first part");
-        let status = first.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
+        let status_line = lines.next().expect("a split has a first part");
+        let status = status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
         let status = status.and_then(|digits| digits.parse().ok());
-        let status: u16 = status.unwrap_or_else(|| panic!("no status line: {first:?}"));
+        let status: u16 = status.unwrap_or_else(|| panic!("no status line: {status_line:?}"));
         let headers = lines
             .map(|line| line.split_once(": ").unwrap_or_else(|| panic!("no header: {line:?}")))
             .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
             .collect();
         let mut answer = Answer { status, headers, body: Vec::new() };
-        let bodiless = !with_body || status < 200 || matches!(status, 204 | 304);
-        if !bodiless && answer.header("transfer-encoding") == Some("chunked") {
+        let has_body = with_body && status >= 200 && !matches!(status, 204 | 304);
+        if has_body && answer.header("transfer-encoding") == Some("chunked") {
             answer.body = self.read_chunks();
-        } else if !bodiless {
+        } else if has_body {
             let length = answer.header("content-length").expect("a body has a length");
-            answer.body = self.take(length.parse().expect("a length is a number"));
+            answer.body = self.read_exact(length.parse().expect("a length is a number"));
         }
         Some(answer)
     }
 
-    /// Reads a chunked body, which nodes send and Weir does not.
+    /// Reads a chunked body. Nodes send such bodies; Weir does not.
     fn read_chunks(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         loop {
             let line_end = loop {
-                if let Some(at) = self.read.windows(2).position(|two| two == b"\r\n") {
-                    break at + 2;
+                let line_break = self.received.windows(2).position(|bytes| bytes == b"\r\n");
+                if let Some(position) = line_break {
+                    break position + 2;
                 }
                 assert!(self.fill(), "the connection ended within a chunk's size");
             };
-            let line = String::from_utf8(self.take(line_end)).expect("text");
+            let line = String::from_utf8(self.read_exact(line_end)).expect("text");
             let size = usize::from_str_radix(line.trim_end(), 16).expect("a size is hexadecimal");
-            body.extend_from_slice(&self.take(size));
-            assert_eq!(self.take(2), b"\r\n", "a chunk ends in CR LF, and there is no trailer");
+            body.extend_from_slice(&self.read_exact(size));
+            let end = self.read_exact(2);
+            assert_eq!(end, b"\r\n", "a chunk ends in CR LF, and there is no trailer");
             if size == 0 {
                 return body;
             }
@@ -187,51 +190,53 @@ impl Client {
     }
 
     /// Reads exactly this many bytes.
-    fn take(&mut self, length: usize) -> Vec<u8> {
+    fn read_exact(&mut self, length: usize) -> Vec<u8> {
         assert!(length <= RESPONSE_BYTES_MAX, "{length} bytes at once");
-        while self.read.len() < length {
+        while self.received.len() < length {
             assert!(self.fill(), "the connection ended within a body");
         }
-        self.read.drain(..length).collect()
+        self.received.drain(..length).collect()
     }
 
-    /// Waits; returns true if the server closes the connection without sending more bytes.
+    /// Waits for the server. Returns true if it closes the connection without sending more bytes.
     pub fn is_closed(&mut self) -> bool {
-        self.read.is_empty() && !self.fill()
+        self.received.is_empty() && !self.fill()
     }
 
     /// Reads until the server closes the connection.
     pub fn drain(&mut self) {
         while self.fill() {
-            assert!(self.read.len() <= RESPONSE_BYTES_MAX, "it never ends");
+            assert!(self.received.len() <= RESPONSE_BYTES_MAX, "it never ends");
         }
     }
 
     /// Reads until the server closes the connection and returns all bytes.
     pub fn rest(&mut self) -> &[u8] {
         self.drain();
-        &self.read
+        &self.received
     }
 
-    /// True if no bytes arrive within 50 ms.
+    /// Returns true if no bytes arrive within 50 ms.
     pub fn is_silent(&mut self) -> bool {
-        self.stream.set_read_timeout(Some(Duration::from_millis(50))).expect("it takes options");
+        self.stream
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("a socket takes options");
         let mut byte = [0];
-        let silent = self.read.is_empty()
+        let is_silent = self.received.is_empty()
             && self.stream.peek(&mut byte).is_err_and(|error| {
                 matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
             });
-        self.stream.set_read_timeout(Some(IO_TIMEOUT)).expect("it takes options");
-        silent
+        self.stream.set_read_timeout(Some(IO_TIMEOUT)).expect("a socket takes options");
+        is_silent
     }
 
     /// Reads once; returns true if bytes arrived.
     fn fill(&mut self) -> bool {
-        let mut part = [0; 64 * 1024];
-        match self.stream.read(&mut part) {
-            Ok(bytes) => {
-                self.read.extend_from_slice(&part[..bytes]);
-                bytes > 0
+        let mut chunk = [0; 64 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(count) => {
+                self.received.extend_from_slice(&chunk[..count]);
+                count > 0
             }
             Err(error) if error.kind() == ErrorKind::ConnectionReset => false,
             Err(error) => panic!("nothing came for {IO_TIMEOUT:?}: {error}"),

@@ -12,37 +12,38 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 
 use tempfile::NamedTempFile;
 
-/// A command whose process the kernel kills when the test process ends, even if that is killed
-/// itself. Start it with [`spawn`].
-pub fn bound_command(program: &Path) -> Command {
+/// Returns a command whose process the kernel kills when the test process ends, even if the test
+/// process is killed. Start the command with [`spawn`].
+pub fn command_killed_with_test(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
 }
 
 /// Starts a process from a thread that lives as long as this process. The kernel kills a process of
-/// [`bound_command`] when the thread that started it ends, and a test's thread may end too early.
+/// [`command_killed_with_test`] when the thread that started it ends, and a test's thread may end
+/// too early.
 pub fn spawn(command: Command) -> io::Result<Child> {
-    type Start = (Command, SyncSender<io::Result<Child>>);
-    static STARTER: LazyLock<SyncSender<Start>> = LazyLock::new(|| {
-        let (starter, starts) = sync_channel::<Start>(1);
+    type Request = (Command, SyncSender<io::Result<Child>>);
+    static STARTER: LazyLock<SyncSender<Request>> = LazyLock::new(|| {
+        let (sender, requests) = sync_channel::<Request>(1);
         std::thread::spawn(move || {
-            for (mut command, reply) in starts {
+            for (mut command, reply) in requests {
                 // The receiver waits for this reply below.
                 let _ = reply.send(command.spawn());
             }
         });
-        starter
+        sender
     });
-    let (reply, started) = sync_channel(1);
-    STARTER.send((command, reply)).expect("its thread runs");
-    started.recv().expect("its thread runs")
+    let (reply, child) = sync_channel(1);
+    STARTER.send((command, reply)).expect("the starter's thread runs");
+    child.recv().expect("the starter's thread runs")
 }
 
-/// The path of the `weir` that cargo built for the running test.
+/// Returns the path of the `weir` that cargo built for the running test.
 ///
 /// # Panics
-/// Outside the tests of the crate `weir`, because cargo sets the path only for them.
+/// The test is not of the crate `weir`. Cargo sets the path only for the tests of this crate.
 pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
@@ -55,17 +56,18 @@ pub struct Weir {
     listen: Option<String>,
     admin: bool,
     options: Vec<String>,
-    /// Removed when the process listens, because `weir` has read it by then.
+    /// Configuration file. It is removed once the process listens, because `weir` has read it by
+    /// then.
     config: Option<NamedTempFile>,
 }
 
 impl Weir {
-    /// A gateway.
+    /// Returns the options of a gateway.
     pub fn serve() -> Weir {
         Weir::of("serve")
     }
 
-    /// A simulated node.
+    /// Returns the options of a simulated node.
     pub fn node() -> Weir {
         Weir::of("node")
     }
@@ -93,7 +95,7 @@ impl Weir {
         self
     }
 
-    /// Listens as configured, which a gateway with TLS only requires.
+    /// Listens as configured. A gateway that listens only with TLS needs this.
     pub fn listen_as_configured(mut self) -> Weir {
         self.listen = None;
         self
@@ -119,7 +121,7 @@ impl Weir {
     /// Uses a configuration file with this text.
     pub fn config(self, toml: &str) -> Weir {
         let mut file = tempfile::Builder::new().suffix(".toml").tempfile().expect("a file");
-        file.write_all(toml.as_bytes()).expect("it takes text");
+        file.write_all(toml.as_bytes()).expect("the file is writable");
         let mut weir = self.file(file.path());
         weir.config = Some(file);
         weir
@@ -127,16 +129,16 @@ impl Weir {
 
     /// Uses a configuration file of the test.
     pub fn file(self, file: &Path) -> Weir {
-        self.args(&[file.to_str().expect("its name is text")])
+        self.args(&[file.to_str().expect("the file's name is text")])
     }
 
     /// Starts the process and waits until it prints its listen addresses.
     ///
     /// # Panics
-    /// If it ends before it listens.
+    /// The process ends before it listens.
     pub fn start(self) -> Running {
-        let log = NamedTempFile::new().expect("a file for its log");
-        let mut command = bound_command(&self.program);
+        let log = NamedTempFile::new().expect("a file for the log");
+        let mut command = command_killed_with_test(&self.program);
         command.arg(self.command);
         if let Some(address) = &self.listen {
             command.args(["--listen", address]);
@@ -150,20 +152,20 @@ impl Weir {
             .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(log.reopen().expect("its log opens twice"));
+            .stderr(log.reopen().expect("the log opens twice"));
         let mut child = spawn(command).expect("weir starts");
-        let out = child.stdout.take().expect("it is piped");
+        let stdout = child.stdout.take().expect("standard output is piped");
         let mut running = Running { child, log, address: String::new(), admin: None };
-        let place =
-            |rest: &str| rest[..rest.find([' ', ',', '/']).unwrap_or(rest.len())].to_owned();
-        for line in BufReader::new(out).lines() {
-            let line = line.expect("it prints text");
-            let plaintext = line.split_once("listens on http://");
-            let listens = plaintext.or_else(|| line.split_once("listens on https://"));
+        let first_address =
+            |text: &str| text[..text.find([' ', ',', '/']).unwrap_or(text.len())].to_owned();
+        for line in BufReader::new(stdout).lines() {
+            let line = line.expect("weir prints text");
+            let http = line.split_once("listens on http://");
+            let listens = http.or_else(|| line.split_once("listens on https://"));
             if let Some((_, rest)) = listens {
-                running.address = place(rest);
+                running.address = first_address(rest);
             } else if let Some((_, rest)) = line.split_once(" on http://") {
-                running.admin = Some(place(rest));
+                running.admin = Some(first_address(rest));
             }
             if !running.address.is_empty() && (running.admin.is_some() || !self.admin) {
                 return running;
@@ -173,7 +175,7 @@ impl Weir {
             "weir {} {:?} ended before it listened: {}",
             self.command,
             self.options,
-            running.said()
+            running.log()
         );
     }
 }
@@ -182,73 +184,74 @@ impl Weir {
 pub struct Running {
     child: Child,
     log: NamedTempFile,
-    /// Its address for calls, as `127.0.0.1:PORT`.
+    /// Address for calls, as `127.0.0.1:PORT`.
     pub address: String,
-    /// Its admin address; `None` without an admin listener.
+    /// Admin address; `None` without an admin listener.
     pub admin: Option<String>,
 }
 
 impl Running {
-    /// Sends it a signal such as `-TERM`.
+    /// Sends the process a signal such as `-TERM`.
     pub fn signal(&self, signal: &str) {
         let id = self.id().to_string();
-        let sent = Command::new("kill").args([signal, &id]).status().expect("kill runs");
-        assert!(sent.success(), "kill {signal} {id}");
+        let status = Command::new("kill").args([signal, &id]).status().expect("kill runs");
+        assert!(status.success(), "kill {signal} {id}");
     }
 
-    /// Waits until it ends by itself and returns its exit status.
+    /// Waits until the process ends by itself, and returns its exit status.
     pub fn ended(&mut self) -> std::process::ExitStatus {
-        self.child.wait().expect("it is our child")
+        self.child.wait().expect("the process is our child")
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
     /// Changes the settings of a simulated node with an admin listener.
     pub fn set(&self, settings: &str) {
-        let address = self.admin.as_ref().expect("it has an admin address");
-        let mut stream = TcpStream::connect(address).expect("it answers there");
+        let address = self.admin.as_ref().expect("the node has an admin address");
+        let mut stream = TcpStream::connect(address).expect("the node listens there");
         let length = settings.len();
         let request = format!(
             "POST /faults HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\
              connection: close\r\n\r\n{settings}"
         );
-        stream.write_all(request.as_bytes()).expect("it reads");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        assert!(answer.starts_with("HTTP/1.1 2"), "{answer}");
+        stream.write_all(request.as_bytes()).expect("the node reads");
+        let mut response = String::new();
+        stream.read_to_string(&mut response).expect("the node responds");
+        assert!(response.starts_with("HTTP/1.1 2"), "{response}");
     }
 
-    /// Its URL for calls.
+    /// Returns the URL for calls.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Its log so far.
-    pub fn said(&self) -> String {
-        std::fs::read_to_string(self.log.path()).expect("its log is text")
+    /// Returns the log so far: the standard error.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.log.path()).expect("the log is text")
     }
 
     /// Fails the test if the process has ended or a thread has panicked.
     pub fn assert_sound(&mut self) {
-        let ended = self.child.try_wait().expect("its state can be read");
-        let log = self.said();
-        assert!(ended.is_none(), "weir ended with {ended:?}: {log}");
+        let status = self.child.try_wait().expect("the process is our child");
+        let log = self.log();
+        assert!(status.is_none(), "weir ended with {status:?}: {log}");
         assert!(!log.contains("panicked"), "a thread of weir panicked: {log}");
     }
 
-    /// Resident memory in bytes: current and peak.
+    /// Returns the resident memory in bytes: current and peak.
     pub fn memory(&self) -> (u64, u64) {
-        let status = Path::new("/proc").join(self.child.id().to_string()).join("status");
-        let text = std::fs::read_to_string(status).expect("the process runs");
-        let field = |name: &str| {
-            let line = text.lines().find(|line| line.starts_with(name)).expect("Linux has it");
+        let path = Path::new("/proc").join(self.child.id().to_string()).join("status");
+        let text = std::fs::read_to_string(path).expect("the process runs");
+        let field_bytes = |name: &str| {
+            let line =
+                text.lines().find(|line| line.starts_with(name)).expect("Linux has the field");
             let kib = line.split_whitespace().nth(1).expect("a value follows");
-            kib.parse::<u64>().expect("it is a number") * 1024
+            kib.parse::<u64>().expect("the value is a number") * 1024
         };
-        (field("VmRSS:"), field("VmHWM:"))
+        (field_bytes("VmRSS:"), field_bytes("VmHWM:"))
     }
 }
 

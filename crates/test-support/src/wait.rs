@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Timeout of a wait, above the duration of any awaited event on a busy machine.
+/// Timeout of a wait. It is above the duration of any awaited event on a busy machine.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Interval between two polls of a condition.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -10,7 +10,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Waits until a condition is true.
 ///
 /// # Panics
-/// If it is still false after a minute.
+/// The condition is still false after a minute.
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + WAIT_TIMEOUT;
     while !condition() {

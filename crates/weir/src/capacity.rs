@@ -21,7 +21,7 @@ use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, End};
 use lab_model::results::run::RunResult;
 
-use crate::load::line::TargetArgs;
+use crate::load::arguments::TargetArgs;
 use crate::load::{
     CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, argument_error, report_self_check,
 };
@@ -29,9 +29,9 @@ use crate::{FAULTY, stop};
 
 /// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
 /// workers open no connections.
-const WORKERS: u64 = 500;
+const DEFAULT_WORKERS: u64 = 500;
 /// Default first rate for a URL, in iterations per second.
-const RATE_START: f64 = 50.0;
+const DEFAULT_RATE_START: f64 = 50.0;
 
 /// Find the highest rate a target sustains, and what breaks first
 ///
@@ -48,24 +48,24 @@ const RATE_START: f64 = 50.0;
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir capacity plan.toml                                     # as the plan's [capacity] says
-  weir capacity plan.toml --precision 0.05 --soak 0s --yes    # quicker, coarser, no question
+  weir capacity plan.toml                                     # with the plan's [capacity] table
+  weir capacity plan.toml --precision 0.05 --soak 0s --yes    # faster, coarser, unconfirmed
   weir capacity http://127.0.0.1:8545 --rate-max 20000 --out results/capacity
   weir capacity http://127.0.0.1:8545 --method eth_getLogs \\
     --params '[{\"draw\":\"logs\",\"blocks\":10}]' --threshold 'latency p(95)<500'
 
 Exit codes:
-  0  found: the boundary, or that even the largest rate passes
-  1  no run could be made any more (what was found is kept), or results could not be written
-  2  faulty plan or arguments, or the question whether to begin was answered with no
-  3  even the lowest rate fails
-  4  no answer to believe: probes were not believed, none of the soaks held, or too many probes
-  5  the generator was the limit: the capacity is known from below at best
-  6  interrupted: by Ctrl-C, when what was found until then is kept and marked as a part; a second
-     Ctrl-C ends at once and keeps nothing
-  7  a fault of weir itself: its result contradicts its own evidence")]
+  0  the boundary was found, or the largest rate passes
+  1  a run failed (the partial result is kept), or results could not be written
+  2  faulty plan or arguments, or the start was not confirmed
+  3  the lowest rate fails
+  4  no reliable result: probes were invalid, every soak failed, or there were too many probes
+  5  the load generator was the limit: only a lower bound of the capacity is known, if any
+  6  interrupted by Ctrl-C: the partial result is kept and marked as such; a second Ctrl-C ends at
+     once and keeps nothing
+  7  a bug in Weir: the result contradicts its own evidence")]
 #[command(mut_arg("target", |arg| {
-    let help = "Whom to search (http:// or https://), or a plan that says so";
+    let help = "URL of the target (http:// or https://), or a load plan";
     arg.help(help).help_heading(None::<&'static str>)
 }))]
 #[command(mut_arg("set", |arg| arg.help_heading(None::<&'static str>)))]
@@ -94,7 +94,7 @@ pub(crate) struct Capacity {
     target: TargetArgs,
 }
 
-/// What is said here takes the place of the plan's `[capacity]`.
+/// Search options, which override the plan's `[capacity]` table.
 #[derive(Args)]
 #[command(next_help_heading = "Search")]
 struct SearchOptions {
@@ -102,11 +102,12 @@ struct SearchOptions {
     #[arg(long, value_name = "PER SECOND", value_parser = rate)]
     rate_start: Option<f64>,
 
-    /// Never above this rate [default: the plan's]
+    /// Maximum rate, in iterations per second [default: the plan's]
     #[arg(long, value_name = "PER SECOND", value_parser = rate)]
     rate_max: Option<f64>,
 
-    /// End when lowest fail and highest pass are as close as this share [default: the plan's]
+    /// End when the lowest failing rate is within this share of the highest passing one [default:
+    /// the plan's]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     precision: Option<f64>,
 
@@ -122,7 +123,7 @@ struct SearchOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     repeats: Option<u32>,
 
-    /// Wait between probes [default: the plan's]
+    /// Pause between probes [default: the plan's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     drain: Option<Duration>,
 
@@ -148,42 +149,42 @@ fn duration(text: &str) -> Result<Duration, String> {
 impl SearchOptions {
     /// Overrides the plan's search options.
     fn apply(&self, plan: &mut Plan) -> Result<(), String> {
-        let own = &mut plan.capacity;
-        own.rate_start = self.rate_start.unwrap_or(own.rate_start);
-        own.rate_max = self.rate_max.unwrap_or(own.rate_max);
-        own.precision = self.precision.unwrap_or(own.precision);
-        own.probe = self.probe.unwrap_or(own.probe);
-        own.probe_warmup =
-            self.probe_warmup.map_or(own.probe_warmup, lab_model::plan::whole_seconds);
-        own.repeats = self.repeats.map_or(own.repeats, |repeats| repeats as usize);
-        own.drain = self.drain.unwrap_or(own.drain);
-        own.soak = self.soak.unwrap_or(own.soak);
-        if own.rate_start > own.rate_max {
+        let search = &mut plan.capacity;
+        search.rate_start = self.rate_start.unwrap_or(search.rate_start);
+        search.rate_max = self.rate_max.unwrap_or(search.rate_max);
+        search.precision = self.precision.unwrap_or(search.precision);
+        search.probe = self.probe.unwrap_or(search.probe);
+        search.probe_warmup =
+            self.probe_warmup.map_or(search.probe_warmup, lab_model::plan::whole_seconds);
+        search.repeats = self.repeats.map_or(search.repeats, |repeats| repeats as usize);
+        search.drain = self.drain.unwrap_or(search.drain);
+        search.soak = self.soak.unwrap_or(search.soak);
+        if search.rate_start > search.rate_max {
             return Err(format!(
                 "--rate-start {} is above --rate-max {}",
-                own.rate_start, own.rate_max
+                search.rate_start, search.rate_max
             ));
         }
-        let measured = own.probe.saturating_sub(own.probe_warmup);
-        if measured < MEASURED_MIN {
+        let judged_time = search.probe.saturating_sub(search.probe_warmup);
+        if judged_time < JUDGED_TIME_MIN {
             return Err(format!(
-                "a probe of {:?} with a warm-up of {:?} is judged for less than {MEASURED_MIN:?}: too \
-                 short to see a backlog grow",
-                own.probe, own.probe_warmup
+                "a probe of {:?} with a warm-up of {:?} is judged for less than \
+                 {JUDGED_TIME_MIN:?}: too short to see a backlog grow",
+                search.probe, search.probe_warmup
             ));
         }
         Ok(())
     }
 }
 
-/// Shortest probe without its warm-up. With one sample per second, a growing backlog cannot be
-/// detected in a shorter one.
-const MEASURED_MIN: Duration = Duration::from_secs(4);
+/// Minimum duration of a probe without its warm-up. With one sample per second, a growing backlog
+/// cannot be detected in a shorter probe.
+const JUDGED_TIME_MIN: Duration = Duration::from_secs(4);
 
 impl Capacity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
-        let rate = self.search.rate_start.unwrap_or(RATE_START);
-        let mut plan = match self.target.search_plan(rate, WORKERS)? {
+        let rate = self.search.rate_start.unwrap_or(DEFAULT_RATE_START);
+        let mut plan = match self.target.search_plan(rate, DEFAULT_WORKERS)? {
             Ok(plan) => plan,
             Err(faults) => return Ok(argument_error(&faults)),
         };
@@ -197,8 +198,8 @@ impl Capacity {
             Err(fault) => return Ok(argument_error(&fault.to_string())),
         };
         if let Some(dir) = &self.out {
-            let cannot = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(cannot)?;
+            let context = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(context)?;
         }
         if !self.confirm(&plan, cost)? {
             return Ok(ExitCode::from(FAULTY));
@@ -212,15 +213,15 @@ impl Capacity {
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
         let mut on_event = |event: Event<'_>| output.on_event(event);
-        let found = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
+        let outcome = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
         output.finish();
-        let result = match found {
+        let result = match outcome {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
             other => other?,
         };
-        let sound = report_self_check(&self_check::capacity(&result));
+        let consistent = report_self_check(&self_check::capacity(&result));
         self.write(&result)?;
-        Ok(ExitCode::from(if sound { exit_code(&result, &stop) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { SELF_CHECK }))
     }
 
     /// Prints the expected duration, and asks for confirmation on a terminal.
@@ -231,7 +232,7 @@ impl Capacity {
             plan.warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
             eprintln!(
                 "searching {} to {} iterations/s at {}: {shortest} to {longest} minutes, {} to {} probes; a \
-                 noisy target, or one that is slow to come back, takes longer",
+                 noisy target, or one that recovers slowly, takes longer",
                 plan.capacity.rate_start,
                 plan.capacity.rate_max,
                 plan.target.url,
@@ -242,7 +243,7 @@ impl Capacity {
         if self.yes || self.quiet || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
             return Ok(true);
         }
-        eprint!("begin? [Y/n] ");
+        eprint!("start? [Y/n] ");
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         Ok(matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"))
@@ -269,7 +270,7 @@ impl Capacity {
 
 fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     if result.partial {
-        return if stop.asked() { INTERRUPTED } else { 1 };
+        return if stop.is_requested() { INTERRUPTED } else { 1 };
     }
     match result.answer.end {
         End::Converged | End::RateMax if result.answer.soak_held != Some(false) => 0,
@@ -311,12 +312,14 @@ impl ProgressOutput {
                 self.bar.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
             }
             Event::Second(progress) => {
-                let (at, of) = (progress.at.as_secs(), progress.of.as_secs());
-                let (begun, waiting) = (progress.second.begun, progress.second.waiting);
-                self.bar.set_message(format!("{at} of {of} s: {begun}/s begun, {waiting} waiting"));
+                let (elapsed, duration) = (progress.elapsed.as_secs(), progress.duration.as_secs());
+                let (started, waiting) = (progress.second.started, progress.second.waiting);
+                self.bar.set_message(format!(
+                    "{elapsed} of {duration} s: {started}/s started, {waiting} waiting"
+                ));
             }
             Event::Ended(row) => self.line(&probe_line(row)),
-            Event::Objectives(text) => self.line(text),
+            Event::DefaultThresholds(text) => self.line(text),
             Event::Warning(text) => self.line(&format!("warning: {text}")),
         }
         self.bar.tick();

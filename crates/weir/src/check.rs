@@ -27,10 +27,10 @@ Examples:
   weir check studies/somnia.toml --set load_percent=11
   weir check studies/page-cache.toml
 
-Exit codes: 0 right, perhaps with warnings; 2 faulty or not readable.")]
+Exit codes: 0 valid, possibly with warnings; 2 faulty or not readable.")]
 pub(crate) struct Check {
-    /// Configuration of a gateway, a plan or a study (docs/config.md, docs/plan.md and
-    /// docs/studies.md list all keys)
+    /// Gateway configuration, plan or study (docs/config.md, docs/plan.md and docs/studies.md list
+    /// all keys)
     #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
 
@@ -48,7 +48,7 @@ impl Check {
                 check_study(&self.file, &text)
             }
             Ok(_) if !self.set.is_empty() => {
-                eprintln!("--set is for plans, and {} is none", self.file.display());
+                eprintln!("--set is for plans, and {} is not a plan", self.file.display());
                 ExitCode::from(FAULTY)
             }
             _ => check_gateway(&self.file),
@@ -61,7 +61,7 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
         Ok(plan) => plan,
         Err(faults) => {
             eprint!("{faults}");
-            eprintln!("\n{}", counted(faults.count(), "fault"));
+            eprintln!("\n{}", count_text(faults.count(), "fault"));
             return ExitCode::from(FAULTY);
         }
     };
@@ -72,7 +72,7 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
         eprintln!();
     }
     println!("ok: {}{}", file.display(), warning_count(plan.warnings.len()));
-    print!("{}", plan::summary::of(&plan));
+    print!("{}", plan::summary::summarize(&plan));
     ExitCode::SUCCESS
 }
 
@@ -85,7 +85,7 @@ fn check_study(file: &Path, text: &str) -> ExitCode {
         }
         Err(faults) => {
             eprint!("{faults}");
-            eprintln!("\n{}", counted(faults.list.len(), "fault"));
+            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
             ExitCode::from(FAULTY)
         }
     }
@@ -96,7 +96,7 @@ fn check_gateway(file: &Path) -> ExitCode {
         Ok(config) => config,
         Err(faults) => {
             eprint!("{faults}");
-            eprintln!("\n{}", counted(faults.list.len(), "fault"));
+            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
             return ExitCode::from(FAULTY);
         }
     };
@@ -113,11 +113,11 @@ fn check_gateway(file: &Path) -> ExitCode {
 fn warning_count(warnings: usize) -> String {
     match warnings {
         0 => String::new(),
-        _ => format!(", {}", counted(warnings, "warning")),
+        _ => format!(", {}", count_text(warnings, "warning")),
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
-    let plural = if count == 1 { "" } else { "s" };
-    format!("{count} {noun}{plural}")
+fn count_text(count: usize, noun: &str) -> String {
+    let plural_suffix = if count == 1 { "" } else { "s" };
+    format!("{count} {noun}{plural_suffix}")
 }

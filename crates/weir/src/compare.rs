@@ -6,62 +6,63 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use lab::arm::Arm;
 use lab::compare::Options;
 use lab::import::ImportFault;
 use lab::report::{Colour, Report};
 use lab::self_check;
-use lab_model::results::Word;
+use lab::variant::Variant;
+use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
 use crate::load::{SELF_CHECK, report_self_check};
-use crate::study::{arm_name, split_name};
+use crate::study::{split_name, variant_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
 const WORSE: u8 = 3;
 /// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
 
-/// Compare results, and tell differences from chance
+/// Compare results, and distinguish differences from noise
 ///
-/// Every further result is compared with the first, by method and metric: change, 95 % interval,
-/// chance corrected for the number of metrics, and one of better, worse, negligible, same, cannot
-/// tell. The unit is the run: give several runs of each arm, best taken in turn (A B B A). With one
-/// run of each arm, its seconds are compared, and only large differences are believed.
+/// Every further variant is compared with the first, by method and metric. Each comparison has a
+/// change, a 95 % interval, a p-value corrected for the number of metrics, and a verdict: better,
+/// worse, negligible, same or cannot tell. The unit is the run: give several runs of each variant, best
+/// interleaved (A B B A). With one run of each variant, its seconds are compared, and only large
+/// differences count.
 ///
-/// An arm is a folder written by a run, a folder of such folders, a result.json, or a result of
+/// A variant is a folder written by a run, a folder of such folders, a result.json, or a result of
 /// another tool: k6's summary JSON, vegeta's report (JSON) or results (JSON lines, CSV), the CSV
-/// reports of erigontech/rpc-tests (several servers in one file are several arms).
+/// reports of erigontech/rpc-tests (several servers in one file are several variants).
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
   weir compare before/ after/
   weir compare old=old1,old2,old3,old4 new=new1,new2,new3,new4
-  weir compare --same quiet/ before/ after/     # the floor is what runs of one thing differ by
+  weir compare --same quiet/ before/ after/     # quiet/ has A/A runs, whose difference is noise
   weir compare k6-summary.json results/
   weir compare silkworm.csv rpcdaemon.csv --markdown > eth_call.md
   weir compare before/ after/ --html > compare.html
 
-Exit codes: 0 compared, whatever came of it; 1 something could not be read; 2 faulty arguments, or
-the arms are not of the same thing (--anyway compares them nevertheless); 3 with --fail-if-worse,
-if something is worse; 7 a fault of weir itself: the result contradicts its own evidence.")]
+Exit codes: 0 compared, with any result; 1 a file could not be read; 2 faulty arguments, or the variants
+are not comparable (--anyway compares them nevertheless); 3 with --fail-if-worse, if something is
+worse; 7 a bug in Weir: the result contradicts its own evidence.")]
 pub(crate) struct Compare {
-    /// Arms, each of one result or of several; the first is what the others are compared with
-    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = parse_arm)]
-    arms: Vec<(Option<String>, Vec<PathBuf>)>,
+    /// Variants, each with one or more results; the first variant is the baseline
+    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = parse_variant)]
+    variants: Vec<(Option<String>, Vec<PathBuf>)>,
 
-    /// Runs of one and the same thing (A/A); what they differ by is the least that matters
+    /// Runs of one unchanged target (A/A); differences below theirs count as negligible
     #[arg(long, value_name = "RESULT[,RESULT…]", value_delimiter = ',')]
     same: Vec<PathBuf>,
 
-    /// The first run of an arm belongs to the first of the other, and so on; two or more
+    /// Pair the runs of the variants by their order; each variant needs two or more
     #[arg(long)]
     paired: bool,
 
-    /// Compare although the arms are not of the same thing, and with runs that are not believed
+    /// Compare variants that are not comparable, and include invalid runs
     #[arg(long)]
     anyway: bool,
 
@@ -69,7 +70,7 @@ pub(crate) struct Compare {
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 
-    /// Print a page (HTML) that needs nothing else
+    /// Print a self-contained HTML page
     #[arg(long, conflicts_with_all = ["json", "markdown"])]
     html: bool,
 
@@ -82,7 +83,7 @@ pub(crate) struct Compare {
     fail_if_worse: bool,
 }
 
-fn parse_arm(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
+fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
     let (name, list) = split_name(text);
     let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
     let paths: Vec<PathBuf> = paths.collect();
@@ -92,39 +93,39 @@ fn parse_arm(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
     }
 }
 
-/// Reads the arms of one argument. A report of several servers contains several arms.
-fn read_arms(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Arm>, ImportFault> {
+/// Reads the variants of one argument. A report of several servers contains several variants.
+fn read_variants(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Variant>, ImportFault> {
     match (name, paths) {
-        (None, [path]) => lab::compare::arms_at(path),
-        (None, paths) => Ok(vec![lab::compare::arm_of(&arm_name(&paths[0]), paths)?]),
-        (Some(name), paths) => Ok(vec![lab::compare::arm_of(name, paths)?]),
+        (None, [path]) => lab::compare::variants_at(path),
+        (None, paths) => Ok(vec![lab::compare::variant_of(&variant_name(&paths[0]), paths)?]),
+        (Some(name), paths) => Ok(vec![lab::compare::variant_of(name, paths)?]),
     }
 }
 
 impl Compare {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let mut arms: Vec<Arm> = Vec::new();
-        for (name, paths) in &self.arms {
-            arms.extend(read_arms(name.as_deref(), paths)?);
+        let mut variants: Vec<Variant> = Vec::new();
+        for (name, paths) in &self.variants {
+            variants.extend(read_variants(name.as_deref(), paths)?);
         }
-        if arms.len() < 2 {
-            let found = match arms.len() {
+        if variants.len() < 2 {
+            let given = match variants.len() {
                 0 => "none was given".to_owned(),
-                _ => format!("only {:?} was given", arms[0].name),
+                _ => format!("only {:?} was given", variants[0].name),
             };
-            eprintln!("weir: a comparison needs at least two arms; {found}");
+            eprintln!("weir: a comparison needs at least two variants; {given}");
             return Ok(ExitCode::from(FAULTY));
         }
         let same = match self.same.as_slice() {
             [] => None,
-            paths => Some(lab::compare::arm_of("same", paths)?),
+            paths => Some(lab::compare::variant_of("same", paths)?),
         };
         let options = Options { same, paired: self.paired, anyway: self.anyway };
         let mut random = StdRng::seed_from_u64(SEED);
-        let result = lab::compare::compare(arms, &options, &mut || random.random());
-        let sound = report_self_check(&self_check::comparison(&result));
+        let result = lab::compare::compare(variants, &options, &mut || random.random());
+        let consistent = report_self_check(&self_check::comparison(&result));
         self.print(&result)?;
-        Ok(if sound { self.exit_code(&result) } else { ExitCode::from(SELF_CHECK) })
+        Ok(if consistent { self.exit_code(&result) } else { ExitCode::from(SELF_CHECK) })
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {
@@ -142,11 +143,14 @@ impl Compare {
     }
 
     fn exit_code(&self, result: &CompareResult) -> ExitCode {
-        let refused = result.mismatches.iter().any(|one| one.weight == Weight::Refuse);
-        if refused && !self.anyway {
+        let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
+        if is_refused && !self.anyway {
             return ExitCode::from(FAULTY);
         }
-        let worse = result.differences.iter().any(|one| one.verdict == Word::Worse);
-        if worse && self.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS }
+        let is_worse = result
+            .differences
+            .iter()
+            .any(|difference| difference.verdict == ComparisonVerdict::Worse);
+        if is_worse && self.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS }
     }
 }

@@ -41,15 +41,15 @@ use self::traffic::{Targets, Traffic, quantile_ms};
 use self::watch::{Cause, Watch};
 use crate::stop::StopSignals;
 
-/// How often the script, the gateway's status and the live view are updated.
+/// Interval at which the script, the gateway's status and the live view are updated.
 const TICK: Duration = Duration::from_millis(100);
 /// Time per point of the sparkline.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
-/// How long the demo waits for calls in flight after Ctrl-C.
+/// Maximum time for which the demo waits for calls in flight after Ctrl-C.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// Shortest run: one second per fault.
+/// Minimum duration of a run: one second per event of the script.
 const DURATION_MIN: Duration = Duration::from_secs(5);
-/// Longest run: the simulated chain keeps the blocks of about this time.
+/// Maximum duration of a run: the simulated chain keeps the blocks of about this time.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
 
 /// Demonstrate the gateway in front of three simulated nodes
@@ -65,10 +65,10 @@ Examples:
   weir demo --duration 1m --json demo.json
   weir demo --keep --listen 127.0.0.1:8645
 
-Exit codes: 0 no client saw an error or a wrong answer; 1 one did, or the demo could not run;
-2 faulty arguments.")]
+Exit codes: 0 no client received an error or a wrong response; 1 a client did, or the demo could not
+run; 2 faulty arguments.")]
 pub(crate) struct Demo {
-    /// How long to send calls, 5s to 1h
+    /// Duration of the run, 5s to 1h
     #[arg(long, value_name = "DURATION", default_value = "20s", value_parser = duration)]
     duration: Duration,
 
@@ -84,13 +84,13 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
-    /// Where the gateway listens [default: a free port of 127.0.0.1]
+    /// Address for clients of the gateway [default: a free port of 127.0.0.1]
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    let duration = settings::value::duration(text)?;
+    let duration = settings::value::parse_duration(text)?;
     match (DURATION_MIN..=DURATION_MAX).contains(&duration) {
         true => Ok(duration),
         false => Err("the duration must be from 5s to 1h".to_owned()),
@@ -106,7 +106,7 @@ impl Demo {
     async fn run_async(self) -> Result<ExitCode> {
         let mut stop = StopSignals::new()?;
         let json = self.json.as_ref().map(|path| {
-            // The file is created before the run, so that a bad path fails at once.
+            // The file is created before the run, so that an invalid path fails at once.
             File::create(path).with_context(|| format!("cannot write {}", path.display()))
         });
         let json = json.transpose()?;
@@ -119,7 +119,8 @@ impl Demo {
         announce(&gateway, admin);
         let world = nodes.world.clone();
         let traffic = Traffic::start(world, targets, self.duration, &judge_sender)?;
-        drop(judge_sender); // The judge ends with the last client.
+        // The judge ends when the last client drops its sender.
+        drop(judge_sender);
         let steps = script::steps(self.duration).to_vec();
         let verdicts = &judge.verdicts;
         let mut run = Run { nodes: &nodes, traffic: &traffic, verdicts, watch, steps };
@@ -127,9 +128,9 @@ impl Demo {
 
         let watch = run.watch;
         let seconds = traffic.start.elapsed().as_secs_f64();
-        let finished = traffic.is_over();
+        let clients_ended = traffic.is_over();
         // The judge does not end while a client still waits for a response.
-        let verdicts = if finished { judge.finish() } else { judge.verdicts };
+        let verdicts = if clients_ended { judge.finish() } else { judge.verdicts };
         let summary = RunSummary { seconds, seed: self.seed, interrupted, sent: traffic.sent() };
         let report = Report::of(&summary, &traffic.measurements(), &verdicts, watch);
         print(&report.table(Paint::of(std::io::stdout().is_terminal())));
@@ -144,7 +145,7 @@ impl Demo {
         } else {
             print(&next_steps());
         }
-        if finished {
+        if clients_ended {
             gateway.stop();
         }
         Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -152,15 +153,18 @@ impl Demo {
 
     /// Starts a gateway as `weir serve` does, with these nodes, default settings and free ports.
     fn start_gateway(&self, nodes: &Nodes) -> Result<Gateway> {
-        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let entries = NAMES.iter().zip(nodes.addresses());
-        let entry =
-            |(name, node)| format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{node}\"\n");
-        let entries: String = entries.map(entry).collect();
-        let config = Config::from_text("demo", &entries, Path::new(""), &|_| None)?;
-        let config = config.overridden(&Overrides {
-            listen: Some(self.listen.unwrap_or(free)),
-            admin: Some(Some(free)),
+        let free_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let upstreams: String = NAMES
+            .iter()
+            .zip(nodes.addresses())
+            .map(|(name, node)| {
+                format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{node}\"\n")
+            })
+            .collect();
+        let config = Config::from_text("demo", &upstreams, Path::new(""), &|_| None)?;
+        let config = config.with_overrides(&Overrides {
+            listen: Some(self.listen.unwrap_or(free_port)),
+            admin: Some(Some(free_port)),
             threads: None,
             no_cache: false,
         });
@@ -185,30 +189,33 @@ impl Run<'_> {
         let mut live = Live::start(duration)?;
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        let mut give_up: Option<Instant> = None;
-        let mut sampled = self.traffic.start;
-        let mut reorgs_noted = 0;
-        while !self.traffic.is_over() && give_up.is_none_or(|end| Instant::now() < end) {
+        // Set after Ctrl-C.
+        let mut drain_deadline: Option<Instant> = None;
+        let mut last_sample = self.traffic.start;
+        let mut reorgs_reported = 0;
+        while !self.traffic.is_over()
+            && drain_deadline.is_none_or(|deadline| Instant::now() < deadline)
+        {
             tokio::select! {
                 _ = ticks.tick() => {}
-                () = stop.next(), if give_up.is_none() => {
+                () = stop.next(), if drain_deadline.is_none() => {
                     self.traffic.stop();
-                    give_up = Some(Instant::now() + DRAIN_TIMEOUT);
+                    drain_deadline = Some(Instant::now() + DRAIN_TIMEOUT);
                     self.steps.clear();
                 }
             }
             self.apply_due_steps().await?;
-            self.note_reorgs(&mut reorgs_noted);
+            self.report_reorgs(&mut reorgs_reported);
             self.watch.poll(self.traffic.start.elapsed())?;
-            if sampled.elapsed() >= SAMPLE_INTERVAL {
-                live.sample(self.sample(sampled.elapsed()));
-                sampled = Instant::now();
+            if last_sample.elapsed() >= SAMPLE_INTERVAL {
+                live.add_sample(self.take_sample(last_sample.elapsed()));
+                last_sample = Instant::now();
             }
             self.show(&mut live);
         }
         self.watch.poll(self.traffic.start.elapsed())?;
         live.finish();
-        Ok(give_up.is_some())
+        Ok(drain_deadline.is_some())
     }
 
     /// Applies every step whose time has come.
@@ -229,20 +236,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn note_reorgs(&mut self, noted: &mut usize) {
+    /// Adds the reorgs of the chain that have happened since the last call to the timeline.
+    fn report_reorgs(&mut self, reported: &mut usize) {
         let world = &self.nodes.world;
         let head = world.height_at(Instant::now());
-        while let Some(reorg) = world.schedule().reorgs().get(*noted) {
+        while let Some(reorg) = world.schedule().reorgs().get(*reported) {
             if head <= reorg.at_height {
                 return;
             }
-            *noted += 1;
+            *reported += 1;
             let text = format!("the chain replaces its last {} blocks", reorg.depth);
             self.watch.add_event(self.traffic.start.elapsed(), Cause::World, text);
         }
     }
 
-    fn sample(&self, interval: Duration) -> Sample {
+    /// Takes the measurements of the interval since the last sample.
+    fn take_sample(&self, interval: Duration) -> Sample {
         let mut measurements = self.traffic.measurements();
         let recent = &mut measurements.recent;
         let calls_per_second = recent.len() as f64 / interval.as_secs_f64();
@@ -277,7 +286,7 @@ fn announce(gateway: &Gateway, admin: SocketAddr) {
     ));
 }
 
-/// Hints for `--keep`: addresses and commands to try.
+/// Returns the hints for `--keep`: addresses and commands to try.
 fn keep_hints(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
     let url = format!("http://{}", gateway.listen);
     let nodes: Vec<_> = NAMES
@@ -286,14 +295,14 @@ fn keep_hints(gateway: &Gateway, admin: SocketAddr, nodes: &Nodes) -> String {
         .map(|(name, address)| format!("    {name}  http://{address}\n"))
         .collect();
     format!(
-        "\n  still up, until Ctrl-C\n    gateway {url}\n    status  http://{admin}\n{}\n  \
+        "\n  running until Ctrl-C\n    gateway {url}\n    status  http://{admin}\n{}\n  \
          try\n{}",
         nodes.concat(),
         curl(&url)
     )
 }
 
-/// A command that reads the newest block.
+/// Returns a command that reads the newest block.
 fn curl(url: &str) -> String {
     format!(
         "    curl -si {url} -H 'content-type: application/json' \\\n      \
@@ -302,14 +311,14 @@ fn curl(url: &str) -> String {
     )
 }
 
-/// Commands to try after the demo.
+/// Returns commands to try after the demo.
 fn next_steps() -> String {
-    // The path that this program was called with, so that the lines can be copied.
+    // The commands have the path that this program was started with, so that they can be copied.
     let weir = std::env::args().next().unwrap_or_else(|| "weir".to_owned());
     format!(
         "\n  try next\n    \
-         {weir} demo --keep    # stays up: call it, watch its status page\n    \
-         {weir} serve --upstream http://127.0.0.1:8545    # your own node, and then\n{}",
+         {weir} demo --keep    # keeps running: call it, watch its status page\n    \
+         {weir} serve --upstream http://127.0.0.1:8545    # with your own node; then call it:\n{}",
         curl("http://127.0.0.1:8645")
     )
 }

@@ -1,4 +1,4 @@
-//! `weir diff`: says what a new configuration would change.
+//! `weir diff`: prints the changes that a new configuration would make.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,29 +22,29 @@ Examples:
   weir diff gateway.toml new.toml
   git show HEAD:gateway.toml > old.toml; weir diff old.toml gateway.toml
 
-What is printed:
-  ~ key = before -> after
-  + key = value    of a node, chain or group that is new, or of a key without a default
-  - key = value    of one that is gone
+Output:
+  ~ key = old -> new
+  + key = value    of a new upstream, chain or group, or of a key without a default
+  - key = value    of a removed one
 
-Exit codes: 0 no difference; 1 they differ; 2 one is faulty or not readable.")]
+Exit codes: 0 no difference; 1 the files differ; 2 a file is faulty or not readable.")]
 pub(crate) struct Diff {
-    /// The present configuration
+    /// Current configuration
     #[arg(value_name = "OLD.TOML")]
     old: PathBuf,
 
-    /// The new configuration
+    /// New configuration
     #[arg(value_name = "NEW.TOML")]
     new: PathBuf,
 }
 
 impl Diff {
     pub(crate) fn run(self) -> ExitCode {
-        let read = [&self.old, &self.new].map(|file| source::read_file(file));
-        for faults in read.iter().filter_map(|read| read.as_ref().err()) {
+        let configs = [&self.old, &self.new].map(|file| source::read_file(file));
+        for faults in configs.iter().filter_map(|config| config.as_ref().err()) {
             eprint!("{faults}");
         }
-        let [Ok(old), Ok(new)] = read else { return ExitCode::from(FAULTY) };
+        let [Ok(old), Ok(new)] = configs else { return ExitCode::from(FAULTY) };
         let changes = old.changes_to(&new);
         print(&changes);
         if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }

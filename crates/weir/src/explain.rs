@@ -1,8 +1,8 @@
-//! `weir explain`: what the gateway would do with a call, without doing it.
+//! `weir explain`: prints how the gateway would serve a call, without serving it.
 //!
-//! It asks the same tables and rules as the serving path (`wire`, `gateway::rules`), under a
-//! made-up head. The wording is `explain/words.rs`. No upstream is asked, so it cannot say which
-//! upstream is well.
+//! It uses the same tables and decisions as the serving path (`wire`, `gateway::policy`), at an
+//! assumed head. `explain/words.rs` has the wording. No upstream is called, so the health of the
+//! upstreams is unknown.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -13,7 +13,7 @@ use clap::Args;
 use gateway::config::Config;
 use gateway::config::group::Group;
 use gateway::policy::access::{
-    Denial, Grant, MethodCase, is_own_filter, is_subscription, may_call, may_use,
+    Denial, Grant, MethodCheck, is_own_filter, is_subscription, may_call, may_use,
 };
 use gateway::policy::cacheable::CacheRule;
 use gateway::policy::direct;
@@ -90,8 +90,10 @@ impl Explain {
         let (source, text) = match (self.words.as_slice(), self.upstream.is_empty()) {
             ([file, call], true) => (Source::of_file(file), call),
             ([call], false) => (Source::of_upstreams(&self.upstream), call),
-            ([_], true) => return Ok(refused("a configuration file or --upstream is needed")),
-            _ => return Ok(refused("either a configuration file or --upstream, not both")),
+            ([_], true) => {
+                return Ok(argument_error("a configuration file or --upstream is needed"));
+            }
+            _ => return Ok(argument_error("either a configuration file or --upstream, not both")),
         };
         let config = match source.read() {
             Ok(config) => config,
@@ -102,50 +104,51 @@ impl Explain {
         };
         let text = read_call(text, &config.call_limits)?;
         let router = config.router();
-        let sender = match Sender::new(&self, &config) {
-            Ok(sender) => sender,
-            Err(why) => return Ok(refused(&why)),
+        let request = match HttpRequest::new(&self, &config) {
+            Ok(request) => request,
+            Err(why) => return Ok(argument_error(&why)),
         };
-        let path = sender.directed(&config, &router, None).path;
+        let path = request.apply_rules(&config, &router, None).path;
         let Some(chain) = router.chain(&self.path).or_else(|| router.chain(&path)) else {
-            return Ok(refused(&format!("no chain is at the path {}", self.path)));
+            return Ok(argument_error(&format!("no chain is at the path {}", self.path)));
         };
-        if let Some(why) = sender.refused(&config, chain) {
+        if let Some(why) = request.denial(&config, chain) {
             println!("refused   {why}");
             return Ok(ExitCode::from(FAULTY));
         }
-        let view = view(&config, chain, self.head);
-        let (head, sender) = (self.head, &sender);
+        let view = assumed_view(&config, chain, self.head);
+        let (head, request) = (self.head, &request);
         let (config, router) = (&config, &router);
-        let case = Case { config, router, sender, head, url_chain: chain, chain, view };
+        let explainer = Explainer { config, router, request, head, url_chain: chain, chain, view };
         match decode(&text, &config.call_limits) {
-            Err(refusal) => Ok(refused(&words::refusal(&refusal))),
-            Ok(Body::Single(item)) => Ok(case.print(&[item])),
-            Ok(Body::Batch(items)) => Ok(case.print(&items)),
+            Err(rejection) => Ok(argument_error(&words::rejection(&rejection))),
+            Ok(Body::Single(item)) => Ok(explainer.print(&[item])),
+            Ok(Body::Batch(items)) => Ok(explainer.print(&items)),
         }
     }
 }
 
-fn refused(message: &str) -> ExitCode {
+fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir explain: {message}");
     ExitCode::from(FAULTY)
 }
 
-/// The call's text; `-` takes it from standard input.
+/// Returns the text of the call. `-` reads it from standard input.
 fn read_call(text: &str, limits: &Limits) -> Result<Vec<u8>> {
     if text != "-" {
         return Ok(text.as_bytes().to_vec());
     }
     let mut body = Vec::new();
-    // One byte more than allowed, so that too long a body is refused as such.
+    // One byte above the limit is read, so that the decoder rejects a body that is too long.
     let bytes_max = limits.body_bytes_max as u64 + 1;
     let mut input = std::io::stdin().take(bytes_max);
     input.read_to_end(&mut body).context("cannot read standard input")?;
     Ok(body)
 }
 
-/// What is assumed of the chain: a head, and what is final at the chain's usual distance.
-fn view(config: &Config, chain: usize, head: u64) -> ChainView {
+/// Returns the assumed state of a chain: this head, with the finalized block at the configured
+/// finality depth below it.
+fn assumed_view(config: &Config, chain: usize, head: u64) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: head, hash: [0; 32] });
     view.finalized = Some(head.saturating_sub(config.chains[chain].finality_depth));
@@ -153,54 +156,57 @@ fn view(config: &Config, chain: usize, head: u64) -> ChainView {
     view
 }
 
-/// Under which circumstances calls are explained.
-struct Case<'a> {
+/// Explains calls of one request at an assumed head.
+struct Explainer<'a> {
     config: &'a Config,
     router: &'a Router,
-    sender: &'a Sender<'a>,
-    /// Height of the made-up head.
+    request: &'a HttpRequest<'a>,
+    /// Number of the assumed head.
     head: u64,
-    /// The chain of the path, whose limits a call is charged to.
+    /// Index of the chain of the request's path. Its limits are charged.
     url_chain: usize,
+    /// Index of the chain that serves the call. A rule may have rewritten the path.
     chain: usize,
     view: ChainView,
 }
 
-/// Who sends the calls, and with what.
-struct Sender<'a> {
+/// The assumed HTTP request that carries the calls.
+struct HttpRequest<'a> {
+    /// Permissions of the API key, if one is given.
     grant: Option<&'a Grant>,
     address: std::net::IpAddr,
     host: &'a str,
     path: &'a str,
-    /// By place among those that the configuration keeps.
+    /// Header values by index in `Config::kept_headers`.
     headers: Vec<Option<Box<[u8]>>>,
 }
 
-impl<'a> Sender<'a> {
-    fn new(explain: &'a Explain, config: &'a Config) -> Result<Sender<'a>, String> {
+impl<'a> HttpRequest<'a> {
+    fn new(explain: &'a Explain, config: &'a Config) -> Result<HttpRequest<'a>, String> {
         let grant = match &explain.key {
             None => None,
             Some(name) => {
-                let found = config.access.keys.iter().find(|key| *key.grant.name == **name);
-                Some(&*found.ok_or_else(|| format!("there is no key {name}"))?.grant)
+                let key = config.access.keys.iter().find(|key| *key.grant.name == **name);
+                Some(&*key.ok_or_else(|| format!("there is no key {name}"))?.grant)
             }
         };
         let mut headers = vec![None; config.kept_headers.len()];
         for header in &explain.header {
-            let split = header.split_once(':');
-            let (name, value) = split.ok_or_else(|| format!("{header} is not NAME: VALUE"))?;
-            let mut kept = config.kept_headers.iter();
-            let place = kept.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
-            if let Some(place) = place {
-                headers[place] = Some(value.trim().as_bytes().into());
+            let (name, value) = header
+                .split_once(':')
+                .ok_or_else(|| format!("{header} is not of the form NAME: VALUE"))?;
+            let mut kept_headers = config.kept_headers.iter();
+            let index = kept_headers.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
+            if let Some(index) = index {
+                headers[index] = Some(value.trim().as_bytes().into());
             }
         }
         let (host, path) = (&*explain.host, &*explain.path);
-        Ok(Sender { grant, address: explain.client, host, path, headers })
+        Ok(HttpRequest { grant, address: explain.client, host, path, headers })
     }
 
-    /// Where the rules direct a call; without one, where they direct the path.
-    fn directed<'b>(
+    /// Applies the routing rules to a call, or to the request's path if `call` is `None`.
+    fn apply_rules<'b>(
         &'b self,
         config: &Config,
         router: &Router,
@@ -218,12 +224,12 @@ impl<'a> Sender<'a> {
         direct::apply_rules(&config.rules, &facts, |path| router.chain(path))
     }
 
-    /// Why the whole request is refused, if it is.
-    fn refused(&self, config: &Config, chain: usize) -> Option<String> {
+    /// Returns the reason why the whole request is denied, or `None` if it is allowed.
+    fn denial(&self, config: &Config, chain: usize) -> Option<String> {
         let access = &config.access;
         let now = || {
-            let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-            since.map_or(0, |since| since.as_secs())
+            let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            since_epoch.map_or(0, |since_epoch| since_epoch.as_secs())
         };
         if !access.clients.admit(self.address) {
             return Some(words::denial(Denial::Address));
@@ -233,101 +239,103 @@ impl<'a> Sender<'a> {
             None => None,
             Some(grant) => match may_use(grant, self.address, now) {
                 Err(why) => Some(words::denial(why)),
-                Ok(()) if !grant.leads_to(chain) => Some(words::denial(Denial::Chain)),
+                Ok(()) if !grant.allows_chain(chain) => Some(words::denial(Denial::Chain)),
                 Ok(()) => None,
             },
         }
     }
 }
 
-impl Case<'_> {
-    /// Prints what becomes of each call; a call that is refused makes the exit code 2.
+impl Explainer<'_> {
+    /// Prints the explanation of each call. Returns exit code 2 if a call cannot be decoded.
     fn print(&self, items: &[Result<Call<'_>, Rejection<'_>>]) -> ExitCode {
-        let mut refused = false;
-        for (at, item) in items.iter().enumerate() {
+        let mut has_rejection = false;
+        for (index, item) in items.iter().enumerate() {
             if items.len() > 1 {
-                println!("{}call {} of {}", if at > 0 { "\n" } else { "" }, at + 1, items.len());
+                let gap = if index > 0 { "\n" } else { "" };
+                println!("{gap}call {} of {}", index + 1, items.len());
             }
             match item {
-                Ok(call) => print!("{}", self.explained(call)),
-                Err(refusal) => {
-                    refused = true;
-                    println!("refused   {}", words::refusal(refusal));
+                Ok(call) => print!("{}", self.explain(call)),
+                Err(rejection) => {
+                    has_rejection = true;
+                    println!("refused   {}", words::rejection(rejection));
                 }
             }
         }
-        if refused { ExitCode::from(FAULTY) } else { ExitCode::SUCCESS }
+        if has_rejection { ExitCode::from(FAULTY) } else { ExitCode::SUCCESS }
     }
 
-    fn explained(&self, call: &Call<'_>) -> String {
+    fn explain(&self, call: &Call<'_>) -> String {
         let mut lines = Lines::default();
         let params = call.params.raw().unwrap_or(b"");
         let facts = CallFacts { method: &call.method, params };
-        let directed = self.sender.directed(self.config, self.router, Some(facts));
-        for place in &directed.matched {
-            lines.add("rule", &words::rule(&self.config.rules[*place]));
+        let routing = self.request.apply_rules(self.config, self.router, Some(facts));
+        for rule in &routing.matched {
+            lines.add("rule", &words::rule(&self.config.rules[*rule]));
         }
-        match (self.router.chain(&directed.path), directed.decision) {
+        match (self.router.chain(&routing.path), routing.decision) {
             (_, RouteDecision::Deny(_)) => lines.text,
             (None, _) => {
-                lines.add("refused", &format!("no chain is at the path {}", directed.path));
+                lines.add("refused", &format!("no chain is at the path {}", routing.path));
                 lines.text
             }
-            (Some(chain), end) if chain != self.chain => {
-                let view = view(self.config, chain, self.head);
-                Case { chain, view, ..*self }.served(call, end, lines)
+            (Some(chain), decision) if chain != self.chain => {
+                let view = assumed_view(self.config, chain, self.head);
+                Explainer { chain, view, ..*self }.explain_routed(call, decision, lines)
             }
-            (Some(_), end) => self.served(call, end, lines),
+            (Some(_), decision) => self.explain_routed(call, decision, lines),
         }
     }
 
-    /// What becomes of a call that no rule refuses.
-    fn served(&self, call: &Call<'_>, end: RouteDecision, mut lines: Lines) -> String {
+    /// Explains a call that the routing rules do not deny.
+    fn explain_routed(&self, call: &Call<'_>, decision: RouteDecision, mut lines: Lines) -> String {
         let chain = &self.config.chains[self.chain];
-        let group = match end {
+        let group = match decision {
             RouteDecision::Group(group) => group,
             _ => self.router.group(self.chain, &call.method),
         };
         let group = &self.config.groups[group];
         let method = methods_of(chain.family).method(&call.method);
-        let known = if method.is_some() { "" } else { ", unknown to it" };
-        lines.add("method", &format!("{} (family {}{known})", call.method, chain.family.as_str()));
+        let unknown = if method.is_some() { "" } else { ", method unknown" };
+        lines
+            .add("method", &format!("{} (family {}{unknown})", call.method, chain.family.as_str()));
         lines.add("chain", &chain.name);
-        for line in self.limits(&call.method) {
+        for line in self.describe_limits(&call.method) {
             lines.add("limited", &line);
         }
-        let case = MethodCase {
+        let method_case = MethodCheck {
             method: &call.method,
-            reach: effect_of(chain.family, &call.method),
+            effect: effect_of(chain.family, &call.method),
             policy: &self.config.access.policy,
             chain: &chain.methods,
             group_deny: &group.methods_deny,
-            grant: self.sender.grant,
+            grant: self.request.grant,
         };
-        if let Err(why) = may_call(&case) {
+        if let Err(why) = may_call(&method_case) {
             lines.add("refused", &words::denial(why));
             return lines.text;
         }
         if is_subscription(&call.method) {
-            lines.add("answered", words::SUBSCRIPTION);
+            lines.add("served", words::SUBSCRIPTION);
             return lines.text;
         }
         if is_own_filter(chain.family, &call.method) {
-            lines.add("answered", words::FILTER);
+            lines.add("served", words::FILTER);
         }
         lines.add("group", &words::group(group));
-        for line in upstreams(self.config, group) {
+        for line in describe_upstreams(self.config, group) {
             lines.add("upstreams", &line);
         }
         match method {
             None => {
-                lines.add("cached", words::UNKNOWN);
-                lines.add("repeated", words::UNKNOWN_REPEAT);
+                lines.add("cached", words::UNKNOWN_METHOD);
+                lines.add("repeated", words::REPEAT_IF_UNSENT);
             }
-            Some(method) => self.decided(call, method, group, &mut lines),
+            Some(method) => self.explain_plan(call, method, group, &mut lines),
         }
         if let Some(overload) = &self.config.overload {
-            let tier = self.sender.grant.and_then(|grant| grant.tier.as_deref());
+            let tier = self.request.grant.and_then(|grant| grant.tier.as_deref());
             let weight = method.map_or(1, |method| method.weight);
             let class = overload.priorities.class(tier, weight);
             lines.add("class", words::class(class));
@@ -336,62 +344,66 @@ impl Case<'_> {
         lines.text
     }
 
-    /// The limits that apply to a call of this method, in their order. A call is charged before the
-    /// rules direct it, so to the limits of the chain in its URL.
-    fn limits(&self, name: &str) -> Vec<String> {
+    /// Describes the limits that apply to a call of this method, in their order. A call is charged
+    /// before the rules route it, so the limits are those of the chain in its URL.
+    fn describe_limits(&self, method_name: &str) -> Vec<String> {
         let family = methods_of(self.config.chains[self.url_chain].family);
-        let method = family.method(name).or_else(|| family.method_ignoring_case(name));
-        let mut zones = Vec::new();
+        let method =
+            family.method(method_name).or_else(|| family.method_ignoring_case(method_name));
+        // A call is charged once per zone. Limits in dry run are applied independently of others.
+        let mut charged_zones = Vec::new();
         let mut lines = Vec::new();
         for limit in &self.config.limits {
-            let fits = limit.chain.is_none_or(|chain| chain == self.url_chain)
-                && gateway::policy::limit::fits(&limit.methods, name);
-            // Limits in dry run are judged apart from the others.
-            if fits && !zones.contains(&(limit.zone, limit.dry_run)) {
-                zones.push((limit.zone, limit.dry_run));
-                lines.push(words::limit(
-                    limit,
-                    &self.config.zones[limit.zone],
-                    method,
-                    self.sender.grant,
-                ));
+            let applies = limit.chain.is_none_or(|chain| chain == self.url_chain)
+                && gateway::policy::limit::matches_method(&limit.methods, method_name);
+            if applies && !charged_zones.contains(&(limit.zone, limit.dry_run)) {
+                charged_zones.push((limit.zone, limit.dry_run));
+                let zone = &self.config.zones[limit.zone];
+                lines.push(words::limit(limit, zone, method, self.request.grant));
             }
         }
         lines
     }
 
-    fn decided(&self, call: &Call<'_>, method: &'static Method, group: &Group, lines: &mut Lines) {
+    /// Explains caching, coalescing and repetition of a call of a known method.
+    fn explain_plan(
+        &self,
+        call: &Call<'_>,
+        method: &'static Method,
+        group: &Group,
+        lines: &mut Lines,
+    ) {
         let cache = &self.config.cache;
-        let on = Switches { cache: cache.enabled, coalesce: cache.coalesce };
-        match plan(Some(method), &call.params, &self.view, on) {
+        let switches = Switches { cache: cache.enabled, coalesce: cache.coalesce };
+        match plan(Some(method), &call.params, &self.view, switches) {
             Plan::Logs(_) => {
-                for line in self.logs(call) {
+                for line in self.describe_logs(call) {
                     lines.add("cached", &line);
                 }
                 if cache.enabled
-                    && let Some(tiers) = self.tiers_of_logs()
+                    && let Some(tiers) = self.describe_tiers_of_logs()
                 {
                     lines.add("tiers", &tiers);
                 }
-                lines.add("joined", words::joined(cache.coalesce, true, cache));
+                lines.add("coalesced", words::coalescing(cache.coalesce, true, cache));
             }
             Plan::Head(_) => {
-                self.block(call, method, lines);
-                lines.add("answer", "the gateway itself gives the number of the head");
+                self.add_block(call, method, lines);
+                lines.add("response", "the gateway itself returns the number of the head");
                 lines.add("cached", "not needed");
             }
-            Plan::Lookup(lookup) => self.looked_up(call, &lookup, lines),
+            Plan::Lookup(lookup) => self.explain_lookup(call, &lookup, lines),
             Plan::Forward => {}
         }
         lines.add("repeated", words::repeat(method.repeat, group));
         lines.add("weight", &method.weight.to_string());
     }
 
-    /// What becomes of a log filter.
-    fn logs(&self, call: &Call<'_>) -> Vec<String> {
+    /// Describes how the response to a log filter is cached.
+    fn describe_logs(&self, call: &Call<'_>) -> Vec<String> {
         let cache = &self.config.cache;
         match LogFilter::from_params(&call.params) {
-            Err(why) => vec![format!("no: the filter is passed on as it is: {why}")],
+            Err(why) => vec![format!("no: the filter is forwarded unchanged: {why}")],
             Ok(_) if !cache.enabled => vec![words::CACHE_OFF.to_owned()],
             Ok(filter) => {
                 let (chunk, parts_max) = (cache.logs_chunk_blocks, cache.logs_parts_max);
@@ -400,64 +412,68 @@ impl Case<'_> {
         }
     }
 
-    fn block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
-        if let Some(at) = method.block {
-            let block = method.block_ref(&call.params).map(|found| found.map(|(block, _)| block));
-            lines.add("block", &words::block(at, block, &self.view));
+    /// Adds the block that the call names, if its method has a block parameter.
+    fn add_block(&self, call: &Call<'_>, method: &'static Method, lines: &mut Lines) {
+        if let Some(parameter) = method.block {
+            let block = method.block_ref(&call.params).map(|block| block.map(|(block, _)| block));
+            lines.add("block", &words::block(parameter, block, &self.view));
         }
     }
 
-    fn looked_up(&self, call: &Call<'_>, lookup: &Lookup, lines: &mut Lines) {
+    /// Explains a call whose response is looked up in the cache.
+    fn explain_lookup(&self, call: &Call<'_>, lookup: &Lookup, lines: &mut Lines) {
         let method = lookup.method;
-        self.block(call, method, lines);
+        self.add_block(call, method, lines);
         let (caching, cache) = (&lookup.caching, &self.config.cache);
         if let Some(number) = caching.resolved {
             lines.add("sent", &format!("with the number {number} in place of the tag"));
         }
         if caching.min_head > 0 {
             let height = caching.min_head;
-            lines.add("asked", &format!("only upstreams whose head is at {height} or above"));
+            lines.add("sent to", &format!("upstreams whose head is at {height} or above"));
         }
-        lines.add("cached", &words::cached(lookup, cache, &self.view));
-        let joined = lookup.coalesce && lookup.block.is_ok();
-        lines.add("joined", words::joined(joined, method.coalesce, cache));
+        lines.add("cached", &words::caching(lookup, cache, &self.view));
+        let is_coalesced = lookup.coalesce && lookup.block.is_ok();
+        lines.add("coalesced", words::coalescing(is_coalesced, method.coalesce, cache));
         if caching.rule != CacheRule::Never
-            && let Some(tiers) = self.tiers()
+            && let Some(tiers) = self.describe_tiers()
         {
             lines.add("tiers", &tiers);
         }
-        if caching.rule != CacheRule::Never || joined {
-            self.key(call, method, caching.resolved, lines);
+        if caching.rule != CacheRule::Never || is_coalesced {
+            self.add_key(call, method, caching.resolved, lines);
         }
     }
 
-    /// The tiers of the cache in the order of the look-ups, if there are others than memory.
-    fn tiers(&self) -> Option<String> {
+    /// Lists the tiers of the cache in the order of lookups; `None` if memory is the only tier.
+    fn describe_tiers(&self) -> Option<String> {
         let memory = Some("memory".to_owned());
         let tiers: Vec<String> =
-            [memory, self.redis(), self.index()].into_iter().flatten().collect();
+            [memory, self.redis_tier(), self.index_tier()].into_iter().flatten().collect();
         (tiers.len() > 1).then(|| tiers.join(", then "))
     }
 
-    /// The same for a range of logs, for which the index comes first.
-    fn tiers_of_logs(&self) -> Option<String> {
+    /// Lists the tiers for a range of logs, which is looked up in the index first; `None` if memory
+    /// is the only tier.
+    fn describe_tiers_of_logs(&self) -> Option<String> {
         let memory = Some("memory".to_owned());
         let tiers: Vec<String> =
-            [self.index(), memory, self.redis()].into_iter().flatten().collect();
+            [self.index_tier(), memory, self.redis_tier()].into_iter().flatten().collect();
         (tiers.len() > 1).then(|| tiers.join(", then "))
     }
 
-    fn redis(&self) -> Option<String> {
+    fn redis_tier(&self) -> Option<String> {
         let redis = self.config.redis.as_ref().filter(|redis| redis.responses)?;
         Some(format!("Redis {}", redis.url))
     }
 
-    fn index(&self) -> Option<String> {
+    fn index_tier(&self) -> Option<String> {
         let index = self.config.index.as_ref().filter(|index| index.chain == self.chain)?;
         Some(format!("the index {}", index.db))
     }
 
-    fn key(
+    /// Adds the cache key of the call.
+    fn add_key(
         &self,
         call: &Call<'_>,
         method: &'static Method,
@@ -473,38 +489,40 @@ impl Case<'_> {
                 lines.add("key", &words::key(&parts));
                 lines.add("key", &words::hex(&key));
             }
-            Err(why) => lines.add("key", &format!("none, so neither cached nor joined: {why}")),
+            Err(why) => {
+                lines.add("key", &format!("none, so neither cached nor coalesced: {why}"));
+            }
         }
     }
 }
 
-/// The upstreams of a group in the order in which they come into question.
-fn upstreams(config: &Config, group: &Group) -> Vec<String> {
+/// Describes the upstreams of a group: the primary ones, then the backups.
+fn describe_upstreams(config: &Config, group: &Group) -> Vec<String> {
     let (mut primary, mut backup) = (Vec::new(), Vec::new());
     for upstream in &group.upstreams {
         let upstream = &config.upstreams[*upstream];
-        let tier = if upstream.backup { &mut backup } else { &mut primary };
-        tier.push(source::described_upstream(upstream));
+        let list = if upstream.backup { &mut backup } else { &mut primary };
+        list.push(source::describe_upstream(upstream));
     }
-    let balance = source::described_balance(group);
+    let balance = source::describe_balance(group);
     let primary_count = primary.len();
     let mut lines = vec![match primary_count + backup.len() {
         1 => "one".to_owned(),
         _ => format!("chosen: {balance}"),
     }];
     let numbered = primary.into_iter().chain(backup).enumerate();
-    lines.extend(numbered.map(|(at, upstream)| format!("{}. {upstream}", at + 1)));
+    lines.extend(numbered.map(|(index, upstream)| format!("{}. {upstream}", index + 1)));
     if primary_count > 0 && group.upstreams.len() > primary_count {
-        lines.push("backups only while no other one can be used".to_owned());
+        lines.push("backups only while no other upstream is usable".to_owned());
     }
     if group.upstreams.len() > 1 {
-        let order = "health, head and load of the moment decide; this is the order of the file";
+        let order = "the order is the file's; at run time health, head and load decide";
         lines.push(order.to_owned());
     }
     lines
 }
 
-/// Lines with a heading in the first column; a heading is not repeated.
+/// Lines with a heading in the first column. Successive lines with one heading show it once.
 #[derive(Default)]
 struct Lines {
     text: String,
@@ -513,8 +531,8 @@ struct Lines {
 
 impl Lines {
     fn add(&mut self, heading: &'static str, text: &str) {
-        let shown = if self.heading == heading { "" } else { heading };
+        let column = if self.heading == heading { "" } else { heading };
         self.heading = heading;
-        let _ = writeln!(self.text, "{shown:<9} {text}");
+        let _ = writeln!(self.text, "{column:<9} {text}");
     }
 }

@@ -36,8 +36,8 @@ Examples:
 
 The password of a database is read from the environment, PGPASSWORD.
 
-Exit codes: 0 done; 1 could not go on: the message tells why, and what was written is safe; 2 faulty
-arguments; 6 interrupted, to be gone on with.")]
+Exit codes: 0 done; 1 failed: the message has the reason, and written data are safe; 2 faulty
+arguments; 6 interrupted: the next run continues.")]
 pub(crate) struct Index {
     #[command(subcommand)]
     command: Command,

@@ -13,12 +13,12 @@ use crate::FAULTY;
 const RANDOM_BYTES: usize = 32;
 /// Prefix of generated keys, so that secret scanners can recognize them.
 const PREFIX: &str = "weir_";
-/// Longest key that is read, in bytes.
+/// Maximum number of bytes of a key that are read.
 const KEY_BYTES_MAX: u64 = 4096;
-/// Shortest accepted key, in bytes; a shorter one could be found by brute force.
+/// Minimum number of bytes of a key. A shorter key could be found by brute force.
 const KEY_BYTES_MIN: usize = 16;
 
-/// Make an API key and the configuration lines for it
+/// Generate an API key and its configuration table
 ///
 /// Prints the key, which is stored nowhere, and a `[[key]]` table with its hash. Put the table into
 /// the configuration and give the key to the client.
@@ -29,12 +29,12 @@ Examples:
   weir key alice --toml >> keys.toml      # the key itself goes to standard error
   printf %s \"$KEY\" | weir key alice --stdin
 
-Exit codes: 0 printed; 2 the name or the key that was given does not fit.")]
+Exit codes: 0 printed; 2 the name or the key is invalid.")]
 pub(crate) struct Key {
     /// Name of the client in metrics and logs
     name: String,
 
-    /// Read the key from standard input instead of making one
+    /// Read the key from standard input instead of generating one
     #[arg(long)]
     stdin: bool,
 
@@ -46,7 +46,7 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if !gateway::config::values::is_name(&self.name) {
-            eprintln!("weir key: a name is 1 to 64 of a-z A-Z 0-9 _ - . :");
+            eprintln!("weir key: a name has 1 to 64 characters of a-z A-Z 0-9 _ - . :");
             return Ok(ExitCode::from(FAULTY));
         }
         let key = if self.stdin { read_key()? } else { generate_key()? };
@@ -68,7 +68,7 @@ impl Key {
 fn generate_key() -> Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
     if rand::fill(&mut bytes).is_err() {
-        bail!("the system gives no randomness");
+        bail!("the system's random number generator failed");
     }
     Ok(format!("{PREFIX}{}", hex(&bytes)))
 }

@@ -1,10 +1,10 @@
 //! `weir load`: one run against one target, given as a URL or a plan, with a verdict and an exit
 //! code.
 //!
-//! `lab::run` executes the run. `load/line.rs` parses the arguments, and `load/output.rs` prints
-//! progress and writes the results.
+//! `lab::run` executes the run. `load/arguments.rs` parses the arguments, and `load/output.rs`
+//! prints progress and writes the results.
 
-pub(crate) mod line;
+pub(crate) mod arguments;
 mod output;
 
 use std::process::ExitCode;
@@ -18,10 +18,10 @@ use lab_model::results::Outcome;
 use lab_model::results::run::RunResult;
 
 use crate::{FAULTY, stop};
-use line::TargetArgs;
+use arguments::TargetArgs;
 use output::Output;
 
-/// Exit code of the verdict FAIL. Further codes: 0 passed, 1 no run, 2 faulty plan.
+/// Exit code of the verdict FAIL. Code 0 means passed, 1 no run, 2 a faulty plan.
 pub(crate) const FAILED: u8 = 3;
 /// Exit code of the verdict INVALID.
 pub(crate) const INVALID: u8 = 4;
@@ -50,7 +50,7 @@ pub(crate) const SELF_CHECK: u8 = 7;
 Examples:
   weir load http://127.0.0.1:8545                   # the chain's usual reads for 10 s
   weir load http://127.0.0.1:8545 -c 10 -d 30s      # 10 connections for 30 s
-  weir load http://127.0.0.1:8545 -r 500 -d 1m      # 500 requests per second, whatever comes back
+  weir load http://127.0.0.1:8545 -r 500 -d 1m      # 500 requests per second, in an open loop
   weir load http://127.0.0.1:8545 -n 1000 --method eth_getBalance \\
     --params '[{\"draw\":\"address\"},\"latest\"]'
   weir load http://127.0.0.1:8545 --mix somnia \\
@@ -62,14 +62,14 @@ Examples:
 
 Exit codes:
   0  PASS or MEASURED
-  1  the run could not be made, or its results could not be written
+  1  the run failed, or its results could not be written
   2  faulty plan or arguments
   3  FAIL
   4  INVALID
   5  CLIENT-LIMITED
-  6  interrupted: by Ctrl-C, when what was measured until then is kept and marked as a part; a second
-     Ctrl-C ends at once and keeps nothing
-  7  a fault of weir itself: its result contradicts its own evidence")]
+  6  interrupted by Ctrl-C: the partial result is kept and marked as such; a second Ctrl-C ends at
+     once and keeps nothing
+  7  a bug in Weir: the result contradicts its own evidence")]
 pub(crate) struct Load {
     #[command(flatten)]
     target: TargetArgs,
@@ -91,11 +91,11 @@ impl Load {
         let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
         let warnings = sinks.finish();
         let Finished { result, totals } = finished?;
-        let sound = report_self_check(&self_check::run(&result));
+        let consistent = report_self_check(&self_check::run(&result));
         self.output.print(&result, &totals, &plan);
         warnings.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
-        Ok(ExitCode::from(if sound { exit_code(&result, &stop) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { SELF_CHECK }))
     }
 }
 
@@ -108,13 +108,13 @@ pub(crate) fn argument_error(fault: &str) -> ExitCode {
 /// Prints the contradictions between a result and its evidence. Returns true if there are none.
 pub(crate) fn report_self_check(faults: &[String]) -> bool {
     for fault in faults {
-        eprintln!("weir: a fault of weir itself, not of the target (please report it): {fault}");
+        eprintln!("weir: a bug in Weir, not in the target (please report it): {fault}");
     }
     faults.is_empty()
 }
 
 fn exit_code(result: &RunResult, stop: &Stop) -> u8 {
-    if stop.asked() && result.partial {
+    if stop.is_requested() && result.partial {
         return INTERRUPTED;
     }
     match result.verdict.outcome {

@@ -39,7 +39,7 @@ Examples:
   tail -n 100000 access.log | weir logs - --since 2026-11-21T22:00:00Z
   weir logs access.log --json | jq .methods
 
-Exit codes: 0 summed up; 1 a file cannot be read, or no line could be; 2 faulty arguments.")]
+Exit codes: 0 summarized; 1 a file cannot be read, or no line could be parsed; 2 faulty arguments.")]
 pub(crate) struct Logs {
     /// Log files, gzip or plain; - is standard input
     #[arg(value_name = "FILE", required = true)]
@@ -49,19 +49,19 @@ pub(crate) struct Logs {
     #[arg(long, default_value = "json")]
     format: String,
 
-    /// One row per second or per minute
-    #[arg(long, value_enum, default_value_t = By::Second)]
-    by: By,
+    /// Interval of the rows: one per second or per minute
+    #[arg(long, value_enum, default_value_t = Interval::Second)]
+    by: Interval,
 
     /// Skip lines before this time, such as 2026-11-21T22:00:00Z
     #[arg(long, value_name = "TIME")]
     since: Option<Timestamp>,
 
-    /// Skip lines from this time on
+    /// Skip lines at or after this time
     #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
 
-    /// Maximum rows of each table
+    /// Maximum number of rows of each table
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
 
@@ -71,13 +71,13 @@ pub(crate) struct Logs {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum By {
+enum Interval {
     Second,
     Minute,
 }
 
-/// Unreadable lines that are printed; all are counted.
-const FAULTS_SHOWN: usize = 5;
+/// Maximum number of unreadable lines that are printed. All are counted.
+const FAULTS_SHOWN_MAX: usize = 5;
 
 /// An unreadable line.
 pub(crate) struct FaultyLine {
@@ -96,12 +96,12 @@ impl Logs {
             Ok(parser) => parser,
             Err(fault) => return Ok(argument_error(&format!("--format: {fault}"))),
         };
-        let step = if self.by == By::Minute { 60 } else { 1 };
-        let mut sums = Sums::new(step);
+        let step_seconds = if self.by == Interval::Minute { 60 } else { 1 };
+        let mut sums = Sums::new(step_seconds);
         let mut faulty = Vec::new();
         for file in &self.files {
             let name = file.display().to_string();
-            self.read(file, &name, &parser, &mut sums, &mut faulty)
+            self.read_file(file, &name, &parser, &mut sums, &mut faulty)
                 .with_context(|| format!("cannot read {name}"))?;
         }
         if self.json {
@@ -113,14 +113,15 @@ impl Logs {
             eprintln!("{}:{}: {}", line.file, line.number, line.fault);
         }
         if sums.lines == 0 && sums.faulty > 0 {
-            let hint = "no line could be read; --format says how they are written";
+            let hint = "no line could be parsed; set their format with --format";
             eprintln!("weir logs: {hint}");
             return Ok(ExitCode::FAILURE);
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    fn read(
+    /// Adds all lines of a file to `sums`, and the first unreadable lines to `faulty`.
+    fn read_file(
         &self,
         file: &Path,
         name: &str,
@@ -147,7 +148,7 @@ impl Logs {
                 Err(_) if line.is_empty() => {}
                 Err(fault) => {
                     sums.faulty += 1;
-                    if faulty.len() < FAULTS_SHOWN {
+                    if faulty.len() < FAULTS_SHOWN_MAX {
                         faulty.push(FaultyLine { file: name.to_owned(), number, fault });
                     }
                 }
@@ -193,10 +194,10 @@ fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
         has_line = true;
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let text = &chunk[..end.unwrap_or(chunk.len())];
-        let room = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
-        line.extend_from_slice(&text[..text.len().min(room)]);
-        let used = end.map_or(chunk.len(), |end| end + 1);
-        input.consume(used);
+        let capacity = (LINE_BYTES_MAX + 1).saturating_sub(line.len());
+        line.extend_from_slice(&text[..text.len().min(capacity)]);
+        let consumed = end.map_or(chunk.len(), |end| end + 1);
+        input.consume(consumed);
         if end.is_some() {
             if line.last() == Some(&b'\r') {
                 line.pop();

@@ -4,10 +4,10 @@
 //! arguments. Commands of the lab have further ones for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
-mod ask;
 mod capacity;
 mod check;
 mod compare;
+mod control;
 mod demo;
 mod diff;
 mod explain;
@@ -26,8 +26,8 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The gateway allocates and frees small buffers for every call, which mimalloc does faster than
-/// the system's allocator.
+/// The gateway allocates and frees small buffers for every call. mimalloc is faster at this than
+/// the allocator of the system.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -51,13 +51,13 @@ Exit codes:
   0  done
   1  failed while running: an address is taken, a file cannot be written
   2  faulty configuration or arguments
-Commands that judge have further ones for verdicts; see their help.
+Commands that report a verdict have further exit codes; see their help.
 
 Start here:
   weir demo                                      # see it work, with nothing else installed
   weir node                                      # a simulated node on port 8545
   weir serve --upstream http://127.0.0.1:8545    # a gateway in front of it
-  weir load http://127.0.0.1:8545                # how fast it answers";
+  weir load http://127.0.0.1:8545                # measure how fast it responds";
 
 #[derive(Subcommand)]
 enum Command {
@@ -65,8 +65,8 @@ enum Command {
     Serve(serve::Serve),
     Check(check::Check),
     Diff(diff::Diff),
-    Reload(ask::Reload),
-    Upgrade(ask::Upgrade),
+    Reload(control::Reload),
+    Upgrade(control::Upgrade),
     Explain(explain::Explain),
     Key(key::Key),
     Logs(logs::Logs),

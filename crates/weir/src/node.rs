@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use settings::value::duration;
+use settings::value::parse_duration;
 use simnode::admin::Admin;
 use simnode::node::settings::{Capacity, Latency, Rate, RateLimitAction, Settings};
 use simnode::replay::{FixedHead, Recording, RecordingError};
@@ -25,10 +25,10 @@ use tokio::time::Instant;
 use crate::FAULTY;
 use crate::stop::StopSignals;
 
-/// How often the node reports the progress of building its chain.
+/// Interval at which the node reports the progress of building its chain.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Calls that may wait for a slot of `--capacity`; further ones are rejected.
+/// Maximum number of calls that wait for a slot of `--capacity`. Further calls are rejected.
 const QUEUE_MAX: u32 = 10_000;
 
 /// The code of "limit exceeded" in EIP-1474.
@@ -38,8 +38,8 @@ const LIMIT_EXCEEDED: i64 = -32_005;
 ///
 /// Serves a deterministic chain with valid hashes, roots and receipts by eth_, net_, web3_ and
 /// hmyv2_ calls. The same seed gives the same chain. The node can lag, be slow, have limited
-/// capacity and reorganise; its admin port switches on further faults while it runs. With --replay
-/// it sends recorded responses instead.
+/// capacity and reorganise; its admin port enables further faults while it runs. With --replay it
+/// sends recorded responses instead.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -62,11 +62,11 @@ pub(crate) struct Node {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8545")]
     listen: SocketAddr,
 
-    /// Path of a local socket where it answers calls too; over WebSocket it does on --listen
+    /// Path of a Unix socket that serves calls too; --listen serves HTTP and WebSocket
     #[arg(long, value_name = "PATH")]
     ipc: Option<PathBuf>,
 
-    /// Address of the admin port, which shows the state and switches faults on; it has no password
+    /// Address of the admin port, which shows the state and enables faults; it has no password
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
 
@@ -82,33 +82,34 @@ pub(crate) struct Node {
     #[arg(long, value_name = "N")]
     chain_id: Option<u64>,
 
-    /// Height of the head at the start, or for ever with --replay
+    /// Height of the head at the start; with --replay it never changes
     #[arg(long, value_name = "N", default_value_t = 1000)]
     head: u64,
 
-    /// Unix time at which --head is the head, so that nodes started at different times stand alike
-    /// [default: now]
+    /// Unix time at which --head is the head, so that nodes started at different times have the
+    /// same head [default: now]
     #[arg(long, value_name = "SECONDS", value_parser = unix_time, conflicts_with = "replay")]
     since: Option<SystemTime>,
 
     /// Time between blocks
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = parse_duration)]
     block_time: Duration,
 
-    /// Transactions of a block
+    /// Number of transactions per block
     #[arg(long, value_name = "MIN..MAX", default_value = "4..12", value_parser = range)]
     txs: (u64, u64),
 
-    /// Addresses that logs tell of, the first of them more often than the last (a block of mainnet
-    /// with 300 logs has some 90 contracts and 330 other topics in them); 0: few that stay the same
+    /// Number of addresses that occur in logs, with frequencies as skewed as on a real chain (300
+    /// logs of a mainnet block have about 90 contracts and 330 other topics); 0: the few accounts
+    /// and contracts of the chain
     #[arg(long, value_name = "N", default_value_t = 0)]
     log_parties: u64,
 
-    /// Blocks that the finalized block is behind the head
+    /// Number of blocks from the head down to the finalized block
     #[arg(long, value_name = "BLOCKS", default_value_t = 64)]
     finality_depth: u64,
 
-    /// Replace the last DEPTH blocks when AT was the head; may be repeated, in rising order
+    /// Replace the last DEPTH blocks after head AT; may be repeated, in rising order
     #[arg(long, value_name = "AT:DEPTH", value_parser = pair)]
     reorg: Vec<(u64, u64)>,
 
@@ -116,7 +117,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "BLOCKS:DEPTH", value_parser = pair)]
     reorg_every: Option<(u64, u64)>,
 
-    /// Blocks by which the node lags behind the chain's head
+    /// Number of blocks by which the node lags behind the chain's head
     #[arg(long, value_name = "BLOCKS", default_value_t = 0)]
     lag: u64,
 
@@ -124,13 +125,13 @@ pub(crate) struct Node {
     #[arg(long, value_name = "DURATION[..DURATION]", value_parser = latency)]
     latency: Option<Latency>,
 
-    /// Calls processed at once, and the time of each; further calls wait
+    /// Number of calls processed at once, and the time of each; further calls wait
     #[arg(long, value_name = "SLOTS:DURATION", value_parser = capacity)]
     capacity: Option<Capacity>,
 
-    /// Calls per second of a method, or of each with `*`; what comes above waits, hangs, or is
-    /// refused with a JSON-RPC error or status 429; BURST calls may come at once (1 if not given,
-    /// so that calls must not come a moment early); may stand several times
+    /// Maximum rate of a method, or of each method with `*`. Calls above the rate wait (queue),
+    /// get no response (hang), or get a JSON-RPC error (error) or status 429. BURST is the size of
+    /// the token bucket [default: 1]. May be repeated
     #[arg(long, value_name = "METHOD=PER_SECOND[:queue|error|429|hang[:BURST]]", value_parser = rate)]
     rate: Vec<(String, Rate)>,
 
@@ -192,29 +193,29 @@ impl Node {
                 .map(|(blocks, depth_max)| ReorgEvery { blocks, depth_max }),
             ..WorldOptions::default()
         };
-        let passed = self.since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
+        let chain_age = self.since.and_then(|since| since.elapsed().ok()).unwrap_or_default();
         let options = NodeOptions {
             name: "node".to_owned(),
             world,
-            origin: started.checked_sub(passed).unwrap_or(started),
+            origin: started.checked_sub(chain_age).unwrap_or(started),
             settings: self.settings(),
             listen: self.listen,
             admin: self.admin,
         };
-        let mut reported = started;
+        let mut last_report = started;
         let on_progress = |block, head| {
-            if reported.elapsed() >= PROGRESS_INTERVAL {
-                reported = Instant::now();
+            if last_report.elapsed() >= PROGRESS_INTERVAL {
+                last_report = Instant::now();
                 eprintln!("weir node: building the chain: block {block} of {head}");
             }
         };
         let running = simnode::serve(options, on_progress).await?;
         let (head, block_time, seed) = (self.head, self.block_time, self.seed);
-        let what = format!(
+        let description = format!(
             "a simulated chain: id {chain_id}, head {head}, a block every {block_time:?}, seed {seed}"
         );
-        announce(&what, &running.listening, running.admin.as_ref());
-        Ok((running.listening, running.admin))
+        announce(&description, &running.server, running.admin.as_ref());
+        Ok((running.server, running.admin))
     }
 
     /// Starts a node that replays recorded responses.
@@ -233,7 +234,8 @@ impl Node {
                 false => recording.add_pairs(path)?,
             };
         }
-        let what = format!("{} recorded answers, head {} for ever", recording.len(), self.head);
+        let description =
+            format!("{} recorded responses, fixed head {}", recording.len(), self.head);
         let node = simnode::node::Node::replaying("node", Arc::new(recording));
         node.set(|settings| *settings = self.settings()).map_err(StartError::from)?;
         let listen_error = |addr| move |source| StartError::Listen { addr, source };
@@ -244,7 +246,7 @@ impl Node {
                 Some(Admin::listen(addr, Arc::clone(&server)).await.map_err(listen_error(addr))?)
             }
         };
-        announce(&what, &server, admin.as_ref());
+        announce(&description, &server, admin.as_ref());
         Ok((server, admin))
     }
 
@@ -288,9 +290,10 @@ impl From<RecordingError> for StartFault {
     }
 }
 
-fn announce(what: &str, server: &NodeServer, admin: Option<&Admin>) {
+/// Prints the description of the chain, the addresses, and commands to try.
+fn announce(description: &str, server: &NodeServer, admin: Option<&Admin>) {
     let address = server.addr();
-    let mut text = format!("{what}\nweir node listens on http://{address}\n");
+    let mut text = format!("{description}\nweir node listens on http://{address}\n");
     if let Some(admin) = admin {
         let _ = writeln!(text, "admin on http://{} (GET /state, POST /faults)", admin.addr());
     }
@@ -325,9 +328,8 @@ fn pair(text: &str) -> Result<(u64, u64), String> {
 /// Parses a Unix time between 1970 and now.
 fn unix_time(text: &str) -> Result<SystemTime, String> {
     let seconds: f64 = text.parse().map_err(|_| "seconds since 1970 are needed".to_owned())?;
-    let since = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));
-    since
-        .filter(|since| *since <= SystemTime::now())
+    let time = Duration::try_from_secs_f64(seconds).ok().and_then(|t| UNIX_EPOCH.checked_add(t));
+    time.filter(|time| *time <= SystemTime::now())
         .ok_or_else(|| "a time since 1970 and not after now is needed".to_owned())
 }
 
@@ -337,7 +339,7 @@ fn range(text: &str) -> Result<(u64, u64), String> {
 }
 
 fn latency(text: &str) -> Result<Latency, String> {
-    let ms = |text: &str| Ok::<_, String>(duration(text)?.as_secs_f64() * 1000.0);
+    let ms = |text: &str| Ok::<_, String>(parse_duration(text)?.as_secs_f64() * 1000.0);
     match text.split_once("..") {
         None => Ok(Latency::Constant { ms: ms(text)? }),
         Some((low, high)) => Ok(Latency::Uniform { low_ms: ms(low)?, high_ms: ms(high)? }),
@@ -348,17 +350,17 @@ fn capacity(text: &str) -> Result<Capacity, String> {
     let (slots, service) =
         text.split_once(':').ok_or("a number and a duration with : between them are needed")?;
     let slots = slots.parse().map_err(|_| format!("{slots:?} is not a number of slots"))?;
-    Ok(Capacity { slots, service: duration(service)?, queue_max: QUEUE_MAX })
+    Ok(Capacity { slots, service: parse_duration(service)?, queue_max: QUEUE_MAX })
 }
 
 fn rate(text: &str) -> Result<(String, Rate), String> {
-    let (method, rest) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
-    let (number, over) = rest.split_once(':').unwrap_or((rest, "queue"));
-    let (over, burst) = over.split_once(':').unwrap_or((over, "1"));
+    let (method, limit) = text.split_once('=').ok_or("a method and a rate with = are needed")?;
+    let (number, action_and_burst) = limit.split_once(':').unwrap_or((limit, "queue"));
+    let (action, burst) = action_and_burst.split_once(':').unwrap_or((action_and_burst, "1"));
     let burst = burst.parse().map_err(|_| format!("{burst:?} is not a number of calls at once"))?;
     let per_second: f64 =
         number.parse().map_err(|_| format!("{number:?} is not a number of calls per second"))?;
-    let over = match over {
+    let over = match action {
         "queue" => RateLimitAction::Queue,
         "error" => RateLimitAction::Error { code: LIMIT_EXCEEDED },
         "429" => RateLimitAction::TooManyRequests { retry_after_s: 1 },

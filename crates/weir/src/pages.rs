@@ -20,7 +20,7 @@ pub(crate) struct GenerateDocs {
     #[arg(long, value_name = "FOLDER")]
     dir: PathBuf,
 
-    /// Write nothing; fail if a page differs from what would be written
+    /// Write nothing, and fail if a page is not up to date
     #[arg(long)]
     check: bool,
 }
@@ -28,7 +28,7 @@ pub(crate) struct GenerateDocs {
 /// A page: file name, and the function that generates the text.
 type Page = (&'static str, fn() -> String);
 
-/// All pages.
+/// All generated pages.
 const PAGES: &[Page] = &[
     ("config.md", gateway::config::reference),
     ("gateway.schema.json", gateway::config::schema),
@@ -50,10 +50,10 @@ const PAGES: &[Page] = &[
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut stale = 0;
-        for (name, text) in PAGES {
+        for (name, generate) in PAGES {
             let file = self.dir.join(name);
-            let text = text();
-            if std::fs::read_to_string(&file).is_ok_and(|written| written == text) {
+            let text = generate();
+            if std::fs::read_to_string(&file).is_ok_and(|current| current == text) {
                 continue;
             }
             if self.check {
@@ -69,21 +69,21 @@ impl GenerateDocs {
     }
 }
 
-/// The text of `docs/metrics.md`: the gateway's metrics, then those of a load test.
+/// Returns the text of `docs/metrics.md`: the gateway's metrics, then those of a load test.
 fn metrics() -> String {
     gateway::admin::metrics::reference() + &lab::export::reference()
 }
 
 /// Width of the help texts in characters.
-const WIDTH: usize = 100;
+const HELP_WIDTH: usize = 100;
 
-/// The text of `docs/cli.md`: every visible command's `--help`.
+/// Returns the text of `docs/cli.md`: every visible command's `--help`.
 fn cli() -> String {
-    let mut program = Arguments::command().term_width(WIDTH);
+    let mut program = Arguments::command().term_width(HELP_WIDTH);
     program.build();
     let mut text = String::from(
         "# Commands\n\n<!-- Printed by `cargo xtask generate` from the types in crates/weir/src. \
-         Do not edit. -->\n\nEach command tells this with `--help`.\n",
+         Do not edit. -->\n\nEach command prints this text with `--help`.\n",
     );
     push_help(&mut text, "weir", &mut program);
     text

@@ -1,8 +1,8 @@
-//! `weir serve`: runs the gateway until it is told to stop.
+//! `weir serve`: runs the gateway until an operator stops it.
 //!
-//! The gateway itself is `gateway::runtime`; this prints what listens where, writes the log, and
-//! does what signals ask for (`serve/signals.rs`): stop, read the configuration anew, hand over to
-//! a new process (`serve/handover.rs`).
+//! `gateway::runtime` implements the gateway. This file prints the listen addresses, sets up the
+//! log, and handles the operator's requests (`serve/signals.rs`): stop, reload the configuration,
+//! or hand over to a new process (`serve/handover.rs`).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write as _};
@@ -27,9 +27,9 @@ mod index;
 mod notify;
 mod signals;
 
-use handover::Former;
+use handover::OldProcess;
 use index::Follower;
-use signals::{Wish, Wishes};
+use signals::{OperatorRequest, OperatorRequests};
 
 /// Run the gateway
 ///
@@ -78,44 +78,45 @@ pub(crate) struct Serve {
 
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let former = Former::find().context("cannot take over from another process")?;
-        let config = match self.read() {
+        let old_process = OldProcess::connect().context("cannot take over from another process")?;
+        let config = match self.read_config() {
             Ok(config) => config,
             Err(faults) => {
                 eprint!("{faults}");
-                if let Some(former) = former {
-                    former.failed(&format!("the configuration is faulty\n{faults}"));
+                if let Some(old_process) = old_process {
+                    old_process.report_failure(&format!("the configuration is faulty\n{faults}"));
                 }
                 return Ok(ExitCode::from(FAULTY));
             }
         };
-        write_log(&config.log);
-        let program = handover::program().context("cannot tell which program this is")?;
+        init_log(&config.log);
+        let program =
+            handover::program_path().context("cannot find the path of the running program")?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Before the gateway starts, so that no signal is lost in between.
-        let wishes = runtime.block_on(async { Wishes::new(self.source.file()) })?;
-        let (gateway, follower) = match start(config, former.as_ref()) {
+        // The signal handlers are installed before the gateway starts, so that no signal is lost.
+        let requests = runtime.block_on(async { OperatorRequests::new(self.source.file()) })?;
+        let (gateway, follower) = match start(config, old_process.as_ref()) {
             Ok(started) => started,
             Err(error) => {
-                if let Some(former) = former {
-                    former.failed(&format!("{error:#}"));
+                if let Some(old_process) = old_process {
+                    old_process.report_failure(&format!("{error:#}"));
                 }
                 return Err(error);
             }
         };
-        match former {
-            Some(former) => former.ready(),
-            // Of one that takes over, the one that the manager knows tells it.
-            None => notify::tell("READY=1"),
+        match old_process {
+            // The old process notifies the service manager, which knows only that process.
+            Some(old_process) => old_process.report_ready(),
+            None => notify::send("READY=1"),
         }
-        let life = Life { serve: self, runtime, wishes, gateway, follower, program };
-        Ok(life.run())
+        let server = Server { serve: self, runtime, requests, gateway, follower, program };
+        Ok(server.run())
     }
 
-    /// The configuration with what the command line says put over it.
-    fn read(&self) -> Result<Config, Diagnostics> {
+    /// Reads the configuration and overrides it with the command-line arguments.
+    fn read_config(&self) -> Result<Config, Diagnostics> {
         let config = self.source.read()?;
-        Ok(config.overridden(&Overrides {
+        Ok(config.with_overrides(&Overrides {
             listen: self.listen,
             admin: self.admin.map(|admin| admin.0),
             threads: self.threads.map(usize::from),
@@ -124,10 +125,12 @@ impl Serve {
     }
 }
 
-fn start(config: Config, former: Option<&Former>) -> Result<(Gateway, Option<Follower>)> {
-    warn(&config);
-    let sockets = match former {
-        Some(former) => former.sockets().context("cannot take over the listening sockets")?,
+fn start(config: Config, old_process: Option<&OldProcess>) -> Result<(Gateway, Option<Follower>)> {
+    log_warnings(&config);
+    let sockets = match old_process {
+        Some(old_process) => {
+            old_process.receive_sockets().context("cannot take over the listening sockets")?
+        }
         None => Sockets::default(),
     };
     let (summary, threads) = (source::summary(&config), config.server.threads);
@@ -139,43 +142,45 @@ fn start(config: Config, former: Option<&Former>) -> Result<(Gateway, Option<Fol
     Ok((gateway, follower.flatten()))
 }
 
-fn has_ended_certificate(config: &Config) -> bool {
-    config.listen_tls.as_ref().is_some_and(|tls| tls.ended)
+fn has_expired_certificate(config: &Config) -> bool {
+    config.listen_tls.as_ref().is_some_and(|tls| tls.has_expired)
 }
 
-fn warn(config: &Config) {
+fn log_warnings(config: &Config) {
     for warning in &config.warnings.list {
         tracing::warn!(key = warning.key, "{}", warning.message);
     }
 }
 
-/// A gateway that serves, and what it takes to do what it is asked for.
-struct Life {
+/// A running gateway with the operator's requests to it.
+struct Server {
     serve: Serve,
     runtime: tokio::runtime::Runtime,
-    wishes: Wishes,
+    requests: OperatorRequests,
     gateway: Gateway,
-    /// Syncs the index, where the gateway does.
+    /// The thread that syncs the index, with `index.follow`.
     follower: Option<Follower>,
+    /// The path of the program, for an upgrade.
     program: PathBuf,
 }
 
-impl Life {
+impl Server {
+    /// Handles the operator's requests until the gateway stops.
     fn run(mut self) -> ExitCode {
         loop {
             let config = self.gateway.config();
-            self.wishes.follow(&config.files);
-            let follow = config.server.reload_on_change;
-            match self.runtime.block_on(self.wishes.next(follow)) {
-                Wish::Reload => self.reload(),
-                Wish::Upgrade => {
+            self.requests.watch_files(&config.files);
+            let reload_on_change = config.server.reload_on_change;
+            match self.runtime.block_on(self.requests.next(reload_on_change)) {
+                OperatorRequest::Reload => self.reload(),
+                OperatorRequest::Upgrade => {
                     if self.upgrade() {
                         return self.stop(Gateway::stop_replaced);
                     }
                 }
-                Wish::Stop => {
-                    notify::tell("STOPPING=1");
-                    tracing::info!("stopping: requests that have begun are answered");
+                OperatorRequest::Stop => {
+                    notify::send("STOPPING=1");
+                    tracing::info!("stopping: requests in flight are completed");
                     return self.stop(Gateway::stop);
                 }
             }
@@ -184,23 +189,24 @@ impl Life {
 
     fn reload(&mut self) {
         if self.serve.source.file().is_none() {
-            let why = "there is no file to read anew: the nodes were given as arguments";
+            let why = "there is no file to reload: the upstreams were given as arguments";
             tracing::warn!("{why}");
             return self.gateway.refuse_reload(why);
         }
-        // Before it is read, so that what changes meanwhile is news.
-        self.wishes.files_are_read();
-        match self.serve.read() {
+        // The state of the files is recorded before they are read. So a change during the read
+        // causes another reload.
+        self.requests.record_file_states();
+        match self.serve.read_config() {
             Ok(config)
-                if has_ended_certificate(&config)
-                    && !has_ended_certificate(&self.gateway.config()) =>
+                if has_expired_certificate(&config)
+                    && !has_expired_certificate(&self.gateway.config()) =>
             {
-                let why = "a certificate in it has ended, and clients would refuse it";
+                let why = "a certificate in it has expired, and clients would refuse it";
                 self.gateway.refuse_reload(why);
-                tracing::error!("the old configuration stays: {why}");
+                tracing::error!("the old configuration stays in use: {why}");
             }
             Ok(config) => {
-                warn(&config);
+                log_warnings(&config);
                 let changes = self.gateway.reload(config);
                 tracing::info!(changes = changes.len(), "the new configuration is in use");
                 for change in &changes {
@@ -209,56 +215,59 @@ impl Life {
             }
             Err(faults) => {
                 self.gateway.refuse_reload(&faults.to_string());
-                tracing::error!("the new configuration is faulty; the old one stays\n{faults}");
+                tracing::error!(
+                    "the new configuration is faulty; the old one stays in use\n{faults}"
+                );
             }
         }
     }
 
-    /// Whether another process serves in this one's place.
+    /// Starts a new process of the program. Returns true if the new process serves.
     fn upgrade(&self) -> bool {
         let program: &Path = &self.program;
         tracing::info!(program = %program.display(), "handing over to a new process");
         let sockets = self.gateway.sockets().map_err(|error| error.to_string());
         match sockets.and_then(|sockets| handover::hand_over(program, &sockets)) {
             Ok(id) => {
-                // Under systemd this is the process that it would else take for the whole service.
-                notify::tell(&format!("MAINPID={id}\nREADY=1"));
+                // Without MAINPID, systemd would end the service together with this process.
+                notify::send(&format!("MAINPID={id}\nREADY=1"));
                 tracing::info!(process = id, "a new process serves; this one ends");
                 true
             }
             Err(why) => {
                 self.gateway.refuse_upgrade(&why);
-                tracing::error!("no new process could take over; this one goes on\n{why}");
+                tracing::error!("no new process could take over; this one continues\n{why}");
                 false
             }
         }
     }
 
-    /// Ends gracefully, or at once at a further signal.
-    fn stop(self, end: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
-        let Life { runtime, mut wishes, gateway, follower, .. } = self;
-        let (done, stopped) = tokio::sync::oneshot::channel();
+    /// Stops gracefully by `stop_gateway`, or at once at a second stop signal.
+    fn stop(self, stop_gateway: impl FnOnce(Gateway) + Send + 'static) -> ExitCode {
+        let Server { runtime, mut requests, gateway, follower, .. } = self;
+        let (stopped_tx, stopped_rx) = tokio::sync::oneshot::channel();
         std::thread::spawn(move || {
-            // It ends beside the gateway: its nodes may be silent.
+            // The follower stops concurrently with the gateway, because its upstreams may not
+            // respond.
             if let Some(follower) = &follower {
                 follower.stop();
             }
-            end(gateway);
+            stop_gateway(gateway);
             drop(follower);
-            // Nobody listens if a second signal came first.
-            let _ = done.send(());
+            // The receiver is dropped if a second signal came first.
+            let _ = stopped_tx.send(());
         });
-        let told_again = async { while wishes.next(false).await != Wish::Stop {} };
+        let second_signal = async { while requests.next(false).await != OperatorRequest::Stop {} };
         runtime.block_on(async {
             tokio::select! {
-                _ = stopped => ExitCode::SUCCESS,
-                () = told_again => ExitCode::FAILURE,
+                _ = stopped_rx => ExitCode::SUCCESS,
+                () = second_signal => ExitCode::FAILURE,
             }
         })
     }
 }
 
-/// An address, or none for `off`.
+/// The value of `--admin`: an address, or `None` for `off`.
 #[derive(Clone, Copy)]
 struct Admin(Option<SocketAddr>);
 
@@ -284,22 +293,22 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
         let _ = writeln!(text, "status page and metrics on http://{admin}");
     }
     text.push_str(summary);
-    // Whoever started it may not read what it prints; that is no reason to stop.
+    // The gateway serves even if standard output is closed.
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
-/// Writes events to standard error from here on.
-fn write_log(log: &Log) {
-    // The gateway reports itself what these libraries log: changes of Redis once, with what follows
-    // from them, and TLS handshakes that fail as a metric. rustls writes a line for each malformed
-    // one.
+/// Sets up the log, which is written to standard error.
+fn init_log(log: &Log) {
+    // The logs of these libraries are off, because the gateway reports the same events itself:
+    // state changes of Redis as one log line each, and failed TLS handshakes as a metric. rustls
+    // would write a line for every malformed handshake.
     let filter = EnvFilter::new(format!("{},fred=off,rustls=off", Level::word(log.level)));
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    // Fails only if a log is being written already, and this is called once.
+    // This fails only if a log is already set up. The function is called once.
     let _ = match log.format {
         LogFormat::Text => builder.try_init(),
         LogFormat::Json => builder.json().try_init(),

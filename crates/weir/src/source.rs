@@ -12,7 +12,7 @@ use gateway::config::upstream::Upstream;
 use gateway::policy::limit::CALL;
 use settings::Diagnostics;
 
-/// A file, or URLs in its place.
+/// Arguments that give the configuration: a file, or URLs of upstreams.
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct Source {
@@ -59,24 +59,24 @@ pub(crate) fn summary(config: &Config) -> String {
     for chain in &config.chains {
         let id = chain.id.map_or_else(String::new, |id| format!(", id {id}"));
         let paths = chain.paths.join(" ");
-        let other = if chain.default { " and every other path" } else { "" };
+        let other_paths = if chain.default { " and every other path" } else { "" };
         let family = chain.family.as_str();
-        let _ = writeln!(text, "chain {} ({family}{id}) at {paths}{other}", chain.name);
+        let _ = writeln!(text, "chain {} ({family}{id}) at {paths}{other_paths}", chain.name);
         for upstream in &chain.upstreams {
             let _ =
-                writeln!(text, "  upstream {}", described_upstream(&config.upstreams[*upstream]));
+                writeln!(text, "  upstream {}", describe_upstream(&config.upstreams[*upstream]));
         }
         for group in &chain.groups {
             let group = &config.groups[*group];
             let methods = group.methods.join(" ");
-            let balance = described_balance(group);
+            let balance = describe_balance(group);
             let upstreams: Vec<_> =
                 group.upstreams.iter().map(|upstream| &*config.upstreams[*upstream].name).collect();
             let upstreams = upstreams.join(" ");
             let _ = writeln!(text, "  group {}: {methods} -> {upstreams}, {balance}", group.name);
         }
     }
-    text.push_str(&described_access(config));
+    text.push_str(&describe_access(config));
     for limit in &config.limits {
         let zone = &config.zones[limit.zone];
         let chain = limit.chain.map(|chain| format!("{}: ", config.chains[chain].name));
@@ -84,12 +84,12 @@ pub(crate) fn summary(config: &Config) -> String {
             [] => String::new(),
             methods => format!("{}: ", methods.join(" ")),
         };
-        let dry = if limit.dry_run { ", in dry run" } else { "" };
+        let dry_run = if limit.dry_run { ", in dry run" } else { "" };
         let _ = writeln!(
             text,
-            "limit {}{methods}{}{dry}",
+            "limit {}{methods}{}{dry_run}",
             chain.unwrap_or_default(),
-            described_limit(&limit.kind, zone)
+            describe_limit(&limit.kind, zone)
         );
     }
     let megabytes = config.cache.bytes_max >> 20;
@@ -97,16 +97,16 @@ pub(crate) fn summary(config: &Config) -> String {
         true => writeln!(text, "cache {megabytes} MiB"),
         false => writeln!(text, "cache off"),
     };
-    text.push_str(&described_tiers(config));
+    text.push_str(&describe_tiers(config));
     text
 }
 
 /// Summarizes Redis, the index and quotas, one line each; empty if none is configured.
-fn described_tiers(config: &Config) -> String {
+fn describe_tiers(config: &Config) -> String {
     let mut text = String::new();
     if let Some(redis) = &config.redis {
-        let what = if redis.responses { "answers and limits" } else { "limits" };
-        let _ = writeln!(text, "redis {}: shares {what} with other gateways", redis.url);
+        let shared = if redis.responses { "responses and limits" } else { "limits" };
+        let _ = writeln!(text, "redis {}: shares {shared} with other gateways", redis.url);
     }
     if let Some(index) = &config.index {
         let chain = &config.chains[index.chain].name;
@@ -122,18 +122,18 @@ fn described_tiers(config: &Config) -> String {
 }
 
 /// Summarizes access, rules and the access log, one line each; empty if none is configured.
-fn described_access(config: &Config) -> String {
+fn describe_access(config: &Config) -> String {
     let mut text = String::new();
     let access = &config.access;
-    let counted = |count: usize, noun: &str| {
+    let count_text = |count: usize, noun: &str| {
         let plural = if count == 1 { "" } else { "s" };
         format!("{count} {noun}{plural}")
     };
     if access.is_on() {
-        let (keys, issuers) = (access.keys.len(), access.issuers.len());
-        let need = if access.required { "a key is required" } else { "no key is required" };
-        let keys = counted(keys, "key");
-        let _ = writeln!(text, "access {keys}, {}, {need}", counted(issuers, "token issuer"));
+        let keys = count_text(access.keys.len(), "key");
+        let issuers = count_text(access.issuers.len(), "token issuer");
+        let required = if access.required { "a key is required" } else { "no key is required" };
+        let _ = writeln!(text, "access {keys}, {issuers}, {required}");
     }
     if !config.rules.is_empty() {
         let names: Vec<_> = config.rules.iter().map(|rule| &*rule.name).collect();
@@ -141,27 +141,27 @@ fn described_access(config: &Config) -> String {
     }
     if let Some(log) = &config.access_log {
         let per = if log.per_call { "call" } else { "request" };
-        let to = match &log.to {
+        let target = match &log.target {
             LogTarget::Stdout => "standard output".to_owned(),
             LogTarget::File(file) => file.display().to_string(),
         };
-        let _ = writeln!(text, "access log of each {per} to {to}");
+        let _ = writeln!(text, "access log of each {per} to {target}");
     }
     text
 }
 
 /// Formats an upstream: name, URLs without secrets, weight and backup role.
-pub(crate) fn described_upstream(upstream: &Upstream) -> String {
+pub(crate) fn describe_upstream(upstream: &Upstream) -> String {
     let backup = if upstream.backup { ", backup" } else { "" };
     let weight =
         if upstream.weight == 1 { String::new() } else { format!(", weight {}", upstream.weight) };
-    let other = upstream.ws_url.as_ref().map_or_else(String::new, |url| format!(", {url}"));
-    format!("{} {}{other}{weight}{backup}", upstream.name, upstream.url)
+    let ws_url = upstream.ws_url.as_ref().map_or_else(String::new, |url| format!(", {url}"));
+    format!("{} {}{ws_url}{weight}{backup}", upstream.name, upstream.url)
 }
 
 /// Formats a limit and its key.
-pub(crate) fn described_limit(kind: &LimitKind, zone: &Zone) -> String {
-    let parts: Vec<String> = zone.key.iter().map(described_key_part).collect();
+pub(crate) fn describe_limit(kind: &LimitKind, zone: &Zone) -> String {
+    let parts: Vec<String> = zone.key.iter().map(describe_key_part).collect();
     let (name, key) = (&zone.name, parts.join(" + "));
     match kind {
         LimitKind::Concurrent(max) => format!("zone {name}, at most {max} in flight by {key}"),
@@ -181,7 +181,7 @@ pub(crate) fn described_limit(kind: &LimitKind, zone: &Zone) -> String {
     }
 }
 
-fn described_key_part(part: &KeyPart) -> String {
+fn describe_key_part(part: &KeyPart) -> String {
     match part {
         KeyPart::Client => "client address".to_owned(),
         KeyPart::ClientNet => "client network".to_owned(),
@@ -193,7 +193,7 @@ fn described_key_part(part: &KeyPart) -> String {
 }
 
 /// Formats a group's load-balancing policy.
-pub(crate) fn described_balance(group: &Group) -> String {
+pub(crate) fn describe_balance(group: &Group) -> String {
     match &group.balance {
         Balance::LeastLoaded => "the less loaded of two".to_owned(),
         Balance::Weighted => "in turn by weight".to_owned(),

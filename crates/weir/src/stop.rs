@@ -1,4 +1,4 @@
-//! The signals that stop a command: SIGINT and SIGTERM.
+//! Handles the signals that stop a command: SIGINT and SIGTERM.
 
 use std::sync::Arc;
 
@@ -6,14 +6,15 @@ use anyhow::{Context, Result};
 use lab::run::Stop;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Receives the stop signals, from its construction on.
+/// Receives the stop signals. A signal that arrives between two calls of [`StopSignals::next`] is
+/// not lost.
 pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl StopSignals {
-    /// Must be called on a tokio runtime.
+    /// Installs the signal handlers. Must be called on a tokio runtime.
     pub(crate) fn new() -> Result<StopSignals> {
         let interrupt = signal(SignalKind::interrupt()).context("cannot watch for SIGINT")?;
         let terminate = signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?;
@@ -32,17 +33,17 @@ impl StopSignals {
 /// Stops a run at the first signal, and exits with this code at the second.
 ///
 /// # Errors
-/// If the signals cannot be watched for.
+/// The signal handlers cannot be installed, or the thread cannot start.
 pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
     let stop = Arc::clone(stop);
-    on_signals(code, "ending; what was measured so far is kept", move || stop.ask())
+    on_signals(code, "ending; what was measured so far is kept", move || stop.request())
 }
 
 /// Calls `on_first` and prints `message` at the first signal, and exits with this code at the
 /// second.
 ///
 /// # Errors
-/// If the signals cannot be watched for.
+/// The signal handlers cannot be installed, or the thread cannot start.
 pub(crate) fn on_signals(
     code: u8,
     message: &'static str,
@@ -50,7 +51,7 @@ pub(crate) fn on_signals(
 ) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut signals = runtime.block_on(async { StopSignals::new() })?;
-    let watch = move || {
+    let wait = move || {
         runtime.block_on(signals.next());
         on_first();
         eprintln!("{message} (again to end at once)");
@@ -59,6 +60,6 @@ pub(crate) fn on_signals(
         #[expect(clippy::disallowed_methods)]
         std::process::exit(i32::from(code));
     };
-    std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
 //! the arguments, the progress output and the exit codes.
 
-mod arms;
+mod variants;
 
 use std::io;
 use std::io::IsTerminal as _;
@@ -13,12 +13,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
-use lab::analysis::sync::ArmRuns;
+use lab::analysis::sync::VariantRuns;
 use lab::analysis::sync::judge::main_row;
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::study::read::Form;
-use lab::study::runner::{self, Event, Groups, StudyRuns};
+use lab::study::runner::{self, Event, Groups, StudyRuns, VariantProgress};
 use lab::study::{Options, StudyFault, analyse, file, poll};
 use lab_model::plan;
 use lab_model::results::study::{Align, Source, StudyResult};
@@ -28,8 +28,8 @@ use wire::family::Family;
 
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
-pub(crate) use arms::{arm_name, split_name};
-use arms::{parse_nodes, read_arms};
+use variants::{parse_nodes, read_variants};
+pub(crate) use variants::{split_name, variant_name};
 
 /// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
@@ -55,20 +55,20 @@ impl Study {
 
 /// Find which variant syncs faster, since when, and why
 ///
-/// A variant (arm) is a node or an index with one setting. Weir reads its progress, the height over
+/// A variant is a node or an index with one setting. Weir reads its progress, the height over
 /// time and the counters of its page cache, from files, polls it from running nodes, or runs the
-/// arms of a study file. It compares every arm with the first: the time to reach a height, the lead
-/// over time and at equal height, rates and hit ratios by height, crossovers, stalls, and when an
-/// arm reaches the newest block.
+/// variants of a study file. It compares every variant with the first: the time to reach a height, the lead
+/// over time and at equal height, rates and hit ratios by height, crossovers, stalls, and when a
+/// variant reaches the newest block.
 ///
-/// The report states the conclusions and their limits in sentences. One run of each arm shows no
-/// effect size; for a verdict give several runs of an arm, as NAME=FILE,FILE.
+/// The report states the conclusions and their limits in sentences. One run of each variant shows no
+/// effect size; for a verdict give several runs of a variant, as NAME=FILE,FILE.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
-  weir study sync studies/page-cache.toml --out results/page-cache     # run the arms
+  weir study sync studies/page-cache.toml --out results/page-cache     # run the variants
   weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # with debug=stat  
-  weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each arm
+  weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each variant
   weir study sync --samples small=a.jsonl large=b.jsonl                # written by --samples
   weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
   weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls
@@ -77,13 +77,13 @@ Exit codes:
   0  the study is complete, with any result
   1  a file or program could not be read, run or written
   2  faulty study file, arguments or data
-  4  no reliable result: an arm has no usable run, or an arm did not reach the height to compare, or
+  4  no reliable result: a variant has no usable run, or a variant did not reach the height to compare, or
      that height is above the newest block
   6  interrupted by Ctrl-C: the samples until then are saved and reported; a second Ctrl-C ends at
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]
 struct Sync {
-    /// A study file; or, with --log, --csv, --samples or --rpc, the arms. The first arm is the
+    /// A study file; or, with --log, --csv, --samples or --rpc, the variants. The first variant is the
     /// baseline
     #[arg(value_name = "STUDY.TOML | [NAME=]FILE[,FILE…] | NAME=URL", required = true)]
     given: Vec<String>,
@@ -119,20 +119,20 @@ struct Sync {
 #[group(multiple = false)]
 #[command(next_help_heading = "Input")]
 struct InputArgs {
-    /// The arms are log files of nodes: pocketcoin (debug.log with debug=stat)
+    /// The variants are log files of nodes: pocketcoin (debug.log with debug=stat)
     #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
     log: Option<String>,
 
-    /// The arms are CSV files with a header: time (or seconds), height, and columns of the page
+    /// The variants are CSV files with a header: time (or seconds), height, and columns of the page
     /// cache (docs/studies.md)
     #[arg(long)]
     csv: bool,
 
-    /// The arms are JSON lines, as `weir index sync --samples` writes them
+    /// The variants are JSON lines, as `weir index sync --samples` writes them
     #[arg(long)]
     samples: bool,
 
-    /// The arms are running nodes; Weir polls their heights
+    /// The variants are running nodes; Weir polls their heights
     #[arg(long)]
     rpc: bool,
 }
@@ -148,12 +148,12 @@ struct Analysis {
     #[arg(long, value_name = "BLOCKS", value_parser = clap::value_parser!(u64).range(1..))]
     bin: Option<u64>,
 
-    /// Compare by the clock, or by the time since each arm started [default: by the clock if all
+    /// Compare by the clock, or by the time since each variant started [default: by the clock if all
     /// started within one sample]
     #[arg(long, value_name = "clock|start", value_parser = align)]
     align: Option<Align>,
 
-    /// Block time of the chain. An arm that gains less than two blocks in this time counts as
+    /// Block time of the chain. A variant that gains less than two blocks in this time counts as
     /// synced to the newest block [default: 60s, by family for --rpc, or the study file's]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     block_time: Option<Duration>,
@@ -162,7 +162,7 @@ struct Analysis {
     #[arg(long)]
     subtract_stalls: bool,
 
-    /// Pair the runs of the arms by their order
+    /// Pair the runs of the variants by their order
     #[arg(long)]
     paired: bool,
 }
@@ -174,7 +174,7 @@ struct Live {
     #[arg(long, value_name = "FAMILY", requires = "rpc")]
     family: Option<Family>,
 
-    /// Interval of polls
+    /// Interval between two polls of a node
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = every)]
     every: Duration,
 
@@ -209,8 +209,8 @@ fn align(text: &str) -> Result<Align, String> {
 impl Sync {
     fn run(self) -> Result<ExitCode> {
         if let Some(dir) = &self.out {
-            let cannot = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(cannot)?;
+            let context = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(context)?;
         }
         let form = match (&self.from.log, self.from.csv, self.from.samples) {
             (Some(_), _, _) => Some((Form::PocketcoinLog, Source::Logs)),
@@ -227,7 +227,9 @@ impl Sync {
             Ok(code) => Ok(code),
             Err(error) => match error.downcast_ref::<StudyFault>() {
                 Some(
-                    StudyFault::Line { .. } | StudyFault::Empty { .. } | StudyFault::Arms { .. },
+                    StudyFault::Line { .. }
+                    | StudyFault::Empty { .. }
+                    | StudyFault::Variants { .. },
                 ) => {
                     eprintln!("weir: {error:#}");
                     Ok(ExitCode::from(FAULTY))
@@ -239,12 +241,12 @@ impl Sync {
 
     /// Analyses runs from files.
     fn run_files(&self, form: Form, source: Source) -> Result<ExitCode> {
-        let arms = match read_arms(&self.given, form)? {
-            Ok(arms) => arms,
+        let variants = match read_variants(&self.given, form)? {
+            Ok(variants) => variants,
             Err(message) => return Ok(argument_error(&message)),
         };
         let options = self.override_options(Options::new("", source));
-        self.report(&arms, &[], options, 0)
+        self.report(&variants, &[], options, 0)
     }
 
     /// Polls running nodes and analyses their heights.
@@ -275,23 +277,23 @@ impl Sync {
             output.set(&format!("{:.0} s  {}", at.as_secs_f64(), texts.join("  ")));
         });
         output.finish();
-        let (family, arms) = polled?;
+        let (family, variants) = polled?;
         let mut options = self.override_options(Options::new("", Source::Nodes));
         if self.analysis.block_time.is_none() {
             options.block_time = poll::block_time(family);
         }
         // Without a limit, an interrupt is the normal end.
         let limited = self.live.duration.is_some() || self.live.until_height.is_some();
-        options.partial = limited && stop.asked();
+        options.partial = limited && stop.is_requested();
         let code = if options.partial { INTERRUPTED } else { 0 };
-        self.report(&arms, &[], options, code)
+        self.report(&variants, &[], options, code)
     }
 
-    /// Runs the arms of a study file and analyses them.
+    /// Runs the variants of a study file and analyses them.
     fn run_study_file(&self) -> Result<ExitCode> {
         let [path] = self.given.as_slice() else {
             return Ok(argument_error(
-                "one study file is run at a time; arms that are files or URLs need --log, --csv, --samples \
+                "one study file is run at a time; variants that are files or URLs need --log, --csv, --samples \
                  or --rpc",
             ));
         };
@@ -313,9 +315,9 @@ impl Sync {
         let on_event = &mut |event: Event<'_>| output.on_event(&event);
         let runs = runner::run(&study, &weir, &folder.path, (&stop, &groups), on_event);
         output.finish();
-        let StudyRuns { arms, left_out, partial } = runs?;
-        if let Some(at) = arms.iter().position(|arm| arm.runs.is_empty()) {
-            eprintln!("weir: arm {:?} has no run that can be used", arms[at].name);
+        let StudyRuns { variants, left_out, partial } = runs?;
+        if let Some(at) = variants.iter().position(|variant| variant.runs.is_empty()) {
+            eprintln!("weir: variant {:?} has no run that can be used", variants[at].name);
             left_out[at].iter().for_each(|why| eprintln!("  {why}"));
             return Ok(ExitCode::from(if partial { INTERRUPTED } else { INVALID }));
         }
@@ -333,7 +335,7 @@ impl Sync {
         options.paired = true;
         let mut options = self.override_options(options);
         options.partial = partial;
-        self.report(&arms, &left_out, options, if partial { INTERRUPTED } else { 0 })
+        self.report(&variants, &left_out, options, if partial { INTERRUPTED } else { 0 })
     }
 
     /// Overrides options of the study file with those of the command line.
@@ -353,18 +355,18 @@ impl Sync {
     /// Analyses the runs, prints the result and writes its files.
     fn report(
         &self,
-        arms: &[ArmRuns],
+        variants: &[VariantRuns],
         left_out: &[Vec<String>],
         options: Options,
         code: u8,
     ) -> Result<ExitCode> {
         let mut options = options;
         if options.name.is_empty() {
-            let names: Vec<&str> = arms.iter().map(|arm| arm.name.as_str()).collect();
+            let names: Vec<&str> = variants.iter().map(|variant| variant.name.as_str()).collect();
             options.name = names.join(" against ");
         }
         let mut random = StdRng::seed_from_u64(SEED);
-        let result = match analyse(arms, left_out, &options, &mut || random.random()) {
+        let result = match analyse(variants, left_out, &options, &mut || random.random()) {
             Err(StudyFault::Asked(message)) => return Ok(argument_error(&message)),
             other => other?,
         };
@@ -376,7 +378,7 @@ impl Sync {
             () => print!("{}", Report::study(&result).text(colour)),
         }
         if let Some(dir) = &self.out {
-            let written = report::write_study(dir, &result, arms)
+            let written = report::write_study(dir, &result, variants)
                 .with_context(|| format!("cannot write the result to {}", dir.display()))?;
             if !self.quiet {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
@@ -394,7 +396,7 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
     let (stop, groups) = (Arc::clone(stop), groups.clone());
     let watch = move || {
         runtime.block_on(signals.next());
-        stop.ask();
+        stop.request();
         eprintln!("ending; what was measured so far is kept (again to end at once)");
         runtime.block_on(signals.next());
         groups.kill();
@@ -405,7 +407,7 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
     Ok(())
 }
 
-/// Exit code of a result: 0 if any arm could be compared, else [`INVALID`].
+/// Exit code of a result: 0 if any variant could be compared, else [`INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
     let compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.judged.is_some())
@@ -427,7 +429,7 @@ struct RunFolder {
 impl RunFolder {
     fn new(out: Option<&Path>) -> Result<RunFolder> {
         if let Some(dir) = out {
-            // The path is absolute because arms may change their working directory.
+            // The path is absolute because variants may change their working directory.
             let path =
                 dir.canonicalize().with_context(|| format!("cannot find {}", dir.display()))?;
             return Ok(RunFolder { path, temporary: false });
@@ -476,20 +478,28 @@ impl ProgressOutput {
         let height =
             |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
         match event {
-            Event::Begins(0, _, arms) => self.line(&format!("warming up: {}", arms.join(", "))),
-            Event::Begins(repeat, of, arms) => {
-                self.line(&format!("repeat {repeat} of {of}: {}", arms.join(", ")));
+            Event::Begins { repeat: 0, variants, .. } => {
+                self.line(&format!("warming up: {}", variants.join(", ")));
             }
-            Event::Second(arms) => {
-                let texts: Vec<String> = arms
+            Event::Begins { repeat, repeats, variants } => {
+                self.line(&format!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
+            }
+            Event::Second(variants) => {
+                let texts: Vec<String> = variants
                     .iter()
-                    .map(|(name, at, h)| format!("{name} {} ({at:.0} s)", height(h)))
+                    .map(|VariantProgress { variant, elapsed, height: reached }| {
+                        format!("{variant} {} ({elapsed:.0} s)", height(reached))
+                    })
                     .collect();
                 self.set(&texts.join("  "));
             }
-            Event::Ended(arm, seconds, at, why) => {
-                let why = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-                self.line(&format!("  {arm}: {seconds:.1} s, height {}{why}", height(at)));
+            Event::Ended { variant, seconds, height: reached, reason } => {
+                let reason =
+                    reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+                self.line(&format!(
+                    "  {variant}: {seconds:.1} s, height {}{reason}",
+                    height(reached)
+                ));
             }
         }
     }

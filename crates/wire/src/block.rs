@@ -1,5 +1,5 @@
-//! Parses references to blocks in the formats of each chain family, and the blocks that a result
-//! names.
+//! Parses references to blocks in the formats of each chain family, and the number and hash of the
+//! blocks in a result.
 
 use std::borrow::Cow;
 
@@ -36,7 +36,7 @@ pub enum BlockTag {
     Latest,
     /// The first block of the node.
     Earliest,
-    /// The block being built.
+    /// The block that the node is building.
     Pending,
     /// The newest block that common reorgs do not drop.
     Safe,
@@ -86,8 +86,8 @@ pub enum BlockFormat {
     Digits,
 }
 
-/// Why a call has no valid block. The gateway forwards such a call, and the node returns the error.
-/// The response must not be stored.
+/// The reason for which a call has no valid block. The gateway forwards such a call, and the node
+/// returns the error. The response must not be stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BlockRefError {
     /// The block parameter is missing and has no default, or a parameter before it is missing.
@@ -225,7 +225,7 @@ pub fn write_number(out: &mut Vec<u8>, format: BlockFormat, number: u64) {
     }
 }
 
-/// Where a result contains the number and hash of its block.
+/// The place of the block's number and hash in a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ResponseBlock {
@@ -253,11 +253,11 @@ pub struct BlockId {
 /// Returns the first and the last block that a raw result names. Returns `None` if the result names
 /// no block, is null or an empty array, or is pending.
 pub fn response_blocks(kind: ResponseBlock, result: &[u8]) -> Option<(BlockId, BlockId)> {
-    let twice = |block| (block, block);
+    let both = |block| (block, block);
     match kind {
         ResponseBlock::None => None,
-        ResponseBlock::Itself => read_block_id(result, ["number", "hash"]).map(twice),
-        ResponseBlock::Members => read_block_id(result, ["blockNumber", "blockHash"]).map(twice),
+        ResponseBlock::Itself => read_block_id(result, ["number", "hash"]).map(both),
+        ResponseBlock::Members => read_block_id(result, ["blockNumber", "blockHash"]).map(both),
         ResponseBlock::ElementMembers => {
             let (first, last) = walk::first_and_last(result)?;
             let names = ["blockNumber", "blockHash"];

@@ -18,9 +18,9 @@ pub struct BlockParam {
     /// The position in the parameters, from 0. If the method has a range of blocks, it is the
     /// position of the last block.
     pub at: usize,
-    /// The format.
+    /// The format of the parameter.
     pub format: BlockFormat,
-    /// The default block of an absent parameter, if a specification defines a default.
+    /// The block of a call without the parameter, if a specification defines a default.
     pub default: Option<BlockTag>,
 }
 

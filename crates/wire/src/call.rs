@@ -92,7 +92,7 @@ pub enum Version {
     V2,
 }
 
-/// One call.
+/// A call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call<'a> {
     /// The id.
@@ -105,13 +105,13 @@ pub struct Call<'a> {
     pub version: Version,
 }
 
-/// Why a body or a member of a batch is not a call, and the error to return for it.
+/// The error to return for a body, or for a member of a batch, that is not a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Rejection<'a> {
     /// The code of the error.
     pub code: ErrorCode,
-    /// The message of the error: what is invalid, where, and what is allowed.
+    /// The message of the error, with the invalid part, its position and the allowed values.
     pub message: Cow<'static, str>,
     /// The raw id of the response; `None` for `null`.
     pub id: Option<&'a [u8]>,
@@ -120,7 +120,7 @@ pub struct Rejection<'a> {
 /// A decoded body.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// One object.
+    /// A single call: the body is an object.
     Single(Result<Call<'a>, Rejection<'a>>),
     /// An array of 1 to `batch_calls_max` members, in order.
     Batch(Vec<Result<Call<'a>, Rejection<'a>>>),
@@ -135,22 +135,22 @@ pub enum Body<'a> {
 /// the valid calls.
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Body<'a>, Rejection<'a>> {
     if body.len() > limits.body_bytes_max {
-        return Err(invalid(format!(
+        return Err(invalid_request(format!(
             "body of {} bytes, at most {} are allowed",
             body.len(),
             limits.body_bytes_max
         )));
     }
     let mut scanner = Scanner::new(body, limits.depth_max);
-    let decoded = match scanner.peek().map_err(not_json)? {
-        b'{' => Body::Single(decode_call(&mut scanner, limits).map_err(not_json)?),
+    let decoded = match scanner.peek().map_err(parse_error)? {
+        b'{' => Body::Single(decode_call(&mut scanner, limits).map_err(parse_error)?),
         b'[' => decode_batch(&mut scanner, limits)?,
         _ => {
-            scanner.document().map_err(not_json)?;
-            return Err(invalid("body is neither an object nor an array"));
+            scanner.document().map_err(parse_error)?;
+            return Err(invalid_request("body is neither an object nor an array"));
         }
     };
-    scanner.finish().map_err(not_json)?;
+    scanner.finish().map_err(parse_error)?;
     Ok(decoded)
 }
 
@@ -163,28 +163,30 @@ fn decode_batch<'a>(scanner: &mut Scanner<'a>, limits: &Limits) -> Result<Body<'
                 too_many = true;
                 return Ok(false);
             }
-            let first = scanner.peek()?;
-            let at = scanner.at();
-            if first == b'{' {
+            let first_byte = scanner.peek()?;
+            let offset = scanner.offset();
+            if first_byte == b'{' {
                 calls.push(decode_call(scanner, limits)?);
             } else {
                 scanner.value()?;
                 scanner.take_repeated();
-                calls.push(Err(invalid(format!("batch member at byte {at} is not an object"))));
+                calls.push(Err(invalid_request(format!(
+                    "batch member at byte {offset} is not an object"
+                ))));
             }
             Ok(true)
         })
-        .map_err(not_json)?;
+        .map_err(parse_error)?;
     if too_many {
-        return Err(invalid(format!(
+        return Err(invalid_request(format!(
             "batch too large: at most {} calls are allowed",
             limits.batch_calls_max
         )));
     }
     if calls.is_empty() {
         // If other bytes follow the array, the body is not JSON and not an empty batch.
-        scanner.finish().map_err(not_json)?;
-        return Err(invalid("empty batch"));
+        scanner.finish().map_err(parse_error)?;
+        return Err(invalid_request("empty batch"));
     }
     Ok(Body::Batch(calls))
 }
@@ -213,25 +215,27 @@ fn decode_call<'a>(
         };
         *member = Some(value);
     })?;
-    Ok(validate(&members, scanner.take_repeated(), limits))
+    Ok(validate_call(&members, scanner.take_repeated(), limits))
 }
 
-fn validate<'a>(
+fn validate_call<'a>(
     members: &RawMembers<'a>,
-    repeated: Option<usize>,
+    repeated_name: Option<usize>,
     limits: &Limits,
 ) -> Result<Call<'a>, Rejection<'a>> {
-    if let Some(at) = repeated {
-        // The error has no id. If a call has two ids, the client may expect either.
-        return Err(invalid(format!("member name at byte {at} occurs twice in its object")));
+    if let Some(offset) = repeated_name {
+        // The error has no id. If the call has two ids, the client may expect either id.
+        return Err(invalid_request(format!(
+            "member name at byte {offset} occurs twice in its object"
+        )));
     }
     let id = match members.id {
         None => Id::Absent,
         Some(raw) if !matches!(raw[0], b'"' | b'-' | b'0'..=b'9' | b'n') => {
-            return Err(invalid("id must be a number, a string or null"));
+            return Err(invalid_request("id must be a number, a string or null"));
         }
         Some(raw) if raw.len() > limits.id_bytes_max => {
-            return Err(invalid(format!(
+            return Err(invalid_request(format!(
                 "id of {} bytes, at most {} are allowed",
                 raw.len(),
                 limits.id_bytes_max
@@ -250,7 +254,7 @@ fn validate<'a>(
             ));
         }
     };
-    let method = method_name(members.method, limits)
+    let method = parse_method(members.method, limits)
         .map_err(|message| reject(ErrorCode::INVALID_REQUEST, message))?;
     let params = match members.params {
         None => Params::Absent,
@@ -268,7 +272,7 @@ fn validate<'a>(
     Ok(Call { id, method, params, version })
 }
 
-fn method_name<'a>(
+fn parse_method<'a>(
     raw: Option<&'a [u8]>,
     limits: &Limits,
 ) -> Result<Cow<'a, str>, Cow<'static, str>> {
@@ -294,19 +298,19 @@ fn method_name<'a>(
     Ok(name)
 }
 
-/// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes.
-/// Then an access list and the node would see different methods.
+/// Returns true if a method's name may contain this byte. Nodes trim or ignore some other bytes, so
+/// an access list and the node could see different methods.
 pub fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.')
 }
 
-fn invalid<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
+fn invalid_request<'a>(message: impl Into<Cow<'static, str>>) -> Rejection<'a> {
     Rejection { code: ErrorCode::INVALID_REQUEST, message: message.into(), id: None }
 }
 
-/// Returns the rejection of a body that is not JSON. Nesting beyond the limit has the same code.
-/// go-ethereum does the same, because its decoder limits the nesting too.
-fn not_json<'a>(error: SyntaxError) -> Rejection<'a> {
+/// Returns the rejection of a body that is not JSON. A body with too deep nesting has the same
+/// code, as in go-ethereum, whose decoder limits the nesting too.
+fn parse_error<'a>(error: SyntaxError) -> Rejection<'a> {
     let message = match error.kind {
         SyntaxErrorKind::Empty => Cow::Borrowed("empty body where a json-rpc call is needed"),
         _ => Cow::Owned(error.to_string()),

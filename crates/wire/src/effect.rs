@@ -1,7 +1,7 @@
 //! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So methods without a row in
-//! a method table have an effect too. Nodes may have more methods than the table.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row
+//! in a method table has an effect, too.
 
 use std::sync::OnceLock;
 
@@ -15,11 +15,11 @@ mod tests;
 /// The effect of a method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// It reads.
+    /// The method reads.
     Read,
-    /// It submits a signed transaction to the chain.
+    /// The method submits a signed transaction to the chain.
     Transaction,
-    /// It changes the node's settings, peers, mining or files, or uses keys of the node.
+    /// The method changes the node's settings, peers, mining or files, or uses keys of the node.
     Node,
 }
 
@@ -38,17 +38,19 @@ impl Effect {
 /// Letter case is ignored, because some nodes ignore it.
 pub fn effect_of(family: Family, name: &str) -> Effect {
     let effects = effects();
-    let own: &[&Patterns] = match family {
+    let family_patterns: &[&Patterns] = match family {
         Family::Ethereum => &[&effects.ethereum],
         Family::Harmony => &[&effects.harmony, &effects.ethereum],
         Family::Bitcoin => &[&effects.bitcoin],
     };
-    let listed = |list: fn(&Patterns) -> &[String]| {
-        own.iter().any(|patterns| list(patterns).iter().any(|pattern| is_match(pattern, name)))
+    let is_listed = |list: fn(&Patterns) -> &[String]| {
+        family_patterns
+            .iter()
+            .any(|patterns| list(patterns).iter().any(|pattern| is_match(pattern, name)))
     };
-    if listed(|patterns| &patterns.node) {
+    if is_listed(|patterns| &patterns.node) {
         Effect::Node
-    } else if listed(|patterns| &patterns.transaction) {
+    } else if is_listed(|patterns| &patterns.transaction) {
         Effect::Transaction
     } else {
         Effect::Read

@@ -41,7 +41,7 @@ impl FromStr for Family {
     fn from_str(text: &str) -> Result<Family, UnknownFamily> {
         Family::ALL
             .into_iter()
-            .find(|name| name.as_str() == text)
+            .find(|family| family.as_str() == text)
             .ok_or_else(|| UnknownFamily(text.to_owned()))
     }
 }

@@ -43,7 +43,7 @@ impl<'a> LogFilter<'a> {
     /// Parses a raw filter object.
     ///
     /// # Errors
-    /// The same as for [`LogFilter::from_params`].
+    /// See [`LogFilter::from_params`].
     pub fn parse(raw: &'a [u8]) -> Result<LogFilter<'a>, BlockRefError> {
         if raw.first() != Some(&b'{') {
             return Err(BlockRefError::Format);

@@ -1,7 +1,7 @@
 //! Properties that hold for any bytes, as functions for fuzzers.
 //!
-//! `fuzz/src/jsonrpc.rs` calls them for any time, and tests call them briefly. They are not part of
-//! the crate's interface.
+//! `fuzz/src/jsonrpc.rs` calls these functions for any length of time, and tests call them briefly.
+//! They are not part of the crate's interface.
 
 use crate::block::{self, BlockFormat, BlockRef, ResponseBlock};
 use crate::block_param;
@@ -39,25 +39,28 @@ pub fn jsonrpc(bytes: &[u8]) {
     let _ = walk::elements(bytes).count() + walk::members(bytes).count();
 }
 
-/// A call that is written for a node parses as the same call with the same key.
+/// Checks that a call that is written for a node parses as the same call with the same key.
 fn try_call(call: &Call<'_>) {
-    let mut written = Vec::new();
-    call::write_call(&mut written, b"77", &call.method, call.params.raw());
-    let Ok(Body::Single(Ok(again))) = decode(&written, &Limits::DEFAULT) else {
-        panic!("a written call is rejected: {}", String::from_utf8_lossy(&written))
+    let mut text = Vec::new();
+    call::write_call(&mut text, b"77", &call.method, call.params.raw());
+    let Ok(Body::Single(Ok(reparsed))) = decode(&text, &Limits::DEFAULT) else {
+        panic!("a written call is rejected: {}", String::from_utf8_lossy(&text))
     };
-    assert_eq!((&again.method, again.params), (&call.method, call.params), "a call changed");
+    assert_eq!((&reparsed.method, reparsed.params), (&call.method, call.params), "a call changed");
     for family in Family::ALL {
         // Two more methods have parameters of many types.
         for method in [&*call.method, "eth_getLogs", "eth_call"] {
             let Some(method) = methods_of(family).method(method) else { continue };
             let mut key = Vec::new();
-            let mut key_again = Vec::new();
+            let mut reparsed_key = Vec::new();
             let parts = KeyParts { chain: "c", method, params: &call.params, block: None };
             let result = write_key(&mut key, &parts);
-            let result_again =
-                write_key(&mut key_again, &KeyParts { params: &again.params, ..parts });
-            assert!(result == result_again && key == key_again, "a key depends on the envelope");
+            let reparsed_result =
+                write_key(&mut reparsed_key, &KeyParts { params: &reparsed.params, ..parts });
+            assert!(
+                result == reparsed_result && key == reparsed_key,
+                "a key depends on the envelope"
+            );
             if let Ok(Some((_, span))) = method.block_ref(&call.params) {
                 try_splice(&call.params, span, method.block.map(|block| block.format));
             }
@@ -72,7 +75,7 @@ fn try_call(call: &Call<'_>) {
     }
 }
 
-/// Parameters with another block are JSON.
+/// Checks that parameters with another block are valid JSON.
 fn try_splice(params: &Params<'_>, span: std::ops::Range<usize>, format: Option<BlockFormat>) {
     let mut spliced = Vec::new();
     let format = format.expect("a span comes from a row with a block");
@@ -81,54 +84,60 @@ fn try_splice(params: &Params<'_>, span: std::ops::Range<usize>, format: Option<
     assert!(valid.is_ok(), "not json: {}", String::from_utf8_lossy(&spliced));
 }
 
-/// A response that is written for a client parses as the same response.
+/// Checks that a response that is written for a client parses as the same response.
 fn try_responses(bytes: &[u8]) {
     let responses = match response::parse_responses(bytes, 128, 50) {
-        Ok(Responses::Single(one)) => vec![one],
+        Ok(Responses::Single(response)) => vec![response],
         Ok(Responses::Batch(list)) => list.into_iter().flatten().collect(),
         Err(_) => return,
     };
     for parsed in responses {
-        let mut written = Vec::new();
+        let mut text = Vec::new();
         match &parsed.outcome {
             Outcome::Result(raw) => {
-                for place in
+                for location in
                     [ResponseBlock::Itself, ResponseBlock::Members, ResponseBlock::ElementMembers]
                 {
-                    let _ = block::response_blocks(place, raw);
+                    let _ = block::response_blocks(location, raw);
                 }
-                response::write_result(&mut written, parsed.id, raw);
+                response::write_result(&mut text, parsed.id, raw);
             }
-            Outcome::Error { raw, .. } => response::write_error_raw(&mut written, parsed.id, raw),
+            Outcome::Error { raw, .. } => response::write_error_raw(&mut text, parsed.id, raw),
         }
-        assert_eq!(response::parse_response(&written, 128), Ok(parsed), "a response changed");
+        assert_eq!(response::parse_response(&text, 128), Ok(parsed), "a response changed");
     }
 }
 
-/// The envelope is the same for all chunks of a text, and parses as the text does.
+/// Checks that the envelope does not depend on the chunks of a text, and parses like the text.
 pub(crate) fn try_envelope(bytes: &[u8]) {
-    let mut whole = EnvelopeScanner::default();
-    whole.feed(bytes);
+    let mut whole_scanner = EnvelopeScanner::default();
+    whole_scanner.feed(bytes);
     for size in [1, 3, 64, 97] {
-        let mut chunked = EnvelopeScanner::default();
-        bytes.chunks(size).for_each(|chunk| chunked.feed(chunk));
-        assert_eq!(whole.envelope(), chunked.envelope(), "chunks of {size} make a difference");
+        let mut chunked_scanner = EnvelopeScanner::default();
+        bytes.chunks(size).for_each(|chunk| chunked_scanner.feed(chunk));
+        assert_eq!(
+            whole_scanner.envelope(),
+            chunked_scanner.envelope(),
+            "chunks of {size} make a difference"
+        );
     }
-    let envelope = whole.envelope();
-    let single = |text| response::parse_response(text, DEPTH_CEILING).map(|one| summary(&one));
+    let envelope = whole_scanner.envelope();
+    let single =
+        |text| response::parse_response(text, DEPTH_CEILING).map(|response| summary(&response));
     assert_eq!(by_kind(single(bytes)), by_kind(single(envelope)), "{}", envelope.escape_ascii());
-    for most in [0, 1, 2, 50] {
-        let many = |text| match response::parse_responses(text, DEPTH_CEILING, most)? {
-            Responses::Single(one) => Ok(vec![by_kind(Ok(summary(&one)))]),
-            Responses::Batch(list) => {
-                Ok(list.into_iter().map(|one| by_kind(one.map(|one| summary(&one)))).collect())
-            }
+    for responses_max in [0, 1, 2, 50] {
+        let batch = |text| match response::parse_responses(text, DEPTH_CEILING, responses_max)? {
+            Responses::Single(response) => Ok(vec![by_kind(Ok(summary(&response)))]),
+            Responses::Batch(list) => Ok(list
+                .into_iter()
+                .map(|response| by_kind(response.map(|response| summary(&response))))
+                .collect()),
         };
-        assert_eq!(by_kind(many(bytes)), by_kind(many(envelope)), "{}", envelope.escape_ascii());
+        assert_eq!(by_kind(batch(bytes)), by_kind(batch(envelope)), "{}", envelope.escape_ascii());
     }
 }
 
-/// All of a response but its result, and whether the result is null.
+/// Describes a response without its result. For a result, states only if it is null.
 fn summary(response: &Response<'_>) -> String {
     match &response.outcome {
         Outcome::Result(raw) => format!("{:?} result {}", response.id, *raw == b"null"),
@@ -136,7 +145,7 @@ fn summary(response: &Response<'_>) -> String {
     }
 }
 
-/// A parsed response with its error reduced to the kind: the offsets differ.
+/// Reduces an error to its kind, because the offsets of errors differ.
 fn by_kind<T>(
     parsed: Result<T, ResponseError>,
 ) -> Result<T, std::mem::Discriminant<ResponseError>> {
@@ -165,38 +174,38 @@ pub fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Tries mutated seed inputs as long as `go_on` returns true, and returns their number. Equal
-/// values of `seed` give equal inputs.
+/// Tries mutated seed inputs as long as `should_continue` returns true, and returns their number.
+/// Equal values of `seed` give equal inputs.
 ///
 /// Prints an input for which a property does not hold, before the panic continues.
-pub fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
-    mutate_all(&seeds(), jsonrpc, seed, go_on)
+pub fn mutate(seed: u64, should_continue: &mut dyn FnMut(u64) -> bool) -> u64 {
+    mutate_all(&seeds(), jsonrpc, seed, should_continue)
 }
 
-/// [`mutate`] for other seed inputs and another decoder.
+/// Tries mutated inputs as [`mutate`] does, with other seed inputs and another decoder.
 pub fn mutate_all(
     corpus: &[Vec<u8>],
-    try_one: fn(&[u8]),
+    check: fn(&[u8]),
     seed: u64,
-    go_on: &mut dyn FnMut(u64) -> bool,
+    should_continue: &mut dyn FnMut(u64) -> bool,
 ) -> u64 {
     let mut rng = Rng(seed | 1);
-    let mut tried = 0;
-    while go_on(tried) {
+    let mut count = 0;
+    while should_continue(count) {
         let mut input = corpus[rng.below(corpus.len())].clone();
         for _ in 0..=rng.below(6) {
             rng.edit(&mut input, corpus);
         }
-        if let Err(panic) = std::panic::catch_unwind(|| try_one(&input)) {
+        if let Err(panic) = std::panic::catch_unwind(|| check(&input)) {
             eprintln!(
-                "failed for {:?} (input {tried} of seed {seed})",
+                "failed for {:?} (input {count} of seed {seed})",
                 input.escape_ascii().to_string()
             );
             std::panic::resume_unwind(panic);
         }
-        tried += 1;
+        count += 1;
     }
-    tried
+    count
 }
 
 /// xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift generators", 2016).
@@ -233,28 +242,28 @@ impl Rng {
             b"\x80",
             b"[[[[[[[[",
         ];
-        let at = self.below(input.len() + 1);
+        let offset = self.below(input.len() + 1);
         match self.below(6) {
-            0 => input.truncate(at),
-            1 if at < input.len() => input[at] = self.next() as u8,
-            2 if at < input.len() => {
-                input.remove(at);
+            0 => input.truncate(offset),
+            1 if offset < input.len() => input[offset] = self.next() as u8,
+            2 if offset < input.len() => {
+                input.remove(offset);
             }
             3 => {
                 // A part of another body, often a value or a member.
                 let other = &corpus[self.below(corpus.len())];
                 let start = self.below(other.len());
                 let end = (start + self.below(40)).min(other.len());
-                input.splice(at..at, other[start..end].iter().copied());
+                input.splice(offset..offset, other[start..end].iter().copied());
             }
-            4 if at < input.len() => {
-                let end = (at + self.below(20)).min(input.len());
-                let copy = input[at..end].to_vec();
-                input.splice(at..at, copy);
+            4 if offset < input.len() => {
+                let end = (offset + self.below(20)).min(input.len());
+                let copy = input[offset..end].to_vec();
+                input.splice(offset..offset, copy);
             }
             _ => {
                 let token = TOKENS[self.below(TOKENS.len())];
-                input.splice(at..at, token.iter().copied());
+                input.splice(offset..offset, token.iter().copied());
             }
         }
     }

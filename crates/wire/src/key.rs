@@ -80,7 +80,7 @@ pub struct KeyParts<'a> {
     pub block: Option<ResolvedBlock>,
 }
 
-/// Why a call has no key. It can still be forwarded.
+/// The reason for which a call has no key. The call can still be forwarded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// The parameters are too long.
@@ -172,13 +172,14 @@ fn write_elements(out: &mut Vec<u8>, parts: &KeyParts<'_>, raw: &[u8]) -> Result
     if is_replaced { Ok(()) } else { Err(KeyError::NoBlockParam) }
 }
 
+/// Appends the length of the bytes as LEB128, and the bytes.
 fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    let mut rest = bytes.len();
-    while rest >= 0x80 {
-        out.push(rest as u8 | 0x80);
-        rest >>= 7;
+    let mut length = bytes.len();
+    while length >= 0x80 {
+        out.push(length as u8 | 0x80);
+        length >>= 7;
     }
-    out.push(rest as u8);
+    out.push(length as u8);
     out.extend_from_slice(bytes);
 }
 
@@ -268,11 +269,13 @@ fn is_hex(param_type: ParamType) -> bool {
     }
 }
 
-fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, hex: bool) {
+/// Appends a text. If `ignore_case` is true and the text is hexadecimal, its letter case makes no
+/// difference.
+fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, ignore_case: bool) {
     let bytes = text.decode();
     out.push(TEXT);
     write_bytes(out, &bytes);
-    if hex && is_hex_text(&bytes) {
+    if ignore_case && is_hex_text(&bytes) {
         let start = out.len() - bytes.len();
         out[start..].make_ascii_lowercase();
     }
@@ -282,12 +285,12 @@ fn write_text(out: &mut Vec<u8>, text: JsonString<'_>, hex: bool) {
 /// so the compiler can vectorize it.
 fn is_hex_text(text: &[u8]) -> bool {
     let Some(digits) = text.strip_prefix(b"0x") else { return false };
-    let others = digits.iter().fold(0u8, |others, byte| {
+    let invalid = digits.iter().fold(0u8, |invalid, byte| {
         let digit = byte.wrapping_sub(b'0') < 10;
         let letter = (byte | 0x20).wrapping_sub(b'a') < 6;
-        others | u8::from(!(digit | letter))
+        invalid | u8::from(!(digit | letter))
     });
-    others == 0
+    invalid == 0
 }
 
 /// The members of an object, sorted by decoded name.
@@ -360,12 +363,12 @@ fn write_filter(
 /// Appends an array of hexadecimal strings as a set. A single string is a set of one. Other values
 /// are encoded as plain values.
 fn write_set(out: &mut Vec<u8>, raw: &[u8]) -> Result<(), KeyError> {
-    let hex = |value| {
+    let to_hex_text = |value| {
         JsonString::from_value(value).map(JsonString::decode).filter(|text| is_hex_text(text))
     };
     let texts: Option<SmallVec<[Cow<'_, [u8]>; 8]>> = match raw.first() {
-        Some(b'[') => walk::elements(raw).map(hex).collect(),
-        _ => hex(raw).map(|text| SmallVec::from_iter([text])),
+        Some(b'[') => walk::elements(raw).map(to_hex_text).collect(),
+        _ => to_hex_text(raw).map(|text| SmallVec::from_iter([text])),
     };
     let Some(mut texts) = texts else { return write_value(out, raw, ParamType::Any, 1) };
     texts.sort_unstable_by(|a, b| compare_ignoring_case(a, b));

@@ -28,17 +28,17 @@ pub struct LogMatcher {
     topics: Vec<Vec<[u8; 32]>>,
 }
 
-/// Why a filter is invalid.
+/// The reason for which a filter is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.as_str())]
 pub enum MatcherError {
-    /// It is not an object.
+    /// The filter is not an object.
     NotObject,
     /// An address is not a string of 0x and 40 hexadecimal digits.
     Address,
     /// A topic is neither null, a hash, nor an array of these.
     Topic,
-    /// It has too many addresses or topics.
+    /// The filter has too many addresses or topics.
     TooMany,
 }
 
@@ -104,9 +104,9 @@ impl LogMatcher {
 
     /// Returns true if the filter matches a log.
     pub fn matches(&self, log: &LogFields) -> bool {
-        let is_address =
+        let matches_address =
             self.addresses.is_empty() || self.addresses.binary_search(&log.address).is_ok();
-        is_address
+        matches_address
             && self.topics.len() <= log.topics.len()
             && self
                 .topics
@@ -121,27 +121,27 @@ impl LogMatcher {
         let [Some(address), Some(topics)] = walk::fields_of(log, ["address", "topics"]) else {
             return false;
         };
-        let is_one_of = |wanted: &[[u8; 32]], topic| {
-            wanted.is_empty()
-                || hash_from_value(topic).is_some_and(|topic| wanted.binary_search(&topic).is_ok())
+        let matches_topic = |alternatives: &[[u8; 32]], topic| {
+            alternatives.is_empty()
+                || hash_from_value(topic)
+                    .is_some_and(|topic| alternatives.binary_search(&topic).is_ok())
         };
-        let is_address = self.addresses.is_empty()
+        let matches_address = self.addresses.is_empty()
             || address_from_value(address)
                 .is_some_and(|address| self.addresses.binary_search(&address).is_ok());
         let mut topics = walk::elements(topics);
-        is_address
-            && self
-                .topics
-                .iter()
-                .all(|wanted| topics.next().is_some_and(|topic| is_one_of(wanted, topic)))
+        matches_address
+            && self.topics.iter().all(|alternatives| {
+                topics.next().is_some_and(|topic| matches_topic(alternatives, topic))
+            })
     }
 }
 
 /// Parses one value or an array of values, and sorts the values. Returns `None` if the value is
-/// null, or if null is among the alternatives of a topic. Null matches all values.
+/// null, or if null is among the alternatives of a topic, because null matches all values.
 fn parse_alternatives<const N: usize>(
     raw: &[u8],
-    read: impl Fn(&[u8]) -> Option<[u8; N]>,
+    parse_value: impl Fn(&[u8]) -> Option<[u8; N]>,
     error: MatcherError,
 ) -> Result<Option<Vec<[u8; N]>>, MatcherError> {
     let mut values = Vec::new();
@@ -156,10 +156,10 @@ fn parse_alternatives<const N: usize>(
                 if element == b"null" && error == MatcherError::Topic {
                     return Ok(None);
                 }
-                values.push(read(element).ok_or(error)?);
+                values.push(parse_value(element).ok_or(error)?);
             }
         }
-        _ => values.push(read(raw).ok_or(error)?),
+        _ => values.push(parse_value(raw).ok_or(error)?),
     }
     values.sort_unstable();
     values.dedup();
@@ -193,7 +193,7 @@ impl LogFields {
     }
 }
 
-/// Parses the topics of a log.
+/// The topics of a log.
 pub type Topics = SmallVec<[[u8; 32]; TOPICS_MAX]>;
 
 /// Parses the address and the topics of a raw log.

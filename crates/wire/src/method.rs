@@ -20,7 +20,7 @@ use crate::family::Family;
 #[cfg(test)]
 mod tests;
 
-/// What a response depends on. It determines how long the response is valid.
+/// The part of the chain that a response depends on. It determines how long the response is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
@@ -44,7 +44,7 @@ pub enum Validity {
     Never,
 }
 
-/// Whether a call can be sent again after a node may have received it.
+/// The rule that says if a call may be sent again after a node may have received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
@@ -87,11 +87,11 @@ pub enum ParamType {
 pub struct Method {
     /// The name.
     pub name: &'static str,
-    /// What a response depends on.
+    /// The part of the chain that a response depends on.
     pub validity: Validity,
     /// The block parameter.
     pub block: Option<BlockParam>,
-    /// Whether a call may be sent a second time.
+    /// The rule that says if a call may be sent a second time.
     pub repeat: Repeat,
     /// The approximate cost for a node. A read of one record costs 1.
     pub weight: u32,
@@ -106,7 +106,7 @@ pub struct Method {
     pub write: bool,
     /// True if the result is the number of the head.
     pub head_value: bool,
-    /// Where a result contains the number and hash of its block.
+    /// The place of the block's number and hash in a result.
     pub response_block: ResponseBlock,
     /// The number of newer blocks that must exist before the response for a block is complete. It
     /// is 1 if a node completes the response for the newest block only when the next block arrives.
@@ -136,18 +136,20 @@ pub fn equivalent_log_method(name: &str) -> Option<&'static str> {
     if !method.eq_ignore_ascii_case("getFilterLogs") {
         return None;
     }
-    let known = ["eth_getLogs", "hmy_getLogs", "hmyv2_getLogs"];
-    let is_of = |own: &&str| {
-        own.split_once('_').is_some_and(|(own, _)| own.eq_ignore_ascii_case(namespace))
+    let log_methods = ["eth_getLogs", "hmy_getLogs", "hmyv2_getLogs"];
+    let is_in_namespace = |log_method: &&str| {
+        log_method
+            .split_once('_')
+            .is_some_and(|(log_namespace, _)| log_namespace.eq_ignore_ascii_case(namespace))
     };
-    known.into_iter().find(is_of)
+    log_methods.into_iter().find(is_in_namespace)
 }
 
 /// The methods of one family.
 pub struct MethodTable {
     family: Family,
     rows: Vec<Method>,
-    /// The index of each row.
+    /// The index of each row by the method's name.
     indexes: HashMap<&'static str, usize, RandomState>,
 }
 
@@ -170,8 +172,9 @@ impl MethodTable {
     /// Returns the row of the method with this name, ignoring letter case. Use it only to count or
     /// reject calls, because a node may treat a name in another letter case as another method.
     pub fn method_ignoring_case(&'static self, name: &str) -> Option<&'static Method> {
-        let other = || self.rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
-        self.find(name).map(|(_, row)| row).or_else(other)
+        let find_ignoring_case =
+            || self.rows.iter().find(|row| row.name.eq_ignore_ascii_case(name));
+        self.find(name).map(|(_, row)| row).or_else(find_ignoring_case)
     }
 
     /// Returns the number of rows.
@@ -236,7 +239,7 @@ struct Row {
     block: Option<BlockParam>,
     #[serde(default)]
     repeat: Repeat,
-    #[serde(default = "one")]
+    #[serde(default = "default_weight")]
     weight: u32,
     #[serde(default)]
     params: Vec<ParamType>,
@@ -253,7 +256,7 @@ struct Row {
     blocks_behind_head: u64,
 }
 
-fn one() -> u32 {
+fn default_weight() -> u32 {
     1
 }
 

@@ -1,5 +1,5 @@
-//! Numbers of JSON-RPC: hexadecimal quantities and decimals of 64 bits. Larger numbers stay text in
-//! this project.
+//! Numbers of JSON-RPC: hexadecimal quantities and decimals of 64 bits. The project keeps larger
+//! numbers as text.
 
 use crate::json::string::JsonString;
 
@@ -73,17 +73,17 @@ impl Decimal {
     /// Formats `number`.
     pub fn new(number: u64) -> Decimal {
         let mut digits = [0u8; 20];
-        let mut at = digits.len();
-        let mut rest = number;
+        let mut start = digits.len();
+        let mut remaining = number;
         loop {
-            at -= 1;
-            digits[at] = b'0' + (rest % 10) as u8;
-            rest /= 10;
-            if rest == 0 {
+            start -= 1;
+            digits[start] = b'0' + (remaining % 10) as u8;
+            remaining /= 10;
+            if remaining == 0 {
                 break;
             }
         }
-        Decimal { digits, start: at as u8 }
+        Decimal { digits, start: start as u8 }
     }
 
     /// Returns the digits, without leading zeros.

@@ -31,7 +31,7 @@ pub enum Outcome<'a> {
     },
 }
 
-/// One response.
+/// A response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Response<'a> {
     /// The raw id.
@@ -49,7 +49,8 @@ pub enum Responses<'a> {
     Batch(Vec<Result<Response<'a>, ResponseError>>),
 }
 
-/// Why a body or an element of a batch is not a response. Offsets count from the start of the body.
+/// The reason for which a body or an element of a batch is not a response. Offsets count from the
+/// start of the body.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
     /// The body is not JSON, such as an HTML page or a truncated response.
@@ -58,20 +59,20 @@ pub enum ResponseError {
     /// The JSON is not an object.
     #[error("response is not an object")]
     NotObject,
-    /// The response has both members, and neither is null.
+    /// The response has a result and an error, and neither is null.
     #[error("response has both a result and an error")]
     BothResultAndError,
-    /// The response has neither member.
+    /// The response has neither a result nor an error.
     #[error("response has neither a result nor an error")]
     NeitherResultNorError,
     /// There is no `id` member.
     #[error("response has no id")]
     NoId,
     /// A member name occurs twice in one object.
-    #[error("member name at byte {at} occurs twice in its object")]
+    #[error("member name at byte {offset} occurs twice in its object")]
     Repeated {
         /// The offset of the second name.
-        at: usize,
+        offset: usize,
     },
     /// The error is not an object with an integer code, or its message is not a string.
     #[error("error of the response is not an object with an integer code and a text")]
@@ -148,14 +149,14 @@ fn parse_object<'a>(
         b"error" => error = Some(value),
         _ => {}
     })?;
-    if let Some(at) = scanner.take_repeated() {
-        return Ok(Err(ResponseError::Repeated { at }));
+    if let Some(offset) = scanner.take_repeated() {
+        return Ok(Err(ResponseError::Repeated { offset }));
     }
     let error = error.filter(|raw: &&[u8]| *raw != b"null");
     let outcome = match (result, error) {
         (Some(result), Some(_)) if result != b"null" => Err(ResponseError::BothResultAndError),
         (_, Some(error)) => {
-            parse_error(error).map_err(|fault| fault.at_offset(scanner.offset_of(error)))
+            parse_error(error).map_err(|fault| fault.with_base(scanner.offset_of(error)))
         }
         (Some(result), None) => Ok(Outcome::Result(result)),
         (None, None) => Err(ResponseError::NeitherResultNorError),
@@ -164,11 +165,11 @@ fn parse_object<'a>(
 }
 
 impl ResponseError {
-    /// Returns the error with offsets for the body. The parsed text begins `offset` bytes into the
-    /// body.
-    fn at_offset(self, offset: usize) -> ResponseError {
+    /// Returns the error with an offset from the start of the body. The parsed text begins `base`
+    /// bytes into the body.
+    fn with_base(self, base: usize) -> ResponseError {
         match self {
-            ResponseError::Repeated { at } => ResponseError::Repeated { at: at + offset },
+            ResponseError::Repeated { offset } => ResponseError::Repeated { offset: base + offset },
             error => error,
         }
     }
@@ -176,8 +177,8 @@ impl ResponseError {
 
 fn parse_error(raw: &[u8]) -> Result<Outcome<'_>, ResponseError> {
     // Decisions depend on the members of an error, so none may be repeated.
-    if let (_, Some(at)) = validate(raw, DEPTH_CEILING)? {
-        return Err(ResponseError::Repeated { at });
+    if let (_, Some(offset)) = validate(raw, DEPTH_CEILING)? {
+        return Err(ResponseError::Repeated { offset });
     }
     let [code, message, data] = walk::fields_of(raw, ["code", "message", "data"]);
     let code = code.and_then(parse_integer).ok_or(ResponseError::BadError)?;

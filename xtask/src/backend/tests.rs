@@ -27,7 +27,7 @@ fn the_id_is_returned_unchanged() {
 }
 
 #[test]
-fn blocks_link_and_grow_older_downwards() {
+fn blocks_have_their_parents_and_earlier_times() {
     let block = |number: u64| {
         ask(&format!(
             r#"{{"id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
@@ -53,7 +53,7 @@ fn tags_resolve_below_the_head() {
 }
 
 #[test]
-fn a_batch_is_answered_in_order_and_an_unknown_method_is_rejected() {
+fn a_batch_has_responses_in_order_and_an_unknown_method_is_rejected() {
     let answers = ask(r#"[{"id":1,"method":"eth_chainId"},{"id":2,"method":"eth_nothing"}]"#);
     assert_eq!(answers[0]["id"], 1);
     assert_eq!(answers[1]["error"]["code"], -32601);

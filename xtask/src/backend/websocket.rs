@@ -12,9 +12,10 @@ mod frame;
 
 /// Returns the `Sec-WebSocket-Key` of an upgrade request, or `None` for other requests.
 pub(super) fn websocket_key(head: &str) -> Option<&str> {
-    let header = |wanted: &str| {
+    let header = |name: &str| {
         let mut lines = head.lines().filter_map(|line| line.split_once(':'));
-        lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value.trim())
+        let found = lines.find(|(other, _)| other.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.trim())
     };
     header("upgrade").filter(|value| value.eq_ignore_ascii_case("websocket"))?;
     header("sec-websocket-key")
@@ -37,21 +38,24 @@ pub(super) async fn serve_connection(
 ) -> Result<()> {
     let mut out = Vec::with_capacity(64 << 10);
     loop {
-        let mut at = 0;
-        while let Some((first, payload, used)) = frame::read(&mut buffer[at..], REQUEST_BYTES_MAX)
-            .map_err(|frame::ProtocolError| {
-            anyhow!("no masked frame of up to {REQUEST_BYTES_MAX} bytes")
-        })? {
-            ensure!(first & 0x80 != 0, "only whole messages are read here");
-            match first & 0x0f {
+        let mut consumed = 0;
+        while let Some((flags, payload, length)) =
+            frame::read(&mut buffer[consumed..], REQUEST_BYTES_MAX).map_err(
+                |frame::ProtocolError| {
+                    anyhow!("not a masked frame of up to {REQUEST_BYTES_MAX} bytes")
+                },
+            )?
+        {
+            ensure!(flags & 0x80 != 0, "fragmented messages are not supported");
+            match flags & 0x0f {
                 0x1 | 0x2 => out.extend(frame::write(0x81, chain.reply(payload)?.as_bytes())),
                 0x9 => out.extend(frame::write(0x8a, payload)),
                 0x8 => return Ok(()),
                 _ => {}
             }
-            at += used;
+            consumed += length;
         }
-        buffer.drain(..at);
+        buffer.drain(..consumed);
         if !out.is_empty() {
             stream.write_all(&out).await?;
             out.clear();

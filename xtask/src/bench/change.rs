@@ -9,22 +9,22 @@ use anyhow::{Context, Result, ensure};
 use super::row::median;
 use super::{Bench, cost};
 
-/// Saves the present release build for a later [`after`].
+/// Saves the present release build for a later [`compare_builds`].
 ///
 /// # Errors
-/// If the build cannot be copied.
-pub(crate) fn before(bench: &Bench) -> Result<()> {
+/// Fails if the build cannot be copied.
+pub(crate) fn save_build(bench: &Bench) -> Result<()> {
     let saved = saved_build(&bench.folder);
     fs::copy(&bench.weir, &saved).with_context(|| format!("cannot write {}", saved.display()))?;
-    println!("kept {}; now change something and run: cargo xtask bench after", saved.display());
+    println!("saved {}; change something and run: cargo xtask bench after", saved.display());
     Ok(())
 }
 
 /// Measures the saved build and the present one in alternation and prints a verdict per case.
 ///
 /// # Errors
-/// If no build was saved or a round is invalid.
-pub(crate) fn after(bench: &Bench) -> Result<()> {
+/// Fails if no build was saved or a round is invalid.
+pub(crate) fn compare_builds(bench: &Bench) -> Result<()> {
     let saved = saved_build(&bench.folder);
     ensure!(saved.is_file(), "{} is missing: run cargo xtask bench before", saved.display());
     let old = Bench { weir: saved, ..bench.clone() };
@@ -54,17 +54,17 @@ const PAIRS_MIN: usize = 6;
 impl Comparison {
     fn of(before: &[f64], after: &[f64]) -> Self {
         let ratios: Vec<f64> = before.iter().zip(after).map(|(old, new)| new / old).collect();
-        let least = ratios.iter().copied().fold(f64::NAN, f64::min);
-        let most = ratios.iter().copied().fold(f64::NAN, f64::max);
-        let spread = (least, most);
+        let lowest = ratios.iter().copied().fold(f64::NAN, f64::min);
+        let highest = ratios.iter().copied().fold(f64::NAN, f64::max);
+        let spread = (lowest, highest);
         Self { before: median(before), after: median(after), spread, pairs: ratios.len() }
     }
 
     fn verdict(&self) -> &'static str {
         match self.spread {
             _ if self.pairs < PAIRS_MIN => "cannot tell: fewer than 6 repetitions",
-            (_, most) if most < 1.0 => "cheaper",
-            (least, _) if least > 1.0 => "dearer",
+            (_, highest) if highest < 1.0 => "cheaper",
+            (lowest, _) if lowest > 1.0 => "dearer",
             _ => "cannot tell",
         }
     }

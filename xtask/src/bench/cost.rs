@@ -42,7 +42,7 @@ pub(crate) struct Figures {
 /// Measures a cache hit against nginx with a constant response and against nginx's cache.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
@@ -66,7 +66,7 @@ pub(crate) fn hit(bench: &Bench) -> Result<Vec<Row>> {
 /// Measures a miss, with our cache off, against two proxies.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
@@ -85,7 +85,7 @@ pub(crate) fn miss(bench: &Bench) -> Result<Vec<Row>> {
 /// HTTP/1.1. The gateway over HTTP is measured too, to show the benefit of the WebSocket.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let contenders = [
@@ -115,9 +115,9 @@ pub(crate) fn multiplexed(bench: &Bench) -> Result<Vec<Row>> {
     };
     let by_websocket = [websocket, nginx, haproxy, http].map(Figures::clone);
     let in_batches = [batches, nginx, haproxy, http].map(Figures::clone);
-    let mut found = rows("miss, by websocket", &by_websocket, &[Some(0.6), Some(0.6), None]);
-    found.extend(rows("miss, by http in batches", &in_batches, &[None, None, None]));
-    Ok(found)
+    let mut all_rows = rows("miss, by websocket", &by_websocket, &[Some(0.6), Some(0.6), None]);
+    all_rows.extend(rows("miss, by http in batches", &in_batches, &[None, None, None]));
+    Ok(all_rows)
 }
 
 fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Result<Measured> {
@@ -137,7 +137,7 @@ fn measure_miss_round(bench: &Bench, server: &Server, backend: &Server) -> Resul
 /// Measures the same hit over few and over many connections.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
@@ -158,7 +158,7 @@ pub(crate) fn flat_connections(bench: &Bench) -> Result<Vec<Row>> {
 /// Measures the same miss with few and with many upstream nodes.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(64, BLOCK_CALL)?;
     let variants = [(64, "64 nodes"), (2, "ourselves, 2 nodes")];
@@ -174,7 +174,7 @@ pub(crate) fn flat_nodes(bench: &Bench) -> Result<Vec<Row>> {
 /// filling the large cache takes longer than all rounds; only one is under load at a time.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn flat_entries(bench: &Bench) -> Result<Vec<Row>> {
     let variants = [(1_000_000, "10^6 entries"), (1_000, "ourselves, 10^3 entries")];
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
@@ -209,7 +209,11 @@ fn fill(server: &Server, count: u64) -> Result<()> {
         let calls: Vec<String> = (next..until).map(count_call).collect();
         let reply = connection.post(&format!("[{}]", calls.join(",")))?;
         let errors = String::from_utf8_lossy(&reply.body).contains("\"error\"");
-        ensure!(reply.status == 200 && !errors, "a warming batch was refused: {}", reply.head);
+        ensure!(
+            reply.status == 200 && !errors,
+            "a batch that fills the cache failed: {}",
+            reply.head
+        );
         next = until;
     }
     Ok(())
@@ -272,11 +276,11 @@ pub(crate) type Measured = (load::Round, Vec<String>);
 
 /// Attempts at a round while other processes disturb the core. The last one counts and is reported
 /// as disturbed.
-const TRIES: usize = 4;
+const ATTEMPTS_MAX: usize = 4;
 
 fn retry_disturbed(measure: impl Fn() -> Result<Measured>) -> Result<Measured> {
     let mut measured = measure()?;
-    for _ in 1..TRIES {
+    for _ in 1..ATTEMPTS_MAX {
         if !measured.0.is_disturbed() {
             break;
         }
@@ -322,7 +326,7 @@ pub(crate) struct Builds {
 /// Measures a hit and a miss with two builds.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Constant(BLOCK_CALL.to_owned());
@@ -351,13 +355,13 @@ pub(crate) fn measure_builds(bench: &Bench, old: &Bench) -> Result<Vec<Builds>> 
     Ok(pairs)
 }
 
-/// Returns how many calls the constant node has answered so far.
+/// Returns the number of calls that the constant node has answered so far.
 pub(crate) fn served(backend: &Server) -> Result<u64> {
     let call =
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, crate::backend::SERVED_METHOD);
     let reply: serde_json::Value =
         serde_json::from_slice(&http::post(backend.address, &call)?.body)?;
-    reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node says {reply}"))
+    reply["result"].as_u64().ok_or_else(|| anyhow::anyhow!("the constant node responds {reply}"))
 }
 
 /// Returns a problem if the response of `server` to the block call differs from `answer`.
@@ -366,14 +370,14 @@ fn check_response(server: &Server, answer: &str) -> Result<Vec<String>> {
     if reply.body == answer.as_bytes() {
         return Ok(Vec::new());
     }
-    let got = String::from_utf8_lossy(&reply.body).chars().take(120).collect::<String>();
-    Ok(vec![format!("the answer differs from the node's: {got}")])
+    let start = String::from_utf8_lossy(&reply.body).chars().take(120).collect::<String>();
+    Ok(vec![format!("the response differs from the node's: {start}")])
 }
 
-/// Returns a problem if `call` is no cache hit, for contenders that report hits in a header.
+/// Returns a problem if `call` is not a cache hit, for contenders that report hits in a header.
 fn check_hit(contender: &Contender, server: &Server, call: &str) -> Result<Option<String>> {
     let Some((name, value)) = contender.proof_of_hit() else { return Ok(None) };
     let reply = http::post(server.address, call)?;
     let actual = reply.header(name).unwrap_or("nothing");
-    Ok((actual != value).then(|| format!("{name} says {actual}, {value} was expected")))
+    Ok((actual != value).then(|| format!("{name} is {actual}, {value} was expected")))
 }

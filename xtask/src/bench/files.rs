@@ -23,7 +23,7 @@ const STEP_SHARE: f64 = 0.01;
 /// Prints the files of both kinds of calls, hits and misses.
 ///
 /// # Errors
-/// If Valgrind is missing, or a call is no hit or no miss as expected.
+/// Fails if Valgrind is missing, or if a call is not the expected hit or miss.
 pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
     let built = shell::root().join("target/debug/weir");
     if weir.is_none() {
@@ -32,17 +32,17 @@ pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
     let weir = weir.unwrap_or(&built);
     for kind in ["hit", "miss"] {
         let files = instructions(weir, kind)?;
-        let all: f64 = files.values().sum();
-        let mut files: Vec<_> = files.into_iter().filter(|(_, own)| *own >= 1.0).collect();
-        files.sort_by(|(_, one), (_, other)| other.total_cmp(one));
-        let steps = files.iter().filter(|(_, own)| *own >= all * STEP_SHARE).count();
+        let total: f64 = files.values().sum();
+        let mut files: Vec<_> = files.into_iter().filter(|(_, count)| *count >= 1.0).collect();
+        files.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let steps = files.iter().filter(|(_, count)| *count >= total * STEP_SHARE).count();
         println!(
-            "{kind}: {steps} files of the gateway with at least 1 % of its {all:.0} instructions, \
+            "{kind}: {steps} files of the gateway with at least 1 % of its {total:.0} instructions, \
              {} with any",
             files.len()
         );
-        for (file, own) in files {
-            println!("  {own:>7.0}  {file}");
+        for (file, count) in files {
+            println!("  {count:>7.0}  {file}");
         }
     }
     Ok(())
@@ -73,25 +73,25 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
         .arg(&config);
     let gateway = Server::spawn("weir under valgrind", command, port, folder, PROBE)?;
     let mut client = Connection::open(gateway.address)?;
-    let mut first = true;
-    let mut ask = |number: u64| -> Result<()> {
+    let mut is_first = true;
+    let mut request_block = |number: u64| -> Result<()> {
         let reply = client.post(&format!(
             r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
         ))?;
         let status = reply.header("x-weir-cache").unwrap_or_default();
         // The first call of either kind fills the cache.
-        let expected = if first { "miss" } else { kind };
+        let expected = if is_first { "miss" } else { kind };
         ensure!(status == expected, "x-weir-cache is {status}, not {expected}");
-        first = false;
+        is_first = false;
         Ok(())
     };
-    let block = |at: u64| if kind == "hit" { 1 } else { 2 + at };
-    (0..CALLS).try_for_each(|at| ask(block(at)))?;
+    let block = |index: u64| if kind == "hit" { 1 } else { 2 + index };
+    (0..CALLS).try_for_each(|index| request_block(block(index)))?;
     let control = |option: &str| {
         shell::run(Command::new("callgrind_control").args([option, &gateway.group().to_string()]))
     };
     control("-z")?;
-    (CALLS..2 * CALLS).try_for_each(|at| ask(block(at)))?;
+    (CALLS..2 * CALLS).try_for_each(|index| request_block(block(index)))?;
     control("-d")?;
     let dump = format!("{}.1", out.display());
     let text = fs::read_to_string(&dump).with_context(|| format!("cannot read {dump}"))?;
@@ -114,9 +114,9 @@ fn by_file(dump: &str) -> BTreeMap<String, u64> {
             // The next line is the inclusive cost of the callee.
             of_callee = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) {
-            let own = line.split(' ').nth(1).and_then(|own| own.parse::<u64>().ok());
-            if let (Some(file), Some(own), false) = (&file, own, of_callee) {
-                *files.entry(file.clone()).or_default() += own;
+            let count = line.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok());
+            if let (Some(file), Some(count), false) = (&file, count, of_callee) {
+                *files.entry(file.clone()).or_default() += count;
             }
             of_callee = false;
         }

@@ -55,10 +55,10 @@ impl Named for Generator {
 }
 
 impl Generator {
-    /// Starts it on the load's core.
+    /// Starts the generator on the load's core.
     ///
     /// # Errors
-    /// If it cannot be started.
+    /// Fails if it cannot be started.
     pub(crate) fn start(&self, spec: &LoadSpec<'_>) -> Result<RunningGenerator> {
         let name = self.label();
         let folder = scratch(name)?;
@@ -74,7 +74,7 @@ impl Generator {
                 command.args(rate.iter().flat_map(|rate| ["--rate", rate]));
             }
             Generator::Wrk => {
-                ensure!(rate.is_none(), "wrk knows no rate");
+                ensure!(rate.is_none(), "wrk has no option for a rate");
                 let script = folder.join("script.lua");
                 fs::write(&script, include_str!("stall.lua").replace("@BODY@", spec.body))?;
                 command.args(["wrk", "-t1", &format!("-c{connections}")]);
@@ -139,21 +139,21 @@ impl RunningGenerator {
     /// Waits at most `limit` for the generator to end, and reads its report.
     ///
     /// # Errors
-    /// If it does not end, or its report cannot be read.
+    /// Fails if it does not end, or its report cannot be read.
     pub(crate) fn finish(mut self, limit: Duration) -> Result<Report> {
         let name = self.generator.label();
-        let since = Instant::now();
+        let started = Instant::now();
         while self.child.try_wait()?.is_none() {
-            ensure!(since.elapsed() < limit, "{name} did not end: {}", self.log_tail());
+            ensure!(started.elapsed() < limit, "{name} did not end: {}", self.log_tail());
             shell::pause(Duration::from_millis(50));
         }
-        let read = match self.generator {
-            Generator::Weir(_) => weir(&self.folder.join("result")),
-            Generator::Wrk => wrk(&self.read("out")),
-            Generator::Oha => oha(&self.read("out")),
-            Generator::K6 => k6(&self.read("summary.json")),
+        let report = match self.generator {
+            Generator::Weir(_) => parse_weir(&self.folder.join("result")),
+            Generator::Wrk => parse_wrk(&self.read("out")),
+            Generator::Oha => parse_oha(&self.read("out")),
+            Generator::K6 => parse_k6(&self.read("summary.json")),
         };
-        read.with_context(|| format!("{name} said {}", self.log_tail()))
+        report.with_context(|| format!("{name} printed {}", self.log_tail()))
     }
 
     fn read(&self, file: &str) -> String {
@@ -163,7 +163,7 @@ impl RunningGenerator {
     /// Returns the end of its output, for error messages.
     fn log_tail(&self) -> String {
         let text = self.read("err") + &self.read("out");
-        let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(at, _)| at);
+        let start = text.trim_end().char_indices().rev().nth(1_000).map_or(0, |(index, _)| index);
         text.trim_end()[start..].to_owned()
     }
 }
@@ -171,19 +171,19 @@ impl RunningGenerator {
 impl Drop for RunningGenerator {
     fn drop(&mut self) {
         // Both calls fail if the generator has ended already.
-        let _killed = self.child.kill();
-        let _reaped = self.child.wait();
-        let _removed = fs::remove_dir_all(&self.folder);
+        let _ignored = self.child.kill();
+        let _ignored = self.child.wait();
+        let _ignored = fs::remove_dir_all(&self.folder);
     }
 }
 
 /// Reads the number at a path of object keys.
 fn number(json: &Value, path: &[&str]) -> Result<f64> {
-    let found = path.iter().try_fold(json, |at, name| at.get(*name));
-    found.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
+    let value = path.iter().try_fold(json, |value, name| value.get(*name));
+    value.and_then(Value::as_f64).with_context(|| format!("no number at {}", path.join(".")))
 }
 
-fn weir(folder: &Path) -> Result<Report> {
+fn parse_weir(folder: &Path) -> Result<Report> {
     let json: Value = serde_json::from_str(&fs::read_to_string(folder.join("result.json"))?)?;
     let mut problems = Vec::new();
     let failed = number(&json, &["overall", "failed_share"])?;
@@ -192,19 +192,24 @@ fn weir(folder: &Path) -> Result<Report> {
     }
     let delivered = number(&json, &["generator", "delivered_share"])?;
     if delivered < 0.99 {
-        problems.push(format!("only {:.1} % of what was due was begun", delivered * 100.0));
+        problems.push(format!(
+            "only {:.1} % of the scheduled iterations were started",
+            delivered * 100.0
+        ));
     }
     Ok(Report {
         problems,
         p99_ms: number(&json, &["overall", "latency", "p99_ms"])?,
         max_ms: number(&json, &["overall", "latency", "max_ms"])?,
-        slow: Some(slow(&fs::read(folder.join("latency.hlog"))?)?),
-        scheduling_delay_p99_us: Some(number(&json, &["generator", "lateness", "p99_ms"])? * 1e3),
+        slow: Some(count_slow(&fs::read(folder.join("latency.hlog"))?)?),
+        scheduling_delay_p99_us: Some(
+            number(&json, &["generator", "scheduling_delay", "p99_ms"])? * 1e3,
+        ),
     })
 }
 
 /// Counts the values above 100 ms in a histogram log of nanoseconds.
-fn slow(log: &[u8]) -> Result<u64> {
+fn count_slow(log: &[u8]) -> Result<u64> {
     const LIMIT: u64 = 100_000_000;
     let mut slow = 0;
     let mut reader = Deserializer::new();
@@ -219,14 +224,14 @@ fn slow(log: &[u8]) -> Result<u64> {
     Ok(slow)
 }
 
-fn wrk(out: &str) -> Result<Report> {
+fn parse_wrk(out: &str) -> Result<Report> {
     let line = out.lines().find_map(|line| line.strip_prefix("STALL ")).context("no summary")?;
     let numbers: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>()?;
     let [p99, max, slow] = numbers[..] else { anyhow::bail!("{line:?}, 3 numbers are needed") };
-    let complaints = ["Socket errors", "Non-2xx"];
-    let complained = out.lines().filter(|line| complaints.iter().any(|word| line.contains(word)));
+    let markers = ["Socket errors", "Non-2xx"];
+    let problems = out.lines().filter(|line| markers.iter().any(|marker| line.contains(marker)));
     Ok(Report {
-        problems: complained.map(|line| line.trim().to_owned()).collect(),
+        problems: problems.map(|line| line.trim().to_owned()).collect(),
         p99_ms: p99 / 1e3,
         max_ms: max / 1e3,
         slow: Some(slow as u64),
@@ -234,7 +239,7 @@ fn wrk(out: &str) -> Result<Report> {
     })
 }
 
-fn oha(out: &str) -> Result<Report> {
+fn parse_oha(out: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(out)?;
     let rate = number(&json, &["summary", "successRate"])?;
     let problem = (rate < 1.0).then(|| format!("its success rate is {rate}"));
@@ -247,7 +252,7 @@ fn oha(out: &str) -> Result<Report> {
     })
 }
 
-fn k6(summary: &str) -> Result<Report> {
+fn parse_k6(summary: &str) -> Result<Report> {
     let json: Value = serde_json::from_str(summary)?;
     let metrics = &json["metrics"];
     let failed = number(metrics, &["http_req_failed", "value"])?;

@@ -27,7 +27,7 @@ struct Costs {
 /// Measures the gateway in front of geth over HTTP, WebSocket and IPC.
 ///
 /// # Errors
-/// If geth is missing, or a program does not run.
+/// Fails if geth is missing, or a program does not run.
 pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
     let (geth, folder) = start()?;
     let ipc = folder.join("geth.ipc");
@@ -48,16 +48,16 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
             load::run(server.address, &load, CONNECTIONS, WARM_SECONDS)?;
             let before = machine::cpu_time(geth.group())?;
             let round = load::measure_round(&server, &load, CONNECTIONS, bench.seconds)?;
-            let theirs = machine::cpu_time(geth.group())?.saturating_sub(before);
-            let theirs = theirs.as_secs_f64() * 1e6 / round.summary.requests as f64;
+            let geth_cpu = machine::cpu_time(geth.group())?.saturating_sub(before);
+            let geth_cost = geth_cpu.as_secs_f64() * 1e6 / round.summary.requests as f64;
             bench.print_progress(&format!(
-                "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {theirs:>6.2} us, {:>6.0}/s",
+                "geth {repetition}/{}: {label:<14} gateway {:>6.2} us, geth {geth_cost:>6.2} us, {:>6.0}/s",
                 bench.repetitions,
                 round.cost(),
                 round.rate()
             ));
             problems[index].extend(round.problem());
-            costs[index].push(Costs { gateway: round.cost(), geth: theirs });
+            costs[index].push(Costs { gateway: round.cost(), geth: geth_cost });
         }
     }
     let mut rows = Vec::new();
@@ -65,13 +65,13 @@ pub(crate) fn geth(bench: &Bench) -> Result<Vec<Row>> {
         type Pick = fn(&Costs) -> f64;
         let figures: [(&str, Pick); 2] =
             [("gateway", |costs| costs.gateway), ("geth", |costs| costs.geth)];
-        for (whose, pick) in figures {
-            let case = format!("{whose}, a call to geth {}", TRANSPORTS[index]);
+        for (process, pick) in figures {
+            let case = format!("{process}, a call to geth {}", TRANSPORTS[index]);
             let peer = TRANSPORTS[0];
             let subject = Subject { case: &case, unit: "CPU us/request", peer, target: Some(1.0) };
-            let of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
+            let figures_of = |index: usize| costs[index].iter().map(pick).collect::<Vec<f64>>();
             let problems = [&problems[0][..], &problems[index]].concat();
-            rows.push(Row::of(&subject, &of(index), &of(0), problems));
+            rows.push(Row::of(&subject, &figures_of(index), &figures_of(0), problems));
         }
     }
     Ok(rows)

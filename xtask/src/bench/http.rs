@@ -34,7 +34,7 @@ impl Connection {
     /// Connects to `address`.
     ///
     /// # Errors
-    /// If no server listens there.
+    /// Fails if no server listens there.
     pub(crate) fn open(address: SocketAddr) -> Result<Self> {
         let stream =
             TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
@@ -47,7 +47,7 @@ impl Connection {
     /// Sends one POST and reads the whole response.
     ///
     /// # Errors
-    /// If the connection fails or the response has no length.
+    /// Fails if the connection fails or the response has no length.
     pub(crate) fn post(&mut self, body: &str) -> Result<Reply> {
         let request = format!(
             "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
@@ -57,7 +57,7 @@ impl Connection {
         let mut head = String::new();
         loop {
             let line_start = head.len();
-            ensure!(self.reader.read_line(&mut head)? > 0, "closed before the answer");
+            ensure!(self.reader.read_line(&mut head)? > 0, "closed before the response");
             if &head[line_start..] == "\r\n" {
                 break;
             }
@@ -66,10 +66,10 @@ impl Connection {
         let status = status.with_context(|| format!("not HTTP: {head:?}"))?;
         let mut reply = Reply { status, head, body: Vec::new() };
         if reply.header("transfer-encoding").is_some() {
-            reply.body = self.chunks()?;
+            reply.body = self.read_chunks()?;
             return Ok(reply);
         }
-        let length = reply.header("content-length").context("an answer without Content-Length")?;
+        let length = reply.header("content-length").context("a response without Content-Length")?;
         let length = length.parse().with_context(|| format!("Content-Length {length:?}"))?;
         let mut bytes = vec![0; length];
         self.reader.read_exact(&mut bytes)?;
@@ -78,11 +78,11 @@ impl Connection {
     }
 
     /// Reads a chunked body (RFC 9112, section 7.1).
-    fn chunks(&mut self) -> Result<Vec<u8>> {
+    fn read_chunks(&mut self) -> Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
             let mut line = String::new();
-            ensure!(self.reader.read_line(&mut line)? > 0, "closed within the answer");
+            ensure!(self.reader.read_line(&mut line)? > 0, "closed within the response");
             let length = usize::from_str_radix(line.trim(), 16)
                 .with_context(|| format!("a chunk of {line:?} bytes"))?;
             let start = body.len();
@@ -99,7 +99,7 @@ impl Connection {
 /// Sends one POST on a new connection.
 ///
 /// # Errors
-/// As [`Connection::open`] and [`Connection::post`].
+/// Same as [`Connection::open`] and [`Connection::post`].
 pub(crate) fn post(address: SocketAddr, body: &str) -> Result<Reply> {
     Connection::open(address)?.post(body)
 }

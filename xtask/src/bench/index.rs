@@ -43,7 +43,7 @@ const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber"}"#;
 /// inserts the same rows from memory, with the same settings and transaction size.
 ///
 /// # Errors
-/// If a program does not run.
+/// Fails if a program does not run.
 pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     let head = BLOCKS.to_string();
     let extra = [
@@ -60,19 +60,19 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
     ];
     let node = Server::start_simulated(&bench.weir, &extra, PROBE)?;
     let cached_node = CachedNode::record(node.address, bench)?;
-    let json_bytes: usize = cached_node.answers.values().map(String::len).sum();
+    let json_bytes: usize = cached_node.results.values().map(String::len).sum();
     let address = cached_node.serve()?;
     let folder = Folder(scratch("index")?);
     let (mut ours, mut baseline, mut sizes) = (Vec::new(), Vec::new(), Vec::new());
     let mut into_database = Vec::new();
     for repetition in 1..=bench.repetitions {
         let file = folder.0.join(format!("sync-{repetition}.db"));
-        let took = time_sync(&bench.weir, address, file.as_os_str())?;
+        let sync_time = time_sync(&bench.weir, address, file.as_os_str())?;
         if let Some(url) = &bench.postgres {
-            let joint = if url.contains('?') { '&' } else { '?' };
-            let schema = format!("{url}{joint}schema=weir_bench_{repetition}");
-            let took = time_sync(&bench.weir, address, schema.as_ref())?;
-            into_database.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
+            let separator = if url.contains('?') { '&' } else { '?' };
+            let schema = format!("{url}{separator}schema=weir_bench_{repetition}");
+            let database_time = time_sync(&bench.weir, address, schema.as_ref())?;
+            into_database.push(database_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         }
         let (bare_time, rows) =
             time_bare_inserts(&file, &folder.0.join(format!("bare-{repetition}.db")))?;
@@ -83,11 +83,11 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
             bench.repetitions,
             rows.lists,
             rows.transactions,
-            BLOCKS as f64 / took.as_secs_f64(),
+            BLOCKS as f64 / sync_time.as_secs_f64(),
             BLOCKS as f64 / bare_time.as_secs_f64(),
             size,
         ));
-        ours.push(took.as_secs_f64() * 1e3 / BLOCKS as f64);
+        ours.push(sync_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         baseline.push(bare_time.as_secs_f64() * 1e3 / BLOCKS as f64);
         sizes.push(size as f64 / BLOCKS as f64);
     }
@@ -124,7 +124,7 @@ pub(crate) fn sync(bench: &Bench) -> Result<Vec<Row>> {
 /// range. The second run syncs all blocks and is measured.
 fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
     let run = |end: &str| -> Result<Duration> {
-        let began = Instant::now();
+        let started = Instant::now();
         let status = Command::new(weir)
             .args([
                 "index",
@@ -140,7 +140,7 @@ fn time_sync(weir: &Path, address: SocketAddr, db: &OsStr) -> Result<Duration> {
             .stdin(Stdio::null())
             .status()?;
         ensure!(status.success(), "weir index sync ended with {status}");
-        Ok(began.elapsed())
+        Ok(started.elapsed())
     };
     // This run trains the dictionaries on blocks of the whole chain.
     run("0")?;
@@ -188,15 +188,15 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     let statements: Vec<String> = TABLES
         .iter()
         .map(|(table, columns, _)| {
-            let marks = vec!["?"; columns.split(',').count()].join(", ");
-            format!("INSERT INTO {table} ({columns}) VALUES ({marks})")
+            let placeholders = vec!["?"; columns.split(',').count()].join(", ");
+            format!("INSERT INTO {table} ({columns}) VALUES ({placeholders})")
         })
         .collect();
     let rows = Rows {
         lists: tables[4].iter().map(Vec::len).sum(),
         transactions: tables[2].iter().map(Vec::len).sum(),
     };
-    let began = Instant::now();
+    let started = Instant::now();
     for batch in 0..tables[0].len() {
         let transaction = target.transaction()?;
         for (table, sql) in tables.iter().zip(&statements) {
@@ -209,13 +209,14 @@ fn time_bare_inserts(from: &Path, to: &Path) -> Result<(Duration, Rows)> {
     }
     // Closing checkpoints the WAL into the file, as the program does at its end.
     target.close().map_err(|(_, error)| error)?;
-    Ok((began.elapsed(), rows))
+    Ok((started.elapsed(), rows))
 }
 
 fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<Batches> {
-    let spec = columns.split(',').next().unwrap_or(columns);
-    let sql =
-        format!("SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {spec}");
+    let first_column = columns.split(',').next().unwrap_or(columns);
+    let sql = format!(
+        "SELECT ({number}) / {COMMIT_BLOCKS}, {columns} FROM {table} ORDER BY 1, {first_column}"
+    );
     let width = columns.split(',').count();
     let mut statement = source.prepare(&sql)?;
     let mut rows = statement.query([])?;
@@ -225,7 +226,7 @@ fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<
         if batches.len() <= batch {
             batches.resize_with(batch + 1, Vec::new);
         }
-        let cells = (1..=width).map(|at| row.get(at)).collect::<Result<_, _>>()?;
+        let cells = (1..=width).map(|column| row.get(column)).collect::<Result<_, _>>()?;
         batches[batch].push(cells);
     }
     Ok(batches)
@@ -234,7 +235,7 @@ fn batches(source: &Sqlite, table: &str, columns: &str, number: &str) -> Result<
 /// A node that serves recorded responses from memory and forwards other calls to `origin`.
 struct CachedNode {
     /// Results by method and parameters.
-    answers: HashMap<String, String>,
+    results: HashMap<String, String>,
     origin: SocketAddr,
 }
 
@@ -248,7 +249,7 @@ struct Call<'a> {
 }
 
 #[derive(Deserialize)]
-struct Answer<'a> {
+struct Response<'a> {
     #[serde(borrow)]
     result: &'a RawValue,
 }
@@ -256,25 +257,25 @@ struct Answer<'a> {
 fn fetch(origin: SocketAddr, method: &str, params: &str) -> Result<String> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
     let reply = http::post(origin, &body)?;
-    let answer: Answer<'_> = serde_json::from_slice(&reply.body)
+    let response: Response<'_> = serde_json::from_slice(&reply.body)
         .with_context(|| format!("{method} {params} has no result"))?;
-    Ok(answer.result.get().to_owned())
+    Ok(response.result.get().to_owned())
 }
 
 impl CachedNode {
     fn record(origin: SocketAddr, bench: &Bench) -> Result<Arc<CachedNode>> {
         bench.print_progress("index: the node computes its blocks");
-        let mut answers = HashMap::new();
+        let mut results = HashMap::new();
         for number in 0..=BLOCKS {
             for (method, params) in [
                 ("eth_getBlockByNumber", format!(r#"["{number:#x}",true]"#)),
                 ("eth_getBlockReceipts", format!(r#"["{number:#x}"]"#)),
             ] {
-                let answer = fetch(origin, method, &params)?;
-                answers.insert(format!("{method}{params}"), answer);
+                let result = fetch(origin, method, &params)?;
+                results.insert(format!("{method}{params}"), result);
             }
         }
-        Ok(Arc::new(CachedNode { answers, origin }))
+        Ok(Arc::new(CachedNode { results, origin }))
     }
 
     /// Serves on a free port until this program ends; returns its address.
@@ -283,15 +284,15 @@ impl CachedNode {
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let own = Arc::clone(&self);
-                std::thread::spawn(move || own.connection(stream));
+                let node = Arc::clone(&self);
+                std::thread::spawn(move || node.serve_connection(stream));
             }
         });
         Ok(address)
     }
 
     /// Serves one connection until the client closes it.
-    fn connection(&self, stream: TcpStream) -> Result<()> {
+    fn serve_connection(&self, stream: TcpStream) -> Result<()> {
         stream.set_nodelay(true)?;
         let mut reader = BufReader::new(stream);
         loop {
@@ -312,33 +313,36 @@ impl CachedNode {
             }
             let mut body = vec![0; length];
             reader.read_exact(&mut body)?;
-            let answer = self.answer(&body)?;
+            let response = self.respond(&body)?;
             let head = format!(
                 "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                answer.len()
+                response.len()
             );
             reader.get_mut().write_all(head.as_bytes())?;
-            reader.get_mut().write_all(answer.as_bytes())?;
+            reader.get_mut().write_all(response.as_bytes())?;
         }
     }
 
-    fn answer(&self, body: &[u8]) -> Result<String> {
-        let batch = body.first() == Some(&b'[');
-        let calls: Vec<Call<'_>> =
-            if batch { serde_json::from_slice(body)? } else { vec![serde_json::from_slice(body)?] };
+    fn respond(&self, body: &[u8]) -> Result<String> {
+        let is_batch = body.first() == Some(&b'[');
+        let calls: Vec<Call<'_>> = if is_batch {
+            serde_json::from_slice(body)?
+        } else {
+            vec![serde_json::from_slice(body)?]
+        };
         let mut out = String::new();
         for call in &calls {
             out.push(if out.is_empty() { '[' } else { ',' });
             out.push_str(r#"{"jsonrpc":"2.0","id":"#);
             out.push_str(call.id.get());
             out.push_str(r#","result":"#);
-            match self.answers.get(&format!("{}{}", call.method, call.params.get())) {
-                Some(answer) => out.push_str(answer),
+            match self.results.get(&format!("{}{}", call.method, call.params.get())) {
+                Some(result) => out.push_str(result),
                 None => out.push_str(&fetch(self.origin, call.method, call.params.get())?),
             }
             out.push('}');
         }
-        if batch {
+        if is_batch {
             out.push(']');
             return Ok(out);
         }

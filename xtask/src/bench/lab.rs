@@ -31,7 +31,7 @@ const NUMBER_CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"eth_blockNumber",
 /// Measures CPU time per request against three peers.
 ///
 /// # Errors
-/// If a generator or the server does not run.
+/// Fails if a generator or the server does not run.
 pub(crate) fn cost(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let generators =
@@ -55,11 +55,11 @@ fn measure_cost_round(bench: &Bench, generator: &Generator, backend: &Server) ->
     wait_for_load(backend, before)?;
     let core = machine::core_seconds(LOAD_CORE)?;
     let cpu = machine::cpu_time(running.group())?;
-    let (from, since) = (served(backend)?, Instant::now());
+    let (served_before, started) = (served(backend)?, Instant::now());
     shell::pause(Duration::from_secs(bench.seconds));
     let cpu = machine::cpu_time(running.group())?.saturating_sub(cpu);
-    let requests = served(backend)?.saturating_sub(from);
-    let duration = since.elapsed();
+    let requests = served(backend)?.saturating_sub(served_before);
+    let duration = started.elapsed();
     let others = machine::core_seconds(LOAD_CORE)? - core - cpu.as_secs_f64();
     let report = running.finish(END_LIMIT)?;
     let summary = Summary { requests, bytes: 0, duration, errors: [0; 5] };
@@ -72,9 +72,9 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
     /// Minimum number of requests that counts as load: more than our probes and a generator's probe
     /// of its target.
     const REQUESTS_MIN: u64 = 1_000;
-    let since = Instant::now();
+    let started = Instant::now();
     while served(backend)? < before + REQUESTS_MIN {
-        ensure!(since.elapsed() < FIRST_LIMIT, "no load came within {FIRST_LIMIT:?}");
+        ensure!(started.elapsed() < FIRST_LIMIT, "no load arrived within {FIRST_LIMIT:?}");
         shell::pause(Duration::from_millis(20));
     }
     shell::pause(WARM);
@@ -84,12 +84,12 @@ fn wait_for_load(backend: &Server, before: u64) -> Result<()> {
 /// Measures the scheduling delay at three rates; the middle rate has a target.
 ///
 /// # Errors
-/// If the generator or the server does not run.
+/// Fails if the generator or the server does not run.
 pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
     /// Documented scheduling delay at 20,000 requests per second on an idle core.
     const LIMIT_US: f64 = 100.0;
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     for (rate, target) in [(5_000, None), (20_000, Some(1.0)), (50_000, None)] {
         let (mut delays, mut problems) = (Vec::new(), Vec::new());
         for repetition in 1..=bench.repetitions {
@@ -102,9 +102,9 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
             };
             let report = run(bench, &spec)?;
             let delay =
-                report.scheduling_delay_p99_us.context("it does not tell how late it was")?;
+                report.scheduling_delay_p99_us.context("the report has no scheduling delay")?;
             bench.print_progress(&format!(
-                "punctual {repetition}/{}: {rate}/s, lateness p99 {delay:.1} us",
+                "punctual {repetition}/{}: {rate}/s, scheduling delay p99 {delay:.1} us",
                 bench.repetitions
             ));
             delays.push(delay);
@@ -112,14 +112,14 @@ pub(crate) fn punctual(bench: &Bench) -> Result<Vec<Row>> {
             problems.extend(if target.is_some() { report.problems } else { Vec::new() });
         }
         let subject = Subject {
-            case: &format!("lateness p99, {rate}/s"),
+            case: &format!("scheduling delay p99, {rate}/s"),
             unit: "us",
             peer: "the limit",
             target,
         };
-        all.push(Row::of(&subject, &delays, &vec![LIMIT_US; delays.len()], problems));
+        rows.push(Row::of(&subject, &delays, &vec![LIMIT_US; delays.len()], problems));
     }
-    Ok(all)
+    Ok(rows)
 }
 
 fn run(bench: &Bench, spec: &LoadSpec<'_>) -> Result<Report> {
@@ -147,27 +147,27 @@ const TRUTH_SHARE: f64 = 0.02;
 /// uniform between 0 and `stall`. One in a hundred of all requests waits longer than the p99.
 fn truth_of(stall: Duration) -> [f64; 3] {
     let (stall, rate) = (stall.as_secs_f64(), f64::from(STALL_RATE));
-    let all = rate * STALL_SECONDS as f64;
-    let p99_ms = (stall - 0.01 * all / rate) * 1e3;
+    let requests = rate * STALL_SECONDS as f64;
+    let p99_ms = (stall - 0.01 * requests / rate) * 1e3;
     [p99_ms, stall * 1e3, rate * (stall - SLOW.as_secs_f64())]
 }
 
 /// Compares reported figures with true ones for a server that stalls for a second.
 ///
 /// # Errors
-/// If a generator or the server does not run.
+/// Fails if a generator or the server does not run.
 pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
     /// Reported and true (p99, max, count above 100 ms), by repetition.
     type Pairs = Vec<([f64; 3], [f64; 3])>;
     let generators = [Generator::Weir(bench.weir.clone()), Generator::Wrk, Generator::K6];
-    let mut all: [(Pairs, Vec<String>); 3] = Default::default();
+    let mut results: [(Pairs, Vec<String>); 3] = Default::default();
     for repetition in 1..=bench.repetitions {
-        for (generator, (pairs, problems)) in generators.iter().zip(&mut all) {
+        for (generator, (pairs, problems)) in generators.iter().zip(&mut results) {
             let (report, stall) = run_with_stall(bench, generator)?;
             let figures = [report.p99_ms, report.max_ms, report.slow.unwrap_or(0) as f64];
             let truth = truth_of(stall);
             bench.print_progress(&format!(
-                "truth {repetition}/{}: {generator:?} says {figures:.0?}, the truth is {truth:.0?}",
+                "truth {repetition}/{}: {generator:?} reports {figures:.0?}, the truth is {truth:.0?}",
                 bench.repetitions
             ));
             pairs.push((figures, truth));
@@ -176,12 +176,12 @@ pub(crate) fn truth(bench: &Bench) -> Result<Vec<Row>> {
     }
     let names = [("p99", "ms"), ("max", "ms"), ("above 100 ms", "requests")];
     let mut rows = Vec::new();
-    for (at, (name, unit)) in names.into_iter().enumerate() {
+    for (index, (name, unit)) in names.into_iter().enumerate() {
         let case = format!("stall of 1 s, {name}");
-        let [(ours, problems), (wrk, _), (k6, _)] = &all;
+        let [(ours, problems), (wrk, _), (k6, _)] = &results;
         let pick =
-            |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[at]).collect::<Vec<f64>>();
-        let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[at]).collect();
+            |pairs: &Pairs| pairs.iter().map(|(reported, _)| reported[index]).collect::<Vec<f64>>();
+        let truth: Vec<f64> = ours.iter().map(|(_, truth)| truth[index]).collect();
         let mut problems = problems.clone();
         let deviation = median(&pick(ours)) / median(&truth) - 1.0;
         if deviation.abs() > TRUTH_SHARE {
@@ -214,10 +214,10 @@ fn run_with_stall(bench: &Bench, generator: &Generator) -> Result<(Report, Durat
     let running = generator.start(&spec)?;
     shell::pause(STALL_AFTER);
     server.signal("-STOP");
-    let since = Instant::now();
+    let started = Instant::now();
     shell::pause(STALL);
     server.signal("-CONT");
-    let stall = since.elapsed();
+    let stall = started.elapsed();
     Ok((running.finish(Duration::from_secs(STALL_SECONDS) + END_LIMIT)?, stall))
 }
 
@@ -232,7 +232,7 @@ const MIB: f64 = (1 << 20) as f64;
 /// Measures the generator's memory over minutes at a high rate.
 ///
 /// # Errors
-/// If the generator or the server does not run.
+/// Fails if the generator or the server does not run.
 pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, _) = Server::start_backend_on(SERVER_CORE, 1, NUMBER_CALL)?;
     let seconds = bench.minutes * 60;
@@ -249,12 +249,12 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
     wait_for_load(&backend, before)?;
     let samples = sample_memory(&running, seconds)?;
     let mut problems = running.finish(END_LIMIT)?.problems;
-    let (at_first, largest) = growth(&samples);
+    let (settled, largest) = growth(&samples);
     if !largest.is_finite() {
         problems.push(format!("{} samples, more than {SETTLE_SECONDS} are needed", samples.len()));
     }
     bench.print_progress(&format!(
-        "memory: {at_first:.1} MiB after a minute, {largest:.1} MiB at most"
+        "memory: {settled:.1} MiB after a minute, {largest:.1} MiB at most"
     ));
     let subject = Subject {
         case: &format!("{} minutes at {MEMORY_RATE}/s", bench.minutes),
@@ -262,17 +262,17 @@ pub(crate) fn memory(bench: &Bench) -> Result<Vec<Row>> {
         peer: "ourselves, after a minute",
         target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[largest], &[at_first], problems)])
+    Ok(vec![Row::of(&subject, &[largest], &[settled], problems)])
 }
 
 /// Samples resident memory every second. Stops shortly before the end, when results are written.
 fn sample_memory(running: &RunningGenerator, seconds: u64) -> Result<Vec<f64>> {
     let mut samples = Vec::new();
-    let since = Instant::now();
-    let last = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));
+    let started = Instant::now();
+    let duration = Duration::from_secs(seconds.saturating_sub(MARGIN_SECONDS));
     let mut next = Duration::ZERO;
-    while since.elapsed() < last {
-        if since.elapsed() >= next {
+    while started.elapsed() < duration {
+        if started.elapsed() >= next {
             samples.push(machine::resident_bytes(running.group())? as f64 / MIB);
             next += Duration::from_secs(1);
         }

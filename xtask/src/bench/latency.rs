@@ -16,7 +16,7 @@ use super::{Bench, CONNECTIONS};
 /// Rate of the load, as a share of the core's capacity.
 const SHARE: f64 = 0.5;
 /// Maximum number of attempts to get a round with the verdict "pass".
-const TRIES: usize = 6;
+const ATTEMPTS_MAX: usize = 6;
 /// Smallest added latency that is reported.
 const RESOLUTION_MS: f64 = 0.001;
 /// Duration of a round as a multiple of `--seconds`, for a stable 99th percentile.
@@ -33,7 +33,7 @@ struct Times {
 /// lowest capacity among them, so that none is overloaded.
 ///
 /// # Errors
-/// If a server or the generator does not run.
+/// Fails if a server or the generator does not run.
 pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend_on(SERVER_CORE, 1, BLOCK_CALL)?;
     let contenders = [
@@ -49,7 +49,7 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
     for contender in &contenders {
         let capacity = measure_capacity(contender)?;
         bench.print_progress(&format!(
-            "latency: {} and node hold {capacity:.0}/s",
+            "latency: {} and node sustain {capacity:.0}/s",
             contender.name()
         ));
         rate = rate.min(SHARE * capacity);
@@ -74,28 +74,28 @@ pub(crate) fn latency(bench: &Bench) -> Result<Vec<Row>> {
             bench.print_progress(&format!("{round}: does not count"));
             continue;
         }
-        for ((own, added), contender) in times.iter_mut().zip(added).zip(&contenders) {
+        for ((times, added), contender) in times.iter_mut().zip(added).zip(&contenders) {
             bench.print_progress(&format!(
                 "{round}: {:<18} adds {:.3} ms at the median, {:.3} ms at p99",
                 contender.name(),
                 added.p50,
                 added.p99
             ));
-            own.push(added);
+            times.push(added);
         }
     }
     let [http, websocket, nginx] = times;
-    ensure!(!nginx.is_empty(), "the generator vouches for no round: bench on a quiet machine");
+    ensure!(!nginx.is_empty(), "the generator was valid in no round: bench on a quiet machine");
     let mut rows = Vec::new();
     for (ours, name) in [(&http, "by http"), (&websocket, "by websocket")] {
         type Pick = fn(&Times) -> f64;
         let figures: [(&str, Pick); 2] = [("p50", |times| times.p50), ("p99", |times| times.p99)];
-        for (which, pick) in figures {
-            let case = format!("{which} added at half of the capacity, node {name}");
+        for (figure, pick) in figures {
+            let case = format!("{figure} added at half of the capacity, node {name}");
             let peer = "nginx proxy_pass";
             let subject = Subject { case: &case, unit: "ms", peer, target: Some(1.0) };
-            let of = |times: &[Times]| times.iter().map(pick).collect::<Vec<f64>>();
-            rows.push(Row::of(&subject, &of(ours), &of(&nginx), Vec::new()));
+            let figures_of = |times: &[Times]| times.iter().map(pick).collect::<Vec<f64>>();
+            rows.push(Row::of(&subject, &figures_of(ours), &figures_of(&nginx), Vec::new()));
         }
     }
     Ok(rows)
@@ -111,12 +111,12 @@ fn measure_capacity(contender: &Contender) -> Result<f64> {
 }
 
 /// Sends calls at a constant rate (open loop) and returns their times. Repeats the run until its
-/// verdict is "pass"; `None` if that takes more than [`TRIES`] attempts.
+/// verdict is "pass"; `None` if that takes more than [`ATTEMPTS_MAX`] attempts.
 fn generate(bench: &Bench, url: &str, rate: f64) -> Result<Option<Times>> {
-    for _ in 0..TRIES {
+    for _ in 0..ATTEMPTS_MAX {
         match generate_once(bench, url, rate)? {
             Ok(times) => return Ok(Some(times)),
-            Err(problem) => bench.print_progress(&format!("latency: taken again: {problem}")),
+            Err(problem) => bench.print_progress(&format!("latency: repeated: {problem}")),
         }
     }
     Ok(None)
@@ -136,7 +136,9 @@ fn generate_once(bench: &Bench, url: &str, rate: f64) -> Result<Result<Times, St
     let outcome = &result["verdict"]["outcome"];
     if outcome != "pass" {
         let failed = overall["failed_share"].as_f64().unwrap_or_default() * 100.0;
-        return Ok(Err(format!("weir load says {outcome}, and {failed:.2} % of its calls failed")));
+        return Ok(Err(format!(
+            "the verdict of weir load is {outcome}, and {failed:.2} % of its calls failed"
+        )));
     }
     let service = |name: &str| overall["service"][name].as_f64().context("no service time");
     Ok(Ok(Times { p50: service("p50_ms")?, p99: service("p99_ms")? }))

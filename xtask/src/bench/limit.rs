@@ -48,7 +48,7 @@ impl Named for Variant {
 /// Measures a hit under a limit against the same hit without one.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn limit(bench: &Bench) -> Result<Vec<Row>> {
     let (_backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let load = Load::Keyed { body: BLOCK_CALL.to_owned(), count: KEYS };

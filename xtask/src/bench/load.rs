@@ -22,13 +22,13 @@ pub(crate) enum Load {
 
 /// The smallest number with six hexadecimal digits, as the script of [`Load::Counter`] writes them.
 pub(crate) const COUNTER_FIRST: u64 = 0x10_0000;
-/// How many numbers have six hexadecimal digits.
+/// Number of numbers with six hexadecimal digits.
 pub(crate) const COUNTER_MAX: u64 = 0x100_0000 - COUNTER_FIRST;
 /// A prime that divides no count in use. So steps of this size visit every number.
 const COUNTER_STEP: u64 = 7919;
 
 impl Load {
-    /// One call of this load, which probes a server.
+    /// Returns one call of this load, as a probe of a server.
     pub(crate) fn probe(&self) -> String {
         match self {
             Self::Constant(body) | Self::Keyed { body, .. } => body.clone(),
@@ -119,7 +119,7 @@ impl Round {
         self.cpu.as_secs_f64() * 1e6 / self.summary.requests as f64
     }
 
-    /// Requests per second.
+    /// Returns the requests per second.
     pub(crate) fn rate(&self) -> f64 {
         self.summary.requests as f64 / self.summary.duration.as_secs_f64()
     }
@@ -138,20 +138,22 @@ impl Round {
     /// Returns why this round is invalid, or `None` if it is valid.
     pub(crate) fn problem(&self) -> Option<String> {
         let names = ["connect errors", "read errors", "write errors", "timeouts", "error statuses"];
-        let mut found: Vec<String> = names
+        let mut problems: Vec<String> = names
             .iter()
             .zip(self.summary.errors)
             .filter(|(_, count)| *count > 0)
             .map(|(name, count)| format!("{count} {name}"))
             .collect();
         if self.summary.requests == 0 {
-            found.push("no request was answered".to_owned());
+            problems.push("no request got a response".to_owned());
         }
         if self.is_disturbed() {
             let share = self.disturbance * 100.0;
-            found.push(format!("others used {share:.0} % of the core; bench on a quiet machine"));
+            problems.push(format!(
+                "other processes used {share:.0} % of the core; bench on a quiet machine"
+            ));
         }
-        (!found.is_empty()).then(|| found.join(", "))
+        (!problems.is_empty()).then(|| problems.join(", "))
     }
 }
 
@@ -159,7 +161,7 @@ impl Round {
 /// time from just before wrk starts to just after it ends.
 ///
 /// # Errors
-/// If wrk fails or the server's processes have ended.
+/// Fails if wrk fails or the server's processes have ended.
 pub(crate) fn measure_round(
     server: &Server,
     load: &Load,
@@ -177,7 +179,7 @@ pub(crate) fn measure_round(
 /// Runs wrk and returns its summary.
 ///
 /// # Errors
-/// If wrk is missing, fails, or prints no summary.
+/// Fails if wrk is missing, fails, or prints no summary.
 pub(crate) fn run(
     address: SocketAddr,
     load: &Load,
@@ -192,7 +194,7 @@ pub(crate) fn run(
         .arg(format!("http://{address}/"))
         .output()
         .context("cannot run wrk")?;
-    let _removed = fs::remove_file(&script);
+    let _ignored = fs::remove_file(&script);
     ensure!(out.status.success(), "wrk failed: {}", String::from_utf8_lossy(&out.stderr));
     Summary::parse(&String::from_utf8_lossy(&out.stdout))
 }

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 /// Lists the process ids of the group that `leader` leads; never empty.
 ///
 /// # Errors
-/// If `/proc` cannot be read or the group has no process left.
+/// Fails if `/proc` cannot be read or the group has no process left.
 pub(crate) fn group(leader: u32) -> Result<Vec<u32>> {
     let mut members = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
@@ -36,7 +36,7 @@ fn group_of(stat: &str) -> Option<u32> {
 /// Returns the CPU time that all threads of all processes of the group have used.
 ///
 /// # Errors
-/// If the group is gone or the kernel keeps no `schedstat`.
+/// Fails if the group is gone or the kernel keeps no `schedstat`.
 pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
     let mut nanos = 0u64;
     for pid in group(leader)? {
@@ -44,8 +44,8 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
         for task in tasks.flatten() {
             let path = task.path().join("schedstat");
             let Ok(text) = fs::read_to_string(&path) else { continue };
-            let first = text.split_whitespace().next().context("empty schedstat")?;
-            nanos += first.parse::<u64>().with_context(|| format!("schedstat says {first:?}"))?;
+            let field = text.split_whitespace().next().context("empty schedstat")?;
+            nanos += field.parse::<u64>().with_context(|| format!("schedstat has {field:?}"))?;
         }
     }
     ensure!(nanos > 0, "no schedstat for process group {leader}");
@@ -57,7 +57,7 @@ pub(crate) fn cpu_time(leader: u32) -> Result<Duration> {
 /// is included, because it distorts measurements in the same way.
 ///
 /// # Errors
-/// If there is no such core.
+/// Fails if there is no such core.
 pub(crate) fn core_seconds(core: &str) -> Result<f64> {
     let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
     busy_ticks(&text, core)
@@ -74,14 +74,15 @@ fn busy_ticks(stat: &str, core: &str) -> Option<u64> {
     let name = format!("cpu{core} ");
     let line = stat.lines().find_map(|line| line.strip_prefix(&name))?;
     let columns = line.split_whitespace().take(8).enumerate();
-    columns.filter(|(at, _)| ![3, 4].contains(at)).map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
+    let busy = columns.filter(|(column, _)| ![3, 4].contains(column));
+    busy.map(|(_, ticks)| ticks.parse::<u64>().ok()).sum()
 }
 
 /// Returns the resident memory of all processes of the group, in bytes (`VmRSS`; pages shared by
 /// two processes count twice).
 ///
 /// # Errors
-/// If the group is gone.
+/// Fails if the group is gone.
 pub(crate) fn resident_bytes(leader: u32) -> Result<u64> {
     let mut kibibytes = 0u64;
     for pid in group(leader)? {
@@ -100,18 +101,18 @@ fn resident_kibibytes(status: &str) -> Option<u64> {
 /// it.
 ///
 /// # Errors
-/// If `prlimit` (util-linux) is missing or refuses.
+/// Fails if `prlimit` (util-linux) is missing or refuses.
 pub(crate) fn raise_open_files() -> Result<u64> {
     let pid = std::process::id().to_string();
-    let ask = |arguments: &[&str]| -> Result<String> {
+    let prlimit = |arguments: &[&str]| -> Result<String> {
         let out = Command::new("prlimit").args(["--pid", &pid]).args(arguments).output();
         let out = out.context("cannot run prlimit")?;
         ensure!(out.status.success(), "prlimit: {}", String::from_utf8_lossy(&out.stderr));
         Ok(String::from_utf8_lossy(&out.stdout).trim().to_owned())
     };
-    let hard = ask(&["--nofile", "--output", "HARD", "--noheadings"])?;
-    ask(&[&format!("--nofile={hard}:{hard}")])?;
-    hard.parse().with_context(|| format!("prlimit says {hard:?} open files"))
+    let hard_limit = prlimit(&["--nofile", "--output", "HARD", "--noheadings"])?;
+    prlimit(&[&format!("--nofile={hard_limit}:{hard_limit}")])?;
+    hard_limit.parse().with_context(|| format!("prlimit printed {hard_limit:?} open files"))
 }
 
 /// Returns a line about the machine and the programs, which is printed above every table.
@@ -130,16 +131,16 @@ pub(crate) fn describe() -> String {
     )
 }
 
-/// Returns `program` and its version, which is the word after `mark` in the output for `flag`.
-fn version(program: &str, flag: &str, mark: &str) -> String {
+/// Returns `program` and its version, which is the word after `marker` in the output for `flag`.
+fn version(program: &str, flag: &str, marker: &str) -> String {
     let Ok(out) = Command::new(program).arg(flag).output() else {
         return format!("{program} missing");
     };
     let text = [out.stdout, out.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
-    let after = text.split_once(mark).map_or("", |(_, after)| after);
-    let skipped = after.strip_prefix("debian/").unwrap_or(after);
-    format!("{program} {}", skipped.split_whitespace().next().unwrap_or("?"))
+    let rest = text.split_once(marker).map_or("", |(_, rest)| rest);
+    let rest = rest.strip_prefix("debian/").unwrap_or(rest);
+    format!("{program} {}", rest.split_whitespace().next().unwrap_or("?"))
 }
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ const CACHE_BYTES: u64 = 64 << 20;
 /// Largest allowed ratio of memory at the end of the second half to that at its start. It allows
 /// for noise.
 const GROWTH_MAX: f64 = 1.05;
-/// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the usual 4
-/// s.
+/// Duration of the flow of distinct calls as a multiple of `--seconds`: 5 minutes for the default
+/// of 4 s.
 const FLOW_FACTOR: u64 = 75;
 /// Divisor of the second half that yields the window at its start and at its end.
 const WINDOW_SHARE: usize = 10;
@@ -31,7 +31,7 @@ const MIB: f64 = (1 << 20) as f64;
 /// Measures memory with idle connections against nginx. The row has no target.
 ///
 /// # Errors
-/// If a server does not run or closes a connection.
+/// Fails if a server does not run or closes a connection.
 pub(crate) fn idle(bench: &Bench) -> Result<Vec<Row>> {
     let call = count_call(COUNTER_FIRST);
     let (_backend, nodes) = Server::start_backend(1, &call)?;
@@ -65,7 +65,7 @@ fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
     for number in 0..IDLE_CONNECTIONS {
         let mut connection = Connection::open(server.address)?;
         let reply = connection.post(call).with_context(|| format!("connection {number}"))?;
-        ensure!(reply.status == 200, "connection {number} was answered {}", reply.status);
+        ensure!(reply.status == 200, "connection {number} got status {}", reply.status);
         connections.push(connection);
     }
     let bytes = machine::resident_bytes(server.group())?;
@@ -80,7 +80,7 @@ fn idle_mebibytes(contender: &Contender, call: &str) -> Result<f64> {
 /// half.
 ///
 /// # Errors
-/// If a server or wrk does not run.
+/// Fails if a server or wrk does not run.
 pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
     // A very long flow restarts at the first number. The cache has evicted that entry by then, so
     // the call is a miss again.
@@ -92,7 +92,7 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
     bench.print_progress(&format!("memory flow: {seconds} s of distinct calls"));
     let (summary, samples) = sample_memory(&server, &load, seconds)?;
     let problems = find_problems(&summary, samples.len());
-    let growth = growth(&samples);
+    let (start, end) = growth(&samples);
     bench.print_progress(&format!(
         "memory flow: {} calls, {:.1} MiB at the end",
         summary.requests,
@@ -104,7 +104,7 @@ pub(crate) fn flow(bench: &Bench) -> Result<Vec<Row>> {
         peer: "ourselves, at half time",
         target: Some(GROWTH_MAX),
     };
-    Ok(vec![Row::of(&subject, &[growth.1], &[growth.0], problems)])
+    Ok(vec![Row::of(&subject, &[end], &[start], problems)])
 }
 
 /// Runs the load in one thread and samples memory every second in another.
@@ -129,7 +129,7 @@ fn find_problems(summary: &Summary, samples: usize) -> Vec<String> {
     let mut problems = Vec::new();
     if summary.requests == 0 || summary.errors != [0; 5] {
         let errors = summary.errors;
-        problems.push(format!("{} answers, errors {errors:?}", summary.requests));
+        problems.push(format!("{} responses, errors {errors:?}", summary.requests));
     }
     if samples < 4 * WINDOW_SHARE {
         problems.push(format!("{samples} samples, at least {} are needed", 4 * WINDOW_SHARE));

@@ -1,12 +1,14 @@
 //! Behaviour at three times the nodes' capacity: goodput, p99 of the high-priority class, and the
 //! gateway's memory.
 //!
-//! Two simulated nodes of known capacity and the gateway run on core 0. Two `weir load` run on core
-//! 1, one per class, because a target has one API key. The load is open loop.
+//! Two simulated nodes of known capacity and the gateway run on core 0. Two processes of
+//! `weir load` run on core 1, one for each class of calls: only the high-priority class sends an
+//! API key. The load is open loop.
 //!
-//! Each repetition starts a new gateway and loads it three times: below the capacity, at the
-//! capacity (peak) and at three times the capacity. A gateway without a concurrency limit gets the
-//! last load too. A load begins with a warm-up, in which the gateway finds its limit.
+//! Each repetition first loads a gateway without a concurrency limit at three times the capacity.
+//! Then it starts a gateway with the limit and loads it three times: below the capacity (calm), at
+//! the capacity (peak) and at three times the capacity (overload). Each load starts with a warm-up,
+//! in which the gateway finds its limit.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +29,7 @@ const NODE: [&str; 4] = ["--capacity", "8:10ms", "--block-time", "1h"];
 /// Responses per second of two such nodes.
 const CAPACITY: u64 = 1_600;
 /// Calls per second of the high-priority class, in every load.
-const HIGH: u64 = 300;
+const HIGH_RATE: u64 = 300;
 const KEY: &str = "0123456789abcdef0123";
 const LIMITED: &str = "\
 [overload]
@@ -53,14 +55,15 @@ name = \"paid\"
 secret = \"0123456789abcdef0123\"
 tier = \"gold\"
 ";
-/// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is warm-up.
+/// Duration of a load as a multiple of `--seconds` (20 s by default). The first fifth is the
+/// warm-up.
 const LOAD_FACTOR: u64 = 5;
-/// Largest ratio of peak goodput to goodput at three times the capacity. It means that at least 90
-/// % remain.
+/// Largest ratio of peak goodput to goodput at three times the capacity: at least 90 % of the peak
+/// goodput remain.
 const PEAK_MAX: f64 = 1.0 / 0.9;
 /// Largest ratio of the high class's p99 at three times the capacity to that of the calm load.
 const P99_MAX: f64 = 2.0;
-/// Largest ratio of memory at the end of the overload to that after the warm-up.
+/// Largest ratio of memory at the end of the overload to memory after two fifths of it.
 const GROWTH_MAX: f64 = 1.05;
 /// Largest ratio of goodput without the limit to goodput with it. It allows for noise.
 const UNLIMITED_MAX: f64 = 1.05;
@@ -71,68 +74,71 @@ struct LoadResult {
     goodput: f64,
     high_p99_ms: f64,
     high_failed: f64,
-    /// Resident bytes shortly after the warm-up and before the end.
-    memory: (u64, u64),
+    /// Resident bytes of the gateway after two fifths of the load.
+    memory_start: u64,
+    /// Resident bytes of the gateway shortly before the end of the load.
+    memory_end: u64,
 }
 
 /// Measures goodput, the high class's p99 and memory at three times the capacity.
 ///
 /// # Errors
-/// If a process does not run or gives no result.
+/// Fails if a process does not run or gives no result.
 pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "overload")?;
     let mut figures: [(Vec<f64>, Vec<f64>); 4] = Default::default();
     let mut problems = Vec::new();
     for repetition in 1..=bench.repetitions {
-        let (one, other) = (simulated(bench)?, simulated(bench)?);
+        let nodes = [simulated(bench)?, simulated(bench)?];
         let gateway = |extra| {
             let contender = Contender::WeirConfigured {
                 label: "weir",
                 program: bench.weir.clone(),
-                nodes: vec![one.address, other.address],
+                nodes: nodes.iter().map(|node| node.address).collect(),
                 cache: false,
                 extra,
             };
             Server::start(&contender, PROBE)
         };
-        let without = load(bench, &folder, &gateway(UNLIMITED)?, 3 * CAPACITY - HIGH)?;
+        let unlimited = load(bench, &folder, &gateway(UNLIMITED)?, 3 * CAPACITY - HIGH_RATE)?;
         let gateway = gateway(LIMITED)?;
-        let load = |low: u64| load(bench, &folder, &gateway, low);
-        let calm = load(CAPACITY / 4)?;
-        let peak = load(CAPACITY - HIGH)?;
-        let over = load(3 * CAPACITY - HIGH)?;
+        let load_at = |low_rate: u64| load(bench, &folder, &gateway, low_rate);
+        let calm = load_at(CAPACITY / 4)?;
+        let peak = load_at(CAPACITY - HIGH_RATE)?;
+        let overload = load_at(3 * CAPACITY - HIGH_RATE)?;
         bench.print_progress(&format!(
             "overload {repetition}/{}: goodput {:.0} at the capacity, {:.0} at three times, {:.0} \
              without the limit; high p99 {:.1} ms calm, {:.1} ms, {:.1} ms without the limit; {:.1} to \
              {:.1} MiB",
             bench.repetitions,
             peak.goodput,
-            over.goodput,
-            without.goodput,
+            overload.goodput,
+            unlimited.goodput,
             calm.high_p99_ms,
-            over.high_p99_ms,
-            without.high_p99_ms,
-            over.memory.0 as f64 / MIB,
-            over.memory.1 as f64 / MIB,
+            overload.high_p99_ms,
+            unlimited.high_p99_ms,
+            overload.memory_start as f64 / MIB,
+            overload.memory_end as f64 / MIB,
         ));
-        if over.high_failed > 0.001 {
-            problems.push(format!("{:.2} % of the better class failed", over.high_failed * 100.0));
+        if overload.high_failed > 0.001 {
+            let percent = overload.high_failed * 100.0;
+            problems.push(format!("{percent:.2} % of the high-priority class failed"));
         }
         let pairs = [
             // Inverted, so that a larger ratio is worse, as in every other row.
-            (peak.goodput.max(over.goodput), over.goodput),
-            (without.goodput, over.goodput),
-            (over.high_p99_ms, calm.high_p99_ms),
-            (over.memory.1 as f64 / MIB, over.memory.0 as f64 / MIB),
+            (peak.goodput.max(overload.goodput), overload.goodput),
+            (unlimited.goodput, overload.goodput),
+            (overload.high_p99_ms, calm.high_p99_ms),
+            (overload.memory_end as f64 / MIB, overload.memory_start as f64 / MIB),
         ];
-        for ((ours, theirs), (figure, other)) in figures.iter_mut().zip(pairs) {
-            ours.push(figure);
-            theirs.push(other);
+        for ((ours, theirs), (our_figure, their_figure)) in figures.iter_mut().zip(pairs) {
+            ours.push(our_figure);
+            theirs.push(their_figure);
         }
     }
     let subjects = [
-        ("overload, peak over goodput", "answers/s", "ourselves at 3 x", PEAK_MAX),
-        ("overload, goodput without the limit", "answers/s", "ourselves with it", UNLIMITED_MAX),
+        ("overload, peak over goodput", "responses/s", "ourselves at 3 x", PEAK_MAX),
+        ("overload, goodput without the limit", "responses/s", "ourselves with it", UNLIMITED_MAX),
         ("overload, p99 of the high class", "ms", "ourselves calm", P99_MAX),
         ("overload, memory", "MiB resident", "ourselves before", GROWTH_MAX),
     ];
@@ -147,16 +153,23 @@ fn simulated(bench: &Bench) -> Result<Server> {
     Server::start_simulated(&bench.weir, &NODE, PROBE)
 }
 
-/// Runs both classes at once, the high one at its fixed rate.
-fn load(bench: &Bench, folder: &Path, gateway: &Server, low: u64) -> Result<LoadResult> {
-    let high_load = start_load(bench, folder, gateway, "high", HIGH)?;
-    let low_load = start_load(bench, folder, gateway, "low", low)?;
+/// Sends both classes of calls at once: high priority at its fixed rate, and low priority at
+/// `low_rate`.
+fn load(bench: &Bench, folder: &Path, gateway: &Server, low_rate: u64) -> Result<LoadResult> {
+    let high_load = start_load(bench, folder, gateway, "high", HIGH_RATE)?;
+    let low_load = start_load(bench, folder, gateway, "low", low_rate)?;
     shell::pause(Duration::from_secs(2 * bench.seconds));
-    let before = machine::resident_bytes(gateway.group())?;
+    let memory_start = machine::resident_bytes(gateway.group())?;
     shell::pause(Duration::from_secs((LOAD_FACTOR - 2) * bench.seconds - 1));
-    let memory = (before, machine::resident_bytes(gateway.group())?);
+    let memory_end = machine::resident_bytes(gateway.group())?;
     let (high, low) = (read_result(high_load)?, read_result(low_load)?);
-    Ok(LoadResult { goodput: high.0 + low.0, high_p99_ms: high.2, high_failed: high.1, memory })
+    Ok(LoadResult {
+        goodput: high.goodput + low.goodput,
+        high_p99_ms: high.p99_ms,
+        high_failed: high.failed_share,
+        memory_start,
+        memory_end,
+    })
 }
 
 fn start_load(
@@ -187,12 +200,19 @@ fn start_load(
     command.spawn().context("cannot start weir load")
 }
 
-/// Reads goodput, failed share and p99 of successful calls, without the warm-up.
-fn read_result(child: Child) -> Result<(f64, f64, f64)> {
+/// The result of one class of calls, without the warm-up.
+struct ClassResult {
+    goodput: f64,
+    failed_share: f64,
+    /// 99th percentile of the latency of successful calls.
+    p99_ms: f64,
+}
+
+fn read_result(child: Child) -> Result<ClassResult> {
     let output = child.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load said no result: {stderr}"))?;
+        .with_context(|| format!("weir load printed no result: {stderr}"))?;
     let overall = &result["overall"];
     let classes = overall["classes"].as_array().into_iter().flatten();
     let ok = classes.into_iter().find(|class| class["class"] == "ok");
@@ -201,8 +221,8 @@ fn read_result(child: Child) -> Result<(f64, f64, f64)> {
         overall["failed_share"].as_f64(),
         ok.and_then(|ok| ok["latency"]["p99_ms"].as_f64()),
     );
-    let (Some(goodput), Some(failed), Some(p99)) = figures else {
-        bail!("weir load gave no figures: {overall}");
+    let (Some(goodput), Some(failed_share), Some(p99_ms)) = figures else {
+        bail!("the result of weir load has no figures: {overall}");
     };
-    Ok((goodput, failed, p99))
+    Ok(ClassResult { goodput, failed_share, p99_ms })
 }

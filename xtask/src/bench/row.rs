@@ -25,10 +25,8 @@ pub(crate) struct Row {
     /// Smallest and largest ratio of any repetition.
     pub(crate) spread: [f64; 2],
     /// Largest ratio that meets the target; `None` if the figure is only reported.
-    #[serde(rename = "bar")]
     pub(crate) target: Option<f64>,
     /// True if every round was valid and the ratio meets the target.
-    #[serde(rename = "holds")]
     pub(crate) met: bool,
     /// The reasons why rounds are invalid. Each is printed and sets `met` to false.
     #[serde(skip)]
@@ -61,7 +59,7 @@ impl Row {
             ratios.iter().copied().fold(f64::NAN, f64::max),
         ];
         // NaN meets no target.
-        let within = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
+        let meets_target = subject.target.map_or(ratio.is_finite(), |target| ratio <= target);
         Self {
             case: subject.case.to_owned(),
             unit: subject.unit.to_owned(),
@@ -72,7 +70,7 @@ impl Row {
             repetitions: ratios.len(),
             spread: spread.map(round),
             target: subject.target,
-            met: within && problems.is_empty(),
+            met: meets_target && problems.is_empty(),
             problems,
         }
     }
@@ -96,7 +94,7 @@ fn round(value: f64) -> f64 {
 
 /// Returns the table, followed by the problems of its rows.
 pub(crate) fn table(rows: &[Row]) -> String {
-    let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "bar", "holds"];
+    let head = ["case", "unit", "ours", "peer", "theirs", "ratio", "spread", "n", "target", "met"];
     let mut cells = vec![head.map(str::to_owned)];
     cells.extend(rows.iter().map(row_cells));
     let widths: Vec<usize> = (0..head.len())
@@ -135,7 +133,7 @@ fn row_cells(row: &Row) -> [String; 10] {
 /// Writes the rows as a JSON list.
 ///
 /// # Errors
-/// If the file cannot be written.
+/// Fails if the file cannot be written.
 pub(crate) fn write_json(rows: &[Row], path: &Path) -> Result<()> {
     let text = serde_json::to_string_pretty(rows)?;
     std::fs::write(path, text + "\n").with_context(|| format!("cannot write {}", path.display()))

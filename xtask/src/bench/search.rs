@@ -24,31 +24,31 @@ struct KnownCapacity {
     /// Iterations per second. Each calls one method and then the other: random draws would come in
     /// bursts, which overflow a queue at its limit.
     rate: f64,
-    /// The method that must be reported as the bottleneck; `None` if both fail alike.
-    binds: Option<&'static str>,
+    /// The method that breaks the threshold first; `None` if both methods fail alike.
+    breaking_method: Option<&'static str>,
 }
 
 const KNOWN: [KnownCapacity; 5] = [
-    KnownCapacity { node: ["--capacity", "1:5ms"], rate: 100.0, binds: None },
-    KnownCapacity { node: ["--capacity", "4:10ms"], rate: 200.0, binds: None },
-    KnownCapacity { node: ["--capacity", "8:4ms"], rate: 1_000.0, binds: None },
+    KnownCapacity { node: ["--capacity", "1:5ms"], rate: 100.0, breaking_method: None },
+    KnownCapacity { node: ["--capacity", "4:10ms"], rate: 200.0, breaking_method: None },
+    KnownCapacity { node: ["--capacity", "8:4ms"], rate: 1_000.0, breaking_method: None },
     KnownCapacity {
         node: ["--rate", "eth_getLogs=150:queue"],
         rate: 150.0,
-        binds: Some("eth_getLogs"),
+        breaking_method: Some("eth_getLogs"),
     },
     // A burst of 2: without it a call that arrives slightly early would hang below the rate.
     KnownCapacity {
         node: ["--rate", "eth_getLogs=60:hang:2"],
         rate: 60.0,
-        binds: Some("eth_getLogs"),
+        breaking_method: Some("eth_getLogs"),
     },
 ];
 
 /// Runs `weir capacity` against nodes of known capacity.
 ///
 /// # Errors
-/// If a node or the search does not run.
+/// Fails if a node or the search does not run.
 pub(crate) fn capacity(bench: &Bench) -> Result<Vec<Row>> {
     KNOWN.iter().map(|known| search(bench, known)).collect()
 }
@@ -68,27 +68,29 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
     fs::write(folder.join(format!("{}.json", known.rate)), &output.stdout)?;
     let figure = |name: &str| json["answer"][name].as_f64();
     let (pass, fail) = (figure("highest_pass"), figure("lowest_fail"));
-    let named = json["binding"]["method"].as_str();
-    let what = known.node.join(" ");
+    let reported_method = json["binding"]["method"].as_str();
+    let node_arguments = known.node.join(" ");
     bench.print_progress(&format!(
-        "capacity: {what} holds {pass:?}, fails at {fail:?}, bound by {named:?}, {} s: {}",
+        "capacity: {node_arguments} passes at {pass:?}, fails at {fail:?}, {reported_method:?} breaks \
+         first, {} s: {}",
         json["duration"].as_f64().unwrap_or_default().round(),
         json["answer"]["sentence"].as_str().unwrap_or_default(),
     ));
     let mut problems = Vec::new();
-    let found = pass.unwrap_or(f64::NAN);
-    let deviation = (found / known.rate - 1.0).abs();
+    let measured = pass.unwrap_or(f64::NAN);
+    let deviation = (measured / known.rate - 1.0).abs();
     // NaN is a deviation as well.
     if deviation.is_nan() || deviation > CAPACITY_SHARE {
         problems.push(format!("more than {:.0} % off", CAPACITY_SHARE * 100.0));
     }
-    if known.binds.is_some() && named != known.binds {
-        problems.push(format!("{named:?} was named, {:?} binds", known.binds));
+    if known.breaking_method.is_some() && reported_method != known.breaking_method {
+        let expected = known.breaking_method;
+        problems.push(format!("{reported_method:?} was reported, {expected:?} breaks first"));
     }
-    let case = format!("capacity, {what}");
+    let case = format!("capacity, {node_arguments}");
     let subject =
-        Subject { case: &case, unit: "iterations/s", peer: "what is known", target: None };
-    Ok(Row::of(&subject, &[found], &[known.rate], problems))
+        Subject { case: &case, unit: "iterations/s", peer: "the known capacity", target: None };
+    Ok(Row::of(&subject, &[measured], &[known.rate], problems))
 }
 
 /// Number of comparisons of a node with itself.
@@ -103,7 +105,7 @@ const DIFFERENT_SHARE: f64 = 0.05;
 /// Runs `weir compare` on runs against one node, where every reported difference is false.
 ///
 /// # Errors
-/// If the node, a run or a comparison does not run.
+/// Fails if the node, a run or a comparison does not run.
 pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
     let folder = scratch(bench, "same")?;
     let node = Server::start_simulated(&bench.weir, &["--latency", "1ms..5ms"], PROBE)?;
@@ -129,12 +131,12 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
         different += usize::from(differing > 0);
     }
     bench.print_progress(&format!(
-        "same: {different} of {COMPARISONS} comparisons call something different, of {metrics} metrics"
+        "same: {different} of {COMPARISONS} comparisons report a difference, of {metrics} metrics"
     ));
     let subject = Subject {
         case: &format!("A/A, {COMPARISONS} comparisons"),
-        unit: "called different",
-        peer: "what chance allows",
+        unit: "differences",
+        peer: "the allowed number",
         target: Some(1.0),
     };
     let allowed = COMPARISONS as f64 * DIFFERENT_SHARE;
@@ -143,10 +145,11 @@ pub(crate) fn same(bench: &Bench) -> Result<Vec<Row>> {
 
 /// Compares runs in the order A B B A; returns the number of metrics and of those that differ.
 fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
-    let variant = |name: &str, wanted: bool| {
-        let chosen = runs.iter().enumerate().filter(|(at, _)| matches!(at % 4, 0 | 3) == wanted);
-        let chosen: Vec<String> = chosen.map(|(_, run)| run.display().to_string()).collect();
-        format!("{name}={}", chosen.join(","))
+    let variant = |name: &str, is_a: bool| {
+        let runs = runs.iter().enumerate();
+        let selected = runs.filter(|(index, _)| matches!(index % 4, 0 | 3) == is_a);
+        let paths: Vec<String> = selected.map(|(_, run)| run.display().to_string()).collect();
+        format!("{name}={}", paths.join(","))
     };
     let mut command = Command::new(&bench.weir);
     command.args(["compare", "--json", "--anyway", &variant("a", true), &variant("b", false)]);
@@ -155,7 +158,7 @@ fn compare(bench: &Bench, runs: &[PathBuf]) -> Result<(usize, usize)> {
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let differences = json["differences"].as_array().context("no differences")?;
     ensure!(!differences.is_empty(), "nothing was compared");
-    let differs = |one: &&Value| matches!(one["verdict"].as_str(), Some("better" | "worse"));
+    let differs = |row: &&Value| matches!(row["verdict"].as_str(), Some("better" | "worse"));
     Ok((differences.len(), differences.iter().filter(differs).count()))
 }
 

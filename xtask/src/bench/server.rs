@@ -95,7 +95,7 @@ impl Contender {
         }
     }
 
-    /// Its TLS settings; `None` without TLS.
+    /// Returns its TLS settings, or `None` without TLS.
     pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         match self {
             Self::WeirTls { tls, .. } | Self::NginxTls { tls, .. } => Some(tls),
@@ -114,8 +114,8 @@ impl Contender {
                     .replace("@CONNECTIONS@", &CONNECTIONS.to_string())
                     // Each proxied client needs a second file descriptor.
                     .replace("@FILES@", &(CONNECTIONS * 3 / 2).to_string());
-                for (mark, value) in values {
-                    text = text.replace(mark, value);
+                for (placeholder, value) in values {
+                    text = text.replace(placeholder, value);
                 }
                 fs::write(&path, text)
                     .with_context(|| format!("cannot write {}", path.display()))?;
@@ -248,7 +248,7 @@ impl Server {
     /// Starts `contender` and returns once it responds to `probe` with status 200.
     ///
     /// # Errors
-    /// If it cannot be started or does not respond in time; the message quotes its output.
+    /// Fails if it cannot be started or does not respond in time; the message quotes its output.
     pub(crate) fn start(contender: &Contender, probe: &str) -> Result<Self> {
         let folder = scratch(contender.name())?;
         let port = free_ports(1)?[0].port();
@@ -259,7 +259,7 @@ impl Server {
     /// Starts the constant node on this many ports and returns it with its addresses.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Same as [`Server::start`].
     pub(crate) fn start_backend(ports: usize, probe: &str) -> Result<(Self, Vec<SocketAddr>)> {
         Self::start_backend_on(LOAD_CORE, ports, probe)
     }
@@ -267,7 +267,7 @@ impl Server {
     /// As [`Server::start_backend`], on a given core: generators under test run on the other one.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Same as [`Server::start`].
     pub(crate) fn start_backend_on(
         core: &str,
         ports: usize,
@@ -287,7 +287,7 @@ impl Server {
     /// Starts our simulated node, alone on the server's core.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Same as [`Server::start`].
     pub(crate) fn start_simulated(weir: &Path, extra: &[&str], probe: &str) -> Result<Self> {
         let address = free_ports(1)?[0];
         let mut command = pinned(SERVER_CORE);
@@ -300,7 +300,7 @@ impl Server {
     /// port.
     ///
     /// # Errors
-    /// As [`Server::start`].
+    /// Same as [`Server::start`].
     pub(crate) fn spawn(
         name: &str,
         mut command: Command,
@@ -313,20 +313,20 @@ impl Server {
         let child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut server = Self { child, address, folder };
-        let since = Instant::now();
+        let started = Instant::now();
         loop {
             let reply = http::post(address, probe);
             if reply.as_ref().is_ok_and(|reply| reply.status == 200) {
                 return Ok(server);
             }
             let exited = server.child.try_wait()?;
-            if exited.is_some() || since.elapsed() > READY_LIMIT {
+            if exited.is_some() || started.elapsed() > READY_LIMIT {
                 let log = fs::read_to_string(server.folder.join("out.log")).unwrap_or_default();
-                let answer = reply.map_or_else(
+                let response = reply.map_or_else(
                     |error| format!("{error:#}"),
                     |reply| format!("{} {}", reply.status, String::from_utf8_lossy(&reply.body)),
                 );
-                anyhow::bail!("{name} does not serve ({answer}); it said: {}", log.trim_end());
+                anyhow::bail!("{name} does not serve ({response}); it printed: {}", log.trim_end());
             }
             shell::pause(Duration::from_millis(20));
         }
@@ -341,23 +341,24 @@ impl Server {
     pub(crate) fn signal(&self, name: &str) {
         let group = format!("-{}", self.child.id());
         // The group may have ended already.
-        let _sent = Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
+        let _ignored =
+            Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         self.signal("-TERM");
-        let since = Instant::now();
+        let started = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
-            if since.elapsed() > END_LIMIT {
+            if started.elapsed() > END_LIMIT {
                 self.signal("-KILL");
                 break;
             }
             shell::pause(Duration::from_millis(10));
         }
-        let _reaped = self.child.wait();
-        let _removed = fs::remove_dir_all(&self.folder);
+        let _ignored = self.child.wait();
+        let _ignored = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -366,15 +367,18 @@ pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        let _removed = fs::remove_dir_all(&self.0);
+        let _ignored = fs::remove_dir_all(&self.0);
     }
 }
 
 /// Creates an empty folder, in memory if possible. So the speed of a disk does not affect the
 /// results.
 pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
-    let memory = Path::new("/dev/shm");
-    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let memory_folder = Path::new("/dev/shm");
+    let base = match memory_folder.is_dir() {
+        true => memory_folder.to_owned(),
+        false => std::env::temp_dir(),
+    };
     let name = name.replace(' ', "-");
     for number in 0..1000 {
         let folder = base.join(format!("weir-bench-{}-{name}-{number}", std::process::id()));
@@ -382,7 +386,7 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
             Ok(()) => return Ok(folder),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot make {}", folder.display()));
+                return Err(error).with_context(|| format!("cannot create {}", folder.display()));
             }
         }
     }
@@ -392,7 +396,7 @@ pub(crate) fn scratch(name: &str) -> Result<PathBuf> {
 /// Finds free ports. The kernel does not assign a port twice in a row. So, on a machine that runs
 /// only the bench, a port is still free when the server binds it.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<SocketAddr>> {
-    ensure!(count > 0, "0 ports asked for, at least 1 is needed");
+    ensure!(count > 0, "count is 0, at least 1 is needed");
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<_, _>>()?;
     Ok(listeners.iter().map(TcpListener::local_addr).collect::<Result<_, _>>()?)

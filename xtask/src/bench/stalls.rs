@@ -51,6 +51,18 @@ const FAILURE_MODES: [(&str, FailureMode); 7] = [
     ("limited", FailureMode::Fault(Fault::Limited)),
 ];
 
+/// The gateways under test.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gateway {
+    Weir,
+    Nginx,
+    Haproxy,
+}
+
+impl Gateway {
+    const ALL: [Gateway; 3] = [Gateway::Weir, Gateway::Nginx, Gateway::Haproxy];
+}
+
 /// The result of a load.
 struct LoadResult {
     calls: f64,
@@ -62,17 +74,17 @@ struct LoadResult {
 /// Measures all failure modes, or the selected one, on one and on two of three nodes.
 ///
 /// # Errors
-/// If the failure mode does not exist, or a process does not run or gives no result.
+/// Fails if the failure mode does not exist, or a process does not run or gives no result.
 pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
     let only = bench.stall_case.as_deref();
-    let chosen: Vec<_> =
+    let selected: Vec<_> =
         FAILURE_MODES.iter().filter(|(name, _)| only.is_none_or(|only| only == *name)).collect();
-    if chosen.is_empty() {
+    if selected.is_empty() {
         let names = FAILURE_MODES.map(|(name, _)| name).join(", ");
         bail!("case is {:?}, one of {names} is allowed", only.unwrap_or(""));
     }
     let mut rows = Vec::new();
-    for (name, failure) in chosen {
+    for (name, failure) in selected {
         for count in [1, 2] {
             for rate in RATES {
                 rows.extend(compare(bench, name, *failure, count, rate)?);
@@ -94,14 +106,14 @@ fn compare(
     let (mut p999, mut slowest, mut problems) =
         (<[Vec<f64>; 3]>::default(), Vec::new(), Vec::new());
     for repetition in 1..=bench.repetitions {
-        for (at, p999) in p999.iter_mut().enumerate() {
-            let (label, result) = measure_round(bench, at, failure, count, rate)?;
+        for (gateway, p999) in Gateway::ALL.into_iter().zip(&mut p999) {
+            let (label, result) = measure_round(bench, gateway, failure, count, rate)?;
             bench.print_progress(&format!(
                 "{case} {repetition}/{}: {label}: {:.0} of {:.0} calls failed, p99.9 {:.0} ms, \
                  slowest {:.0} ms",
                 bench.repetitions, result.failed, result.calls, result.p999_ms, result.slowest_ms,
             ));
-            if at == 0 {
+            if gateway == Gateway::Weir {
                 slowest.push(result.slowest_ms);
                 if result.failed > 0.0 {
                     problems
@@ -112,38 +124,38 @@ fn compare(
         }
     }
     let [ours, nginx, haproxy] = p999;
-    let target = |value: f64| vec![value; ours.len()];
+    let limit = |value: f64| vec![value; ours.len()];
     let row = |figure: &str, peer, target, ours: &[f64], theirs: &[f64]| {
         let case = format!("{case}: {figure}");
         Row::of(&Subject { case: &case, unit: "ms", peer, target }, ours, theirs, problems.clone())
     };
     Ok(vec![
-        row("p99.9", "the bar", Some(1.0), &ours, &target(P999_MAX_MS)),
-        row("slowest", "the bar", Some(1.0), &slowest, &target(SLOWEST_MAX_MS)),
+        row("p99.9", "the limit", Some(1.0), &ours, &limit(P999_MAX_MS)),
+        row("slowest", "the limit", Some(1.0), &slowest, &limit(SLOWEST_MAX_MS)),
         row("p99.9", "haproxy", None, &ours, &haproxy),
         row("p99.9", "nginx", None, &ours, &nginx),
     ])
 }
 
-/// Loads one gateway (0: ours, 1: nginx, 2: HAProxy) while nodes fail and recover.
+/// Loads one gateway while nodes fail and recover. Returns its label and the result.
 fn measure_round(
     bench: &Bench,
-    at: usize,
+    gateway: Gateway,
     failure: FailureMode,
     count: usize,
     rate: u64,
 ) -> Result<(&'static str, LoadResult)> {
     let nodes: Vec<Server> = (0..NODES).map(|_| start_node()).collect::<Result<_>>()?;
     let addresses = nodes.iter().map(|node| node.address).collect();
-    let contender = match at {
-        0 => bench.weir("weir", addresses, Cache::Off),
-        1 => Contender::NginxBalancer { nodes: addresses },
-        _ => Contender::HaproxyBalancer { nodes: addresses },
+    let contender = match gateway {
+        Gateway::Weir => bench.weir("weir", addresses, Cache::Off),
+        Gateway::Nginx => Contender::NginxBalancer { nodes: addresses },
+        Gateway::Haproxy => Contender::HaproxyBalancer { nodes: addresses },
     };
-    let gateway = Server::start(&contender, PROBE)?;
+    let server = Server::start(&contender, PROBE)?;
     let folder = result_folder(bench, "stalls")?;
     let before = served(&nodes[0])?;
-    let load = start_load(bench, &folder, &gateway, rate)?;
+    let load = start_load(bench, &folder, &server, rate)?;
     while served(&nodes[0])? < before + rate / NODES as u64 {
         shell::pause(Duration::from_millis(50));
     }
@@ -174,7 +186,7 @@ fn start_node() -> Result<Server> {
     Server::spawn("the constant node", command, address.port(), scratch("backend")?, PROBE)
 }
 
-/// Returns how many calls a node has answered.
+/// Returns the number of calls that a node has answered.
 fn served(node: &Server) -> Result<u64> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{SERVED_METHOD}","params":[]}}"#);
     let reply = http::post(node.address, &body)?;
@@ -184,7 +196,7 @@ fn served(node: &Server) -> Result<u64> {
 
 fn set_fault(node: &Server, fault: Fault) -> Result<()> {
     let reply = http::post(node.address, &fault.call())?;
-    ensure!(reply.status == 200, "the constant node answers {}", reply.status);
+    ensure!(reply.status == 200, "the constant node responds with status {}", reply.status);
     Ok(())
 }
 
@@ -210,7 +222,7 @@ fn read_result(load: Child) -> Result<LoadResult> {
     let output = load.wait_with_output()?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     let result: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| format!("weir load gave no result: {stderr}"))?;
+        .with_context(|| format!("weir load printed no result: {stderr}"))?;
     let overall = &result["overall"];
     let classes = overall["classes"].as_array().into_iter().flatten();
     let ok = classes.into_iter().find(|class| class["class"] == "ok");
@@ -221,7 +233,7 @@ fn read_result(load: Child) -> Result<LoadResult> {
         ok.and_then(|ok| ok["latency"]["max_ms"].as_f64()),
     );
     let (Some(calls), Some(failed), Some(p999_ms), Some(slowest_ms)) = figures else {
-        bail!("weir load gave no figures: {overall}");
+        bail!("the result of weir load has no figures: {overall}");
     };
     Ok(LoadResult { calls, failed: failed * calls, p999_ms, slowest_ms })
 }

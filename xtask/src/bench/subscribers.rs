@@ -51,8 +51,8 @@ struct Arrival {
 impl Arrivals {
     fn record(&mut self, number: u64) {
         let now = Instant::now();
-        let new = Arrival { first: now, last: now, clients: 0 };
-        let arrival = self.0.entry(number).or_insert(new);
+        let first_arrival = Arrival { first: now, last: now, clients: 0 };
+        let arrival = self.0.entry(number).or_insert(first_arrival);
         arrival.last = now;
         arrival.clients += 1;
     }
@@ -67,7 +67,7 @@ impl Arrivals {
 /// Measures fan-out and memory of many subscribers.
 ///
 /// # Errors
-/// If the gateway or the node does not run, or a client cannot subscribe.
+/// Fails if the gateway or the node does not run, or a client cannot subscribe.
 pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let node = Server::start_simulated(&bench.weir, &NODE, PROBE)?;
     let url = format!("ws://{}", node.address);
@@ -76,10 +76,10 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (received, reference, mebibytes) = LocalSet::new().block_on(&runtime, async {
         let run = measure(bench, &server, node.address);
-        tokio::time::timeout(TIMEOUT, run).await.context("it took too long")?
+        tokio::time::timeout(TIMEOUT, run).await.context("the measurement timed out")?
     })?;
     let heads = received.complete(SUBSCRIBERS);
-    ensure!(heads.len() as u64 >= HEADS, "{} heads were heard of by all", heads.len());
+    ensure!(heads.len() as u64 >= HEADS, "only {} heads reached all clients", heads.len());
     let mut figures = Vec::new();
     for number in heads {
         let (Some(received), Some(reference)) = (received.0.get(&number), reference.0.get(&number))
@@ -88,13 +88,13 @@ pub(crate) fn subscribers(bench: &Bench) -> Result<Vec<Row>> {
         };
         let ms = received.last.saturating_duration_since(reference.first).as_secs_f64() * 1e3;
         bench.print_progress(&format!(
-            "subscribers: head {number} with all of them after {ms:.1} ms"
+            "subscribers: head {number} reached all clients after {ms:.1} ms"
         ));
         figures.push(ms);
     }
     let kib = mebibytes * 1024.0 / SUBSCRIBERS as f64;
     let row = |case, unit, ours: &[f64], target: f64| {
-        let subject = Subject { case, unit, peer: "the bar", target: Some(1.0) };
+        let subject = Subject { case, unit, peer: "the limit", target: Some(1.0) };
         Row::of(&subject, ours, &vec![target; ours.len()], Vec::new())
     };
     Ok(vec![
@@ -115,10 +115,10 @@ async fn measure(
         (Rc::<RefCell<Arrivals>>::default(), Rc::<RefCell<Arrivals>>::default());
     let mut clients = Vec::with_capacity(SUBSCRIBERS);
     while clients.len() < SUBSCRIBERS {
-        let next = CONNECT_AT_ONCE.min(SUBSCRIBERS - clients.len());
-        let opening: Vec<_> = (0..next).map(|_| subscribe(server.address)).collect();
-        for opened in opening {
-            clients.push(opened.await.with_context(|| format!("client {}", clients.len()))?);
+        let count = CONNECT_AT_ONCE.min(SUBSCRIBERS - clients.len());
+        let subscriptions: Vec<_> = (0..count).map(|_| subscribe(server.address)).collect();
+        for subscription in subscriptions {
+            clients.push(subscription.await.with_context(|| format!("client {}", clients.len()))?);
         }
     }
     bench.print_progress(&format!("subscribers: {SUBSCRIBERS} clients have subscribed"));
@@ -140,48 +140,48 @@ async fn subscribe(address: SocketAddr) -> Result<(TcpStream, Vec<u8>)> {
     let mut stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     stream.write_all(UPGRADE).await?;
-    let mut read = Vec::with_capacity(256);
-    while !read.ends_with(b"\r\n\r\n") {
-        ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of a WebSocket");
+    let mut buffer = Vec::with_capacity(256);
+    while !buffer.ends_with(b"\r\n\r\n") {
+        ensure!(stream.read_buf(&mut buffer).await? > 0, "closed before the WebSocket was open");
     }
-    ensure!(read.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&read));
+    ensure!(buffer.starts_with(b"HTTP/1.1 101"), "{}", String::from_utf8_lossy(&buffer));
     // A mask of zeros does not change the payload.
     let length = u8::try_from(SUBSCRIBE.len())?;
     stream.write_all(&[&[0x81, 0x80 | length, 0, 0, 0, 0], SUBSCRIBE.as_bytes()].concat()).await?;
-    read.clear();
+    buffer.clear();
     loop {
-        ensure!(stream.read_buf(&mut read).await? > 0, "closed in place of an answer");
-        if let Some((from, to)) = frame(&read) {
-            let answer = String::from_utf8_lossy(&read[from..to]);
-            ensure!(answer.contains("\"result\""), "{answer}");
-            read.drain(..to);
-            read.shrink_to_fit();
-            return Ok((stream, read));
+        ensure!(stream.read_buf(&mut buffer).await? > 0, "closed before the response");
+        if let Some((start, end)) = frame(&buffer) {
+            let response = String::from_utf8_lossy(&buffer[start..end]);
+            ensure!(response.contains("\"result\""), "{response}");
+            buffer.drain(..end);
+            buffer.shrink_to_fit();
+            return Ok((stream, buffer));
         }
     }
 }
 
 /// Returns the start and the end of the first frame's payload, or `None` if the frame is
 /// incomplete.
-fn frame(read: &[u8]) -> Option<(usize, usize)> {
-    let (from, length) = match read.get(1)? & 0x7f {
-        126 => (4, usize::from(u16::from_be_bytes([*read.get(2)?, *read.get(3)?]))),
-        127 => (10, usize::try_from(u64::from_be_bytes(read.get(2..10)?.try_into().ok()?)).ok()?),
-        short => (2, usize::from(short)),
+fn frame(bytes: &[u8]) -> Option<(usize, usize)> {
+    let (start, length) = match bytes.get(1)? & 0x7f {
+        126 => (4, usize::from(u16::from_be_bytes([*bytes.get(2)?, *bytes.get(3)?]))),
+        127 => (10, usize::try_from(u64::from_be_bytes(bytes.get(2..10)?.try_into().ok()?)).ok()?),
+        length => (2, usize::from(length)),
     };
-    (read.len() >= from + length).then_some((from, from + length))
+    (bytes.len() >= start + length).then_some((start, start + length))
 }
 
 /// Records each head until the connection ends.
-async fn listen(mut stream: TcpStream, mut read: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
+async fn listen(mut stream: TcpStream, mut buffer: Vec<u8>, received: Rc<RefCell<Arrivals>>) {
     loop {
-        while let Some((from, to)) = frame(&read) {
-            if let Some(number) = number_of(&read[from..to]) {
+        while let Some((start, end)) = frame(&buffer) {
+            if let Some(number) = number_of(&buffer[start..end]) {
                 received.borrow_mut().record(number);
             }
-            read.drain(..to);
+            buffer.drain(..end);
         }
-        if !matches!(stream.read_buf(&mut read).await, Ok(1..)) {
+        if !matches!(stream.read_buf(&mut buffer).await, Ok(1..)) {
             return;
         }
     }

@@ -41,7 +41,8 @@ struct Mode {
     /// True if each connection resumes a session, false if each makes a full handshake. In both
     /// cases a connection carries one request. `None` keeps connections alive.
     resume: Option<bool>,
-    /// Largest ratio of our CPU time to nginx's. It is [`FEWER`] if handshakes are measured.
+    /// Largest ratio of our CPU time to nginx's. It is [`HANDSHAKE_RATIO_MAX`] if handshakes are
+    /// measured.
     target: f64,
 }
 
@@ -51,48 +52,48 @@ enum Key {
     P256,
 }
 
-const V12: &str = "ECDHE-RSA-AES256-GCM-SHA384";
-const V13: &str = "TLS_AES_256_GCM_SHA384";
+const CIPHER_TLS12: &str = "ECDHE-RSA-AES256-GCM-SHA384";
+const CIPHER_TLS13: &str = "TLS_AES_256_GCM_SHA384";
 /// The target of 1.2 times as many handshakes per CPU second, as a ratio of CPU times.
-const FEWER: f64 = 1.0 / 1.2;
+const HANDSHAKE_RATIO_MAX: f64 = 1.0 / 1.2;
 
 const MODES: [Mode; 5] = [
     Mode {
         name: "1.2 RSA-2048, full",
         version: "1.2",
-        cipher: V12,
+        cipher: CIPHER_TLS12,
         key: Key::Rsa,
         resume: Some(false),
-        target: FEWER,
+        target: HANDSHAKE_RATIO_MAX,
     },
     Mode {
         name: "1.2 RSA-2048, resumed",
         version: "1.2",
-        cipher: V12,
+        cipher: CIPHER_TLS12,
         key: Key::Rsa,
         resume: Some(true),
-        target: FEWER,
+        target: HANDSHAKE_RATIO_MAX,
     },
     Mode {
         name: "1.3 P-256, full",
         version: "1.3",
-        cipher: V13,
+        cipher: CIPHER_TLS13,
         key: Key::P256,
         resume: Some(false),
-        target: FEWER,
+        target: HANDSHAKE_RATIO_MAX,
     },
     Mode {
         name: "1.3 P-256, resumed",
         version: "1.3",
-        cipher: V13,
+        cipher: CIPHER_TLS13,
         key: Key::P256,
         resume: Some(true),
-        target: FEWER,
+        target: HANDSHAKE_RATIO_MAX,
     },
     Mode {
         name: "1.3 P-256, kept",
         version: "1.3",
-        cipher: V13,
+        cipher: CIPHER_TLS13,
         key: Key::P256,
         resume: None,
         target: 1.0,
@@ -125,15 +126,15 @@ impl TlsSettings {
 /// Measures all five modes.
 ///
 /// # Errors
-/// If a server, the load or openssl does not run.
-pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
+/// Fails if a server, the load or openssl does not run.
+pub(crate) fn measure_modes(bench: &Bench) -> Result<Vec<Row>> {
     let (backend, nodes) = Server::start_backend(1, BLOCK_CALL)?;
     let answer = String::from_utf8(http::post(backend.address, BLOCK_CALL)?.body)?;
     let files = Folder(scratch("tls")?);
     for (name, kind) in [("rsa", "rsa:2048"), ("p256", "ec")] {
         certificate(&files.0, name, kind)?;
     }
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     for mode in &MODES {
         let name = match mode.key {
             Key::Rsa => "rsa",
@@ -157,9 +158,9 @@ pub(crate) fn all(bench: &Bench) -> Result<Vec<Row>> {
             measure_round(bench, mode, contender, &server, &answer)
         })?;
         let unit = if mode.resume.is_some() { "CPU us/handshake" } else { "CPU us/request" };
-        all.extend(rows_in(mode.name, unit, &figures, &[Some(mode.target)]));
+        rows.extend(rows_in(mode.name, unit, &figures, &[Some(mode.target)]));
     }
-    Ok(all)
+    Ok(rows)
 }
 
 fn certificate(folder: &Path, name: &str, kind: &str) -> Result<()> {
@@ -189,32 +190,33 @@ fn measure_round(
     let mut problems = Vec::new();
     let reply = http::post(server.address, BLOCK_CALL)?;
     if reply.body != answer.as_bytes() {
-        problems.push("the answer differs from the node's".to_owned());
+        problems.push("the response differs from the node's".to_owned());
     }
     // Fills caches and pools.
     load(bench, mode, target, 1)?;
     let (core, cpu) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
-    let done = load(bench, mode, target, bench.seconds)?;
+    let result = load(bench, mode, target, bench.seconds)?;
     let cpu = machine::cpu_time(server.group())?.saturating_sub(cpu);
     let others = machine::core_seconds(SERVER_CORE)? - core - cpu.as_secs_f64();
     let count = match mode.resume {
-        None => done.requests,
+        None => result.requests,
         Some(resume) => {
-            let all = done.full + done.resumed;
-            let wanted = if resume { done.resumed } else { done.full };
-            let share = wanted as f64 / all as f64;
+            let handshakes = result.full + result.resumed;
+            let measured = if resume { result.resumed } else { result.full };
+            let share = measured as f64 / handshakes as f64;
             if share < KIND_SHARE_MIN {
                 let percent = share * 100.0;
-                problems.push(format!("only {percent:.1} % of the handshakes were of the kind"));
+                let kind = if resume { "resumed" } else { "full" };
+                problems.push(format!("only {percent:.1} % of the handshakes were {kind}"));
             }
-            all
+            handshakes
         }
     };
-    if done.failed_share > 0.0 {
-        problems.push(format!("{:.3} % of the requests failed", done.failed_share * 100.0));
+    if result.failed_share > 0.0 {
+        problems.push(format!("{:.3} % of the requests failed", result.failed_share * 100.0));
     }
-    let summary = Summary { requests: count, bytes: 0, duration: done.duration, errors: [0; 5] };
-    let disturbance = others / done.duration.as_secs_f64();
+    let summary = Summary { requests: count, bytes: 0, duration: result.duration, errors: [0; 5] };
+    let disturbance = others / result.duration.as_secs_f64();
     Ok((Round { cpu, disturbance, summary }, problems))
 }
 
@@ -245,12 +247,12 @@ fn load(bench: &Bench, mode: &Mode, target: SocketAddr, seconds: u64) -> Result<
     // The verdict is ignored: the server's CPU time per request is valid even if the client is the
     // bottleneck.
     let json = json.with_context(|| {
-        format!("weir load said {}", String::from_utf8_lossy(&out.stderr).trim_end())
+        format!("weir load printed {}", String::from_utf8_lossy(&out.stderr).trim_end())
     })?;
     let json: Value = serde_json::from_str(&json)?;
     let number = |pointer: &str| {
-        let found = json.pointer(pointer).and_then(Value::as_f64);
-        found.with_context(|| format!("no number at {pointer} of result.json"))
+        let value = json.pointer(pointer).and_then(Value::as_f64);
+        value.with_context(|| format!("no number at {pointer} of result.json"))
     };
     Ok(LoadResult {
         requests: number("/wire/traffic/requests")? as u64,

@@ -30,7 +30,7 @@ struct PageCommand {
 /// Checks README.md, CONTRIBUTING.md, ARCHITECTURE.md and the pages in docs/.
 ///
 /// # Errors
-/// If a command does not exist, or no page has a command.
+/// Fails if a command does not exist, or no page has a command.
 pub(crate) fn check() -> Result<()> {
     let mut commands = Vec::new();
     for page in pages()? {
@@ -39,14 +39,14 @@ pub(crate) fn check() -> Result<()> {
     }
     ensure!(!commands.is_empty(), "no page has a ```sh block");
     let mut helps = BTreeMap::new();
-    let mut wrong = 0;
+    let mut invalid = 0;
     for command in &commands {
         if let Err(error) = check_command(&command.words, &mut |name| help(name, &mut helps)) {
             println!("{}:{}: {error:#}", command.page, command.line);
-            wrong += 1;
+            invalid += 1;
         }
     }
-    ensure!(wrong == 0, "{wrong} of {} commands in pages do not exist", commands.len());
+    ensure!(invalid == 0, "{invalid} of {} commands in pages do not exist", commands.len());
     println!("docs: {} commands in pages exist", commands.len());
     Ok(())
 }
@@ -70,16 +70,16 @@ fn pages() -> Result<Vec<String>> {
 /// Reads the command lines in the ```sh blocks of a page. Joins continued lines and skips
 /// here-documents.
 fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
-    let mut found = Vec::new();
+    let mut commands = Vec::new();
     let (mut inside, mut joined, mut start) = (false, String::new(), 0);
-    let mut here = false;
+    let mut in_here_document = false;
     for (index, line) in text.lines().enumerate() {
         let trimmed = line.trim();
-        if here {
-            here = trimmed != "EOF";
+        if in_here_document {
+            in_here_document = trimmed != "EOF";
             continue;
         }
-        here = inside && trimmed.ends_with("<<'EOF'");
+        in_here_document = inside && trimmed.ends_with("<<'EOF'");
         if trimmed.starts_with("```") {
             inside = trimmed == "```sh";
             continue;
@@ -94,13 +94,13 @@ fn in_page(page: &str, text: &str) -> Vec<PageCommand> {
             Some(part) => joined.push_str(part),
             None => {
                 joined.push_str(trimmed);
-                for part in split(&std::mem::take(&mut joined)) {
-                    found.push(PageCommand { page: page.to_owned(), line: start, words: part });
+                for words in split(&std::mem::take(&mut joined)) {
+                    commands.push(PageCommand { page: page.to_owned(), line: start, words });
                 }
             }
         }
     }
-    found
+    commands
 }
 
 /// Splits a line into commands and their words, without quotes, comments and variable assignments.
@@ -109,7 +109,7 @@ fn split(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![Vec::new()];
     let mut word: Option<String> = None;
     let mut quote = None;
-    let end = |word: &mut Option<String>, commands: &mut Vec<Vec<String>>| {
+    let end_word = |word: &mut Option<String>, commands: &mut Vec<Vec<String>>| {
         let Some(word) = word.take() else { return };
         if ["&&", ";", "|", "&", "||"].contains(&word.as_str()) {
             commands.push(Vec::new());
@@ -125,18 +125,18 @@ fn split(line: &str) -> Vec<Vec<String>> {
                 quote = Some(c);
                 word.get_or_insert_default();
             }
-            None if c.is_whitespace() => end(&mut word, &mut commands),
+            None if c.is_whitespace() => end_word(&mut word, &mut commands),
             None if c == '#' && word.is_none() => break,
             None => word.get_or_insert_default().push(c),
         }
     }
-    end(&mut word, &mut commands);
+    end_word(&mut word, &mut commands);
     for command in &mut commands {
-        let setting = |word: &String| {
+        let is_assignment = |word: &String| {
             word.split_once('=').is_some_and(|(name, _)| name == name.to_uppercase())
         };
-        let settings = command.iter().take_while(|word| setting(word)).count();
-        command.drain(..settings);
+        let assignments = command.iter().take_while(|word| is_assignment(word)).count();
+        command.drain(..assignments);
     }
     commands.retain(|command| !command.is_empty());
     commands
@@ -156,11 +156,10 @@ fn check_command(words: &[String], help: &mut dyn FnMut(&str) -> Result<String>)
             })
         }
         ["cargo", "run", rest @ ..] => {
-            let ours = rest.iter().position(|word| *word == "--").map(|at| &rest[at + 1..]);
-            check_weir_command(
-                ours.with_context(|| format!("{line}: no -- before weir's words"))?,
-                help,
-            )
+            let separator = rest.iter().position(|word| *word == "--");
+            let separator =
+                separator.with_context(|| format!("{line}: no -- before weir's arguments"))?;
+            check_weir_command(&rest[separator + 1..], help)
         }
         ["cargo", second, ..] if CARGO.contains(second) => Ok(()),
         [program, rest @ ..] if *program == "weir" || program.ends_with("/weir") => {
@@ -182,23 +181,23 @@ fn check_weir_command(words: &[&str], help: &mut dyn FnMut(&str) -> Result<Strin
     let mut name = (*name).to_owned();
     let (mut text, mut rest) = (help(&name)?, rest);
     while text.contains("\nCommands:\n")
-        && let [below, after @ ..] = rest
-        && !below.starts_with('-')
+        && let [subcommand, arguments @ ..] = rest
+        && !subcommand.starts_with('-')
     {
-        name = format!("{name} {below}");
-        (text, rest) = (help(&name)?, after);
+        name = format!("{name} {subcommand}");
+        (text, rest) = (help(&name)?, arguments);
     }
     for flag in rest.iter().filter(|word| word.starts_with("--")) {
         let flag = flag.split('=').next().unwrap_or(flag);
-        let listed = text.split([' ', ',', '=', '\n', '[']).any(|word| word == flag);
-        ensure!(listed, "weir {name} has no {flag}");
+        let is_listed = text.split([' ', ',', '=', '\n', '[']).any(|word| word == flag);
+        ensure!(is_listed, "weir {name} has no {flag}");
     }
     Ok(())
 }
 
 /// Returns the output of `weir NAME --help`, cached; `name` may have several words.
-fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
-    if let Some(text) = known.get(name) {
+fn help(name: &str, cache: &mut BTreeMap<String, String>) -> Result<String> {
+    if let Some(text) = cache.get(name) {
         return Ok(text.clone());
     }
     let out = shell::cargo_command()
@@ -209,7 +208,7 @@ fn help(name: &str, known: &mut BTreeMap<String, String>) -> Result<String> {
         .context("cannot run weir")?;
     ensure!(out.status.success(), "weir has no command {name}");
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
-    known.insert(name.to_owned(), text.clone());
+    cache.insert(name.to_owned(), text.clone());
     Ok(text)
 }
 

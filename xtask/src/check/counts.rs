@@ -34,9 +34,9 @@ impl AddAssign for Counts {
 impl Counts {
     /// Moves tests from passed to skipped: cargo counts a test that returns early as passed.
     pub(crate) fn move_to_skipped(&mut self, tests: usize) {
-        let moved = tests.min(self.passed);
-        self.passed -= moved;
-        self.skipped += moved;
+        let skipped = tests.min(self.passed);
+        self.passed -= skipped;
+        self.skipped += skipped;
     }
 
     /// Parses the counts in a line such as
@@ -64,7 +64,7 @@ pub(crate) struct Slowest(Vec<(Duration, String)>);
 
 impl Slowest {
     /// Records the test of a line such as `test limits::waits::it_waits ... ok <1.234s>`.
-    fn read(&mut self, line: &str) {
+    fn record(&mut self, line: &str) {
         let Some((name, rest)) =
             line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "))
         else {
@@ -93,7 +93,7 @@ impl Slowest {
 /// A command that prints nothing for `silence_max` is killed with all of its descendants.
 ///
 /// # Errors
-/// If the command cannot run, or was killed.
+/// Fails if the command cannot run, or was killed.
 pub(crate) fn run(
     command: &mut Command,
     silence_max: Duration,
@@ -116,10 +116,10 @@ pub(crate) fn run(
     loop {
         match lines.recv_timeout(silence_max) {
             Ok(line) => {
-                let line = line.with_context(|| format!("cannot read what {name} prints"))?;
+                let line = line.with_context(|| format!("cannot read the output of {name}"))?;
                 let line = String::from_utf8_lossy(&line);
                 println!("{line}");
-                slowest.read(&line);
+                slowest.record(&line);
                 if let Some(counts) = Counts::parse(&line) {
                     total += counts;
                 }
@@ -127,7 +127,9 @@ pub(crate) fn run(
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 kill_tree(child.id());
-                bail!("{name} printed nothing for {silence_max:?} and was ended; so far {total:?}");
+                bail!(
+                    "{name} printed nothing for {silence_max:?} and was killed; so far {total:?}"
+                );
             }
         }
     }
@@ -138,10 +140,11 @@ pub(crate) fn run(
 /// assigns them to another parent when the process ends.
 fn kill_tree(process: u32) {
     let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children"));
-    let of = |text: String| text.split_whitespace().filter_map(|id| id.parse().ok()).collect();
-    let children: Vec<u32> = children.map(of).unwrap_or_default();
+    let parse_ids =
+        |text: String| text.split_whitespace().filter_map(|id| id.parse().ok()).collect();
+    let children: Vec<u32> = children.map(parse_ids).unwrap_or_default();
     // The process may have ended by itself.
-    let _gone = Command::new("kill").args(["-KILL", &process.to_string()]).status();
+    let _ignored = Command::new("kill").args(["-KILL", &process.to_string()]).status();
     children.into_iter().for_each(kill_tree);
 }
 

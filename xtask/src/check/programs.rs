@@ -36,34 +36,34 @@ const K6: &str = "go.k6.io/k6@v1.8.1";
 /// Installs missing load generators and returns a line that lists them.
 ///
 /// # Errors
-/// If a generator is missing and cannot be installed.
+/// Fails if a generator is missing and cannot be installed.
 pub(crate) fn fetch_generators() -> Result<String> {
-    let mut done = Vec::new();
+    let mut installed = Vec::new();
     if shell::find("wrk").is_none() {
         fetch_packages(&["wrk"])?;
-        done.push("wrk");
+        installed.push("wrk");
     }
     if shell::find("oha").is_none() {
         run_quietly(shell::cargo_command().args(["install", "oha", "--version", OHA, "--locked"]))?;
-        done.push("oha");
+        installed.push("oha");
     }
     if shell::find("k6").is_none() {
         ensure!(shell::find("go").is_some(), "k6 is missing, and go to build it with");
         run_quietly(Command::new("go").args(["install", K6]))?;
-        done.push("k6");
+        installed.push("k6");
     }
-    Ok(match done.as_slice() {
-        [] => "all load generators were here".to_owned(),
-        _ => format!("fetched {}", done.join(", ")),
+    Ok(match installed.as_slice() {
+        [] => "all load generators were installed already".to_owned(),
+        _ => format!("fetched {}", installed.join(", ")),
     })
 }
 
 /// Installs all missing programs and returns a line that lists them.
 ///
 /// # Errors
-/// If a program is missing and cannot be installed.
+/// Fails if a program is missing and cannot be installed.
 pub(crate) fn fetch() -> Result<String> {
-    let mut done = Vec::new();
+    let mut installed = Vec::new();
     let missing: Vec<&str> = PACKAGES
         .iter()
         .filter(|(program, _)| shell::find(program).is_none())
@@ -71,30 +71,30 @@ pub(crate) fn fetch() -> Result<String> {
         .collect();
     if !missing.is_empty() {
         fetch_packages(&missing)?;
-        done.extend(missing);
+        installed.extend(missing);
     }
     if shell::find("geth").is_none() {
         ensure!(shell::find("go").is_some(), "geth is missing, and go to build it with");
         run_quietly(Command::new("go").args(["install", GETH]))?;
-        done.push("geth");
+        installed.push("geth");
     }
     if shell::find("cargo-deny").is_none() {
         fetch_cargo_deny()?;
-        done.push("cargo-deny");
+        installed.push("cargo-deny");
     }
     if fetch_clients()? {
-        done.push("client libraries");
+        installed.push("client libraries");
     }
     if site::find().is_none() {
         fetch_mdbook()?;
-        done.push("mdbook");
+        installed.push("mdbook");
     }
-    let found = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
-    let absent: Vec<&str> = found.filter(|program| shell::find(program).is_none()).collect();
+    let programs = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
+    let absent: Vec<&str> = programs.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
-    Ok(match done.as_slice() {
-        [] => "all outside programs were here".to_owned(),
-        _ => format!("fetched {}", done.join(", ")),
+    Ok(match installed.as_slice() {
+        [] => "all outside programs were installed already".to_owned(),
+        _ => format!("fetched {}", installed.join(", ")),
     })
 }
 
@@ -106,18 +106,18 @@ fn fetch_clients() -> Result<bool> {
     let lists = ["package.json", "package-lock.json", "requirements.txt"];
     let crates = ["alloy/Cargo.toml", "alloy/Cargo.lock", "alloy/src/main.rs"];
     let read = |list| std::fs::read_to_string(source.join(list)).unwrap_or_default();
-    let (wanted, of_crates) = (lists.map(read), crates.map(read).concat());
+    let (list_texts, crate_texts) = (lists.map(read), crates.map(read).concat());
     let stamp = folder.join("fetched");
-    let all = wanted.concat() + &of_crates;
-    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == all) {
+    let sources = list_texts.concat() + &crate_texts;
+    if std::fs::read_to_string(&stamp).is_ok_and(|fetched| fetched == sources) {
         return Ok(false);
     }
     for program in ["node", "npm", "python3"] {
         ensure!(shell::find(program).is_some(), "{program} is missing, for client libraries");
     }
     std::fs::create_dir_all(&folder)
-        .with_context(|| format!("cannot make {}", folder.display()))?;
-    for (list, text) in lists.iter().zip(&wanted) {
+        .with_context(|| format!("cannot create {}", folder.display()))?;
+    for (list, text) in lists.iter().zip(&list_texts) {
         std::fs::write(folder.join(list), text)?;
     }
     run_quietly(
@@ -129,7 +129,7 @@ fn fetch_clients() -> Result<bool> {
     let mut build = Command::new("cargo");
     build.args(["build", "--quiet", "--locked"]).current_dir(source.join("alloy"));
     run_quietly(build.arg("--target-dir").arg(folder.join("alloy")))?;
-    std::fs::write(&stamp, all)?;
+    std::fs::write(&stamp, sources)?;
     Ok(true)
 }
 

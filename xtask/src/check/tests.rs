@@ -5,14 +5,14 @@ use std::time::Duration;
 use anyhow::anyhow;
 
 use super::counts::Counts;
-use super::{Outcome, StageReport, failed, record_result, table};
+use super::{Outcome, StageReport, has_failed, record_result, table};
 
 #[test]
 fn stages_and_tests_add_up() {
     let mut total = Counts::default();
     let tests = Counts { passed: 7, failed: 1, skipped: 2 };
-    assert!(!failed(&Ok(Outcome::Passed)) && failed(&Err(anyhow!("x"))));
-    assert!(failed(&Ok(Outcome::Counted(tests))));
+    assert!(!has_failed(&Ok(Outcome::Passed)) && has_failed(&Err(anyhow!("x"))));
+    assert!(has_failed(&Ok(Outcome::Counted(tests))));
     record_result(Ok(Outcome::Passed), &mut total);
     record_result(Ok(Outcome::Counted(tests)), &mut total);
     record_result(Ok(Outcome::Skipped("no net".to_owned())), &mut total);
@@ -26,7 +26,7 @@ fn the_table_has_a_line_per_stage() {
     let line = StageReport {
         name: "fmt",
         outcome: "passed".to_owned(),
-        took: Duration::from_millis(1_250),
+        duration: Duration::from_millis(1_250),
     };
     assert_eq!(table(&[line]), "stage       seconds  outcome\nfmt             1.2  passed\n");
 }

@@ -38,7 +38,7 @@ const RULE: &str = "crate arrows";
 
 /// Finds manifests that depend on a crate that [`ARROWS`] does not allow.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in tree.texts("Cargo.toml") {
         let folder = path.strip_prefix("crates/").unwrap_or(path);
         let Some(name) = folder.strip_suffix("/Cargo.toml") else { continue };
@@ -47,11 +47,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
         let Some((_, allowed)) = ARROWS.iter().find(|(known, _)| *known == name) else {
             let message = format!("crate {name} is not in ARCHITECTURE.md's list of parts");
-            found.push(Finding::new(path, 1, RULE, message));
+            findings.push(Finding::new(path, 1, RULE, message));
             continue;
         };
         let Ok(manifest) = text.parse::<Table>() else {
-            found.push(Finding::new(path, 1, RULE, "not TOML"));
+            findings.push(Finding::new(path, 1, RULE, "not TOML"));
             continue;
         };
         for dependency in dependencies(&manifest) {
@@ -59,11 +59,11 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             if ours && !allowed.contains(&dependency.as_str()) {
                 let line = text.lines().position(|line| line.trim_start().starts_with(&dependency));
                 let message = format!("{name} must not know {dependency}");
-                found.push(Finding::new(path, line.map_or(1, |line| line + 1), RULE, message));
+                findings.push(Finding::new(path, line.map_or(1, |line| line + 1), RULE, message));
             }
         }
     }
-    found
+    findings
 }
 
 /// Names of all dependencies, for every target; renamed ones by their real name.

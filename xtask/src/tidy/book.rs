@@ -33,8 +33,8 @@ mod tests {
             ("docs/decisions/0001-c.md", "# C"),
             ("README.md", "# not of the site"),
         ]);
-        let found: Vec<_> =
+        let unlisted: Vec<_> =
             pages_are_listed(&tree).into_iter().map(|finding| finding.path).collect();
-        assert_eq!(found, ["docs/b.md", "docs/decisions/0001-c.md"]);
+        assert_eq!(unlisted, ["docs/b.md", "docs/decisions/0001-c.md"]);
     }
 }

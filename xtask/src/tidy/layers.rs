@@ -53,7 +53,7 @@ const LAYERS: &[Layers] = &[
         layers: &[
             &["analysis"],
             &["wording"],
-            &["arm", "fingerprint", "self_check", "target"],
+            &["fingerprint", "self_check", "target", "variant"],
             &["import", "reference"],
             &["run"],
             &["capacity", "compare", "study"],
@@ -123,7 +123,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let layer_of = |name: &str| layers.layers.iter().position(|layer| layer.contains(&name));
     let prefix = format!("{}/", layers.folder);
     let base = module_path(layers.folder);
@@ -132,17 +132,17 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
         if is_test(path) || matches!(inside, "lib.rs" | "main.rs") {
             continue;
         }
-        let own = inside.split('/').next().unwrap_or_default();
-        let own = own.strip_suffix(".rs").unwrap_or(own);
-        let Some(layer) = layer_of(own) else {
-            let message = format!("{own} stands in no layer of {}", layers.folder);
-            found.push(Finding::new(path, 1, RULE, message));
+        let module = inside.split('/').next().unwrap_or_default();
+        let module = module.strip_suffix(".rs").unwrap_or(module);
+        let Some(layer) = layer_of(module) else {
+            let message = format!("{module} has no layer in {}", layers.folder);
+            findings.push(Finding::new(path, 1, RULE, message));
             continue;
         };
-        let imports = match imports(&module_path(path), text) {
+        let imports = match parse_imports(&module_path(path), text) {
             Ok(imports) => imports,
             Err(reason) => {
-                found.push(Finding::new(path, 1, RULE, reason));
+                findings.push(Finding::new(path, 1, RULE, reason));
                 continue;
             }
         };
@@ -151,14 +151,14 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
             // A name without a layer is an item of the folder's own module, or is reported
             // elsewhere.
             let Some(other) = layer_of(name) else { continue };
-            if name != own && other >= layer {
-                let message = format!("{own} must not import from {name}");
-                found.push(Finding::new(path, import.line, RULE, message));
+            if name != module && other >= layer {
+                let message = format!("{module} must not import from {name}");
+                findings.push(Finding::new(path, import.line, RULE, message));
             }
         }
     }
-    found.dedup(); // one line may import several items of a folder
-    found
+    findings.dedup(); // one line may import several items of a folder
+    findings
 }
 
 /// Returns the segments of a module's path: `crates/gateway/src/cache/memory.rs` is `cache`,
@@ -181,28 +181,32 @@ struct Import {
 /// `module`.
 ///
 /// # Errors
-/// If the text is not Rust.
-fn imports(module: &[String], text: &str) -> Result<Vec<Import>, String> {
+/// Fails if the text is not Rust.
+fn parse_imports(module: &[String], text: &str) -> Result<Vec<Import>, String> {
     let tokens: TokenStream = text.parse().map_err(|error| format!("not Rust: {error}"))?;
-    let mut found = Vec::new();
-    read(&tokens.into_iter().collect::<Vec<_>>(), module, &mut found);
-    Ok(found)
+    let mut imports = Vec::new();
+    collect_imports(&tokens.into_iter().collect::<Vec<_>>(), module, &mut imports);
+    Ok(imports)
 }
 
 /// Collects imports from the tokens of a module or of a group in it.
-fn read(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
-    let mut at = 0;
-    while at < tokens.len() {
-        if is_test_attribute(&tokens[at..]) {
-            at = end_of_item(tokens, at + 2);
+fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Import>) {
+    let mut index = 0;
+    while index < tokens.len() {
+        if is_test_attribute(&tokens[index..]) {
+            index = end_of_item(tokens, index + 2);
             continue;
         }
-        match &tokens[at] {
+        match &tokens[index] {
             TokenTree::Ident(word) if word == "mod" => {
-                if let [TokenTree::Ident(name), TokenTree::Group(body), ..] = &tokens[at + 1..] {
+                if let [TokenTree::Ident(name), TokenTree::Group(body), ..] = &tokens[index + 1..] {
                     let inner = [module, &[name.to_string()]].concat();
-                    read(&body.stream().into_iter().collect::<Vec<_>>(), &inner, found);
-                    at += 2;
+                    collect_imports(
+                        &body.stream().into_iter().collect::<Vec<_>>(),
+                        &inner,
+                        imports,
+                    );
+                    index += 2;
                 }
             }
             TokenTree::Ident(word) => {
@@ -213,26 +217,26 @@ fn read(tokens: &[TokenTree], module: &[String], found: &mut Vec<Import>) {
                     _ => None,
                 };
                 if let Some(start) = start
-                    && is_path_separator(&tokens[at + 1..])
+                    && is_path_separator(&tokens[index + 1..])
                 {
-                    at += 3 + read_path(&tokens[at + 3..], start, found);
+                    index += 3 + read_path(&tokens[index + 3..], start, imports);
                     continue;
                 }
             }
             TokenTree::Group(group) => {
-                read(&group.stream().into_iter().collect::<Vec<_>>(), module, found);
+                collect_imports(&group.stream().into_iter().collect::<Vec<_>>(), module, imports);
             }
             _ => {}
         }
-        at += 1;
+        index += 1;
     }
 }
 
-/// Reads the tokens after `path::` and returns how many it read.
-fn read_path(tokens: &[TokenTree], mut path: Vec<String>, found: &mut Vec<Import>) -> usize {
-    let mut at = 0;
+/// Reads the tokens after `path::` and returns their number.
+fn read_path(tokens: &[TokenTree], mut path: Vec<String>, imports: &mut Vec<Import>) -> usize {
+    let mut index = 0;
     loop {
-        match tokens.get(at) {
+        match tokens.get(index) {
             Some(TokenTree::Ident(word)) if word == "super" => {
                 path.pop();
             }
@@ -240,21 +244,21 @@ fn read_path(tokens: &[TokenTree], mut path: Vec<String>, found: &mut Vec<Import
             Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => {
                 let inner: Vec<_> = group.stream().into_iter().collect();
                 for branch in inner.split(is_comma) {
-                    read_path(branch, path.clone(), found);
+                    read_path(branch, path.clone(), imports);
                 }
-                return at + 1;
+                return index + 1;
             }
             _ => break,
         }
-        at += 1;
-        if !is_path_separator(&tokens[at..]) {
+        index += 1;
+        if !is_path_separator(&tokens[index..]) {
             break;
         }
-        at += 2;
+        index += 2;
     }
     let line = tokens.first().map_or(0, |token| token.span().start().line);
-    found.push(Import { path, line });
-    at
+    imports.push(Import { path, line });
+    index
 }
 
 fn is_path_separator(tokens: &[TokenTree]) -> bool {
@@ -274,14 +278,14 @@ fn is_test_attribute(tokens: &[TokenTree]) -> bool {
     hash.as_char() == '#' && text.starts_with("cfg(") && text.contains("test")
 }
 
-/// Returns the end of the item that begins at `at`: the index after its `;` or its body.
-fn end_of_item(tokens: &[TokenTree], at: usize) -> usize {
+/// Returns the end of the item that begins at `start`: the index after its `;` or its body.
+fn end_of_item(tokens: &[TokenTree], start: usize) -> usize {
     let ends = |token: &TokenTree| match token {
         TokenTree::Punct(punct) => punct.as_char() == ';',
         TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
         _ => false,
     };
-    tokens[at..].iter().position(ends).map_or(tokens.len(), |length| at + length + 1)
+    tokens[start..].iter().position(ends).map_or(tokens.len(), |length| start + length + 1)
 }
 
 #[cfg(test)]

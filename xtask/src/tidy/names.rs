@@ -11,19 +11,19 @@ const BANNED: &[&str] = &[
 
 /// Finds banned words in names of source files and their folders, and files named `mod.rs`.
 pub(crate) fn banned(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, _) in tree.texts(".rs") {
         if path.ends_with("/mod.rs") {
             let message = "mod.rs says nothing; use name.rs beside name/";
-            found.push(Finding::new(path, 1, "file names", message));
+            findings.push(Finding::new(path, 1, "file names", message));
         }
         let stem = path.strip_suffix(".rs").unwrap_or(path);
         for word in stem.split(['/', '_', '-']).filter(|word| BANNED.contains(word)) {
             let message = format!("{word:?} says nothing; use the domain's noun");
-            found.push(Finding::new(path, 1, "file names", message));
+            findings.push(Finding::new(path, 1, "file names", message));
         }
     }
-    found
+    findings
 }
 
 #[cfg(test)]

@@ -15,19 +15,19 @@ const ENDINGS: &[&str] = &[".rs", ".toml", ".md"];
 /// Finds paths in backticks that do not exist, in ARCHITECTURE.md, CONTRIBUTING.md, docs/ and
 /// module docs. Finds relative links of any page whose target or heading does not exist.
 pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in tree.texts(".md").filter(|(path, _)| !path.starts_with("testdata/")) {
-        let named = path.starts_with("docs/") || !path.contains('/');
+        let checks_paths = path.starts_with("docs/") || !path.contains('/');
         let mut fenced = false;
         for (index, line) in text.lines().enumerate() {
             if line.trim_start().starts_with("```") {
                 fenced = !fenced;
             } else if !fenced {
                 let errors = links(line).filter_map(|link| link_error(tree, path, link));
-                found.extend(errors.map(|error| Finding::new(path, index + 1, "paths", error)));
-                if named {
+                findings.extend(errors.map(|error| Finding::new(path, index + 1, "paths", error)));
+                if checks_paths {
                     let spans = spans(line).filter(|span| !path_exists(tree, span));
-                    found.extend(spans.map(|span| missing(path, index, span)));
+                    findings.extend(spans.map(|span| missing(path, index, span)));
                 }
             }
         }
@@ -36,10 +36,10 @@ pub(crate) fn exist(tree: &Tree) -> Vec<Finding> {
         for (index, line) in text.lines().enumerate() {
             let Some(doc) = line.strip_prefix("//!") else { continue };
             let spans = spans(doc).filter(|span| !path_exists(tree, span));
-            found.extend(spans.map(|span| missing(path, index, span)));
+            findings.extend(spans.map(|span| missing(path, index, span)));
         }
     }
-    found
+    findings
 }
 
 fn missing(path: &str, index: usize, target: &str) -> Finding {
@@ -48,12 +48,13 @@ fn missing(path: &str, index: usize, target: &str) -> Finding {
 
 /// Returns the texts between backticks that are paths of this repository.
 fn spans(line: &str) -> impl Iterator<Item = &str> {
-    line.split('`').skip(1).step_by(2).filter(|span| is_ours(span))
+    line.split('`').skip(1).step_by(2).filter(|span| is_repository_path(span))
 }
 
-fn is_ours(span: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
-    if !span.chars().all(plain) || span.starts_with('/') || span.contains("..") {
+/// Returns true if the text has the form of a path of this repository.
+fn is_repository_path(span: &str) -> bool {
+    let is_path_char = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    if !span.chars().all(is_path_char) || span.starts_with('/') || span.contains("..") {
         return false;
     }
     match span.split_once('/') {
@@ -107,8 +108,8 @@ fn link_error(tree: &Tree, page: &str, link: &str) -> Option<String> {
         return Some(format!("{link} leads out of docs/, so the site has no such page"));
     }
     let text = tree.text(&path).unwrap_or_default();
-    let has = heading.is_empty() || headings(text).any(|found| found == heading);
-    (!has).then(|| format!("{link}: {path} has no such heading"))
+    let has_heading = heading.is_empty() || headings(text).any(|other| other == heading);
+    (!has_heading).then(|| format!("{link}: {path} has no such heading"))
 }
 
 /// Returns the anchors of a page's headings, as GitHub and mdBook derive them.
@@ -132,23 +133,23 @@ const MACHINE: &[&str] = &[
 
 /// Finds paths of one machine in any file except recorded data.
 pub(crate) fn machine(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in tree.texts("").filter(|(path, _)| !path.starts_with("testdata/")) {
         for (index, line) in text.lines().enumerate() {
             for start in MACHINE.iter().filter(|start| begins_path(line, start)) {
                 let message = format!("{start} is a path of one machine");
-                found.push(Finding::new(path, index + 1, "machine paths", message));
+                findings.push(Finding::new(path, index + 1, "machine paths", message));
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns true if `start` occurs in `line` where a path can begin; `/x/home/` is a different path.
 fn begins_path(line: &str, start: &str) -> bool {
-    line.match_indices(start).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        !before.is_some_and(|c| c.is_ascii_alphanumeric() || "_-./:}".contains(c))
+    line.match_indices(start).any(|(index, _)| {
+        let previous = line[..index].chars().next_back();
+        !previous.is_some_and(|c| c.is_ascii_alphanumeric() || "_-./:}".contains(c))
     })
 }
 

@@ -7,16 +7,17 @@ use super::tree::Tree;
 
 /// Finds `.rs` files that are not reachable from a crate root.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
-    let mut open: Vec<(String, bool)> = tree
+    let mut unvisited: Vec<(String, bool)> = tree
         .texts(".rs")
         .filter(|(path, _)| is_root(tree, path))
         .map(|(p, _)| (p.into(), true))
         .collect();
     let mut reached = BTreeSet::new();
-    while let Some((path, root)) = open.pop() {
+    while let Some((path, is_root)) = unvisited.pop() {
         if reached.insert(path.clone()) {
             let text = tree.text(&path).unwrap_or_default();
-            open.extend(modules(tree, &path, root, text).into_iter().map(|found| (found, false)));
+            let files = modules(tree, &path, is_root, text).into_iter();
+            unvisited.extend(files.map(|file| (file, false)));
         }
     }
     let message = "no crate root leads to this file; add a mod line or delete it";
@@ -29,19 +30,19 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 /// Returns true for files that cargo builds by their location, or because a manifest names them.
 fn is_root(tree: &Tree, path: &str) -> bool {
     let Some((folder, file)) = path.rsplit_once('/') else { return false };
-    let place = folder.rsplit('/').next().unwrap_or(folder);
-    let package = |depth: usize| {
+    let folder_name = folder.rsplit('/').next().unwrap_or(folder);
+    let is_package_above = |depth: usize| {
         let segments: Vec<&str> = folder.split('/').collect();
-        segments.len().checked_sub(depth).is_some_and(|kept| {
-            tree.text(&[&segments[..kept], &["Cargo.toml"]].concat().join("/")).is_some()
+        segments.len().checked_sub(depth).is_some_and(|length| {
+            tree.text(&[&segments[..length], &["Cargo.toml"]].concat().join("/")).is_some()
         })
     };
-    match (place, file) {
-        ("src", "lib.rs" | "main.rs") => package(1),
-        ("bin", _) => package(2),
-        ("tests" | "examples" | "benches", _) => package(1),
-        (_, "main.rs") if folder.ends_with(&format!("/tests/{place}")) => package(2),
-        (_, "build.rs") => package(0),
+    match (folder_name, file) {
+        ("src", "lib.rs" | "main.rs") => is_package_above(1),
+        ("bin", _) => is_package_above(2),
+        ("tests" | "examples" | "benches", _) => is_package_above(1),
+        (_, "main.rs") if folder.ends_with(&format!("/tests/{folder_name}")) => is_package_above(2),
+        (_, "build.rs") => is_package_above(0),
         _ => named_by_manifest(tree, path),
     }
 }
@@ -54,37 +55,38 @@ fn named_by_manifest(tree: &Tree, path: &str) -> bool {
 }
 
 /// Returns the files that the `mod` lines of `path` refer to.
-fn modules(tree: &Tree, path: &str, root: bool, text: &str) -> Vec<String> {
+fn modules(tree: &Tree, path: &str, is_root: bool, text: &str) -> Vec<String> {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").unwrap_or(file);
-    let below = if root { folder.to_owned() } else { format!("{folder}/{stem}") };
-    let mut found = Vec::new();
-    let mut named: Option<String> = None;
+    let module_folder = if is_root { folder.to_owned() } else { format!("{folder}/{stem}") };
+    let mut files = Vec::new();
+    let mut path_attribute: Option<String> = None;
     for line in text.lines().map(str::trim) {
         if let Some(rest) = line.strip_prefix("#[path = \"") {
-            named = rest.split('"').next().map(|place| join(folder, place));
+            path_attribute = rest.split('"').next().map(|path| join(folder, path));
         } else if let Some(name) = module_name(line) {
-            let candidates = named.take().into_iter().chain([format!("{below}/{name}.rs")]);
-            found.extend(candidates.filter(|place| tree.text(place).is_some()).take(1));
+            let default = format!("{module_folder}/{name}.rs");
+            let candidates = path_attribute.take().into_iter().chain([default]);
+            files.extend(candidates.filter(|file| tree.text(file).is_some()).take(1));
         }
     }
-    found
+    files
 }
 
 /// Returns the name in `mod name;`, with any visibility.
 fn module_name(line: &str) -> Option<&str> {
     let rest = line.strip_suffix(';')?;
     let name = rest.strip_prefix("mod ").or_else(|| {
-        let (before, name) = rest.split_once(" mod ")?;
-        before.starts_with("pub").then_some(name)
+        let (visibility, name) = rest.split_once(" mod ")?;
+        visibility.starts_with("pub").then_some(name)
     })?;
     name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some(name)
 }
 
-/// Returns `folder/place` with `..` resolved.
-fn join(folder: &str, place: &str) -> String {
+/// Returns `folder/path` with `..` resolved.
+fn join(folder: &str, path: &str) -> String {
     let mut segments: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in place.split('/') {
+    for part in path.split('/') {
         match part {
             ".." => {
                 segments.pop();

@@ -39,26 +39,31 @@ pub(crate) fn unnamed_sources(tree: &Tree) -> Vec<Finding> {
         |path: &String| Some(path.strip_prefix("testdata/")?.split_once('/')?.0.to_owned());
     let mut folders: Vec<String> = tree.files().keys().filter_map(inside).collect();
     folders.dedup();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for folder in folders {
         let readme = format!("testdata/{folder}/README.md");
         let text = tree.text(&readme).unwrap_or_default().to_lowercase();
-        for (words, what) in [
+        for (words, missing) in [
             (["source", "http", "generated"].as_slice(), "a source"),
             (&["commit", "version", "date"], "a commit, version or date"),
             (&["licence", "license"], "a licence"),
         ] {
             if !words.iter().any(|word| text.contains(word)) {
-                let message = format!("does not name {what} of what lies beside it");
-                found.push(Finding::new(&readme, 1, "fixtures", message));
+                let message = format!("does not name {missing} of the data in this folder");
+                findings.push(Finding::new(&readme, 1, "fixtures", message));
             }
         }
         let prefix = format!("testdata/{folder}/");
         if tree.files().keys().filter(|path| path.starts_with(&prefix)).count() < 2 {
-            found.push(Finding::new(&readme, 1, "fixtures", "no data lies beside it"));
+            findings.push(Finding::new(
+                &readme,
+                1,
+                "fixtures",
+                "the folder has no data besides this page",
+            ));
         }
     }
-    found
+    findings
 }
 
 /// Lists long files and functions, without tests.
@@ -77,11 +82,11 @@ pub(crate) fn notes(tree: &Tree) -> Vec<String> {
     notes
 }
 
-/// First line and length of each function longer than [`FUNCTION_LINES`]. rustfmt puts the closing
-/// brace at the indent of the `fn`.
+/// Returns the first line and the length of each function longer than [`FUNCTION_LINES`]. rustfmt
+/// puts the closing brace at the indent of the `fn`.
 fn long_functions(text: &str) -> Vec<(usize, usize)> {
     let lines: Vec<&str> = text.lines().collect();
-    let mut found = Vec::new();
+    let mut functions = Vec::new();
     for (start, line) in lines.iter().enumerate() {
         let code = line.trim_start();
         let indent = line.len() - code.len();
@@ -93,11 +98,11 @@ fn long_functions(text: &str) -> Vec<(usize, usize)> {
             let closes = |line: &&str| line.len() == indent + 1 && line.ends_with('}');
             let length = lines[start..].iter().position(closes).map_or(0, |end| end + 1);
             if length > FUNCTION_LINES {
-                found.push((start + 1, length));
+                functions.push((start + 1, length));
             }
         }
     }
-    found
+    functions
 }
 
 #[cfg(test)]

@@ -29,18 +29,18 @@ const IMPURE: &[(&str, &str)] = &[
 /// Finds impure names in folders of pure decisions: sockets, tasks, clocks, files and randomness.
 /// Their tests are exempt.
 pub(crate) fn pure_rules(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs").filter(|(path, _)| is_rule(path) && !is_test(path)) {
         for (number, code) in code_lines(text) {
             for (name, instead) in IMPURE {
-                if names(code, name) {
+                if contains_word(code, name) {
                     let message = format!("{name} in a rule; {instead}");
-                    found.push(Finding::new(path, number, "pure rules", message));
+                    findings.push(Finding::new(path, number, "pure rules", message));
                 }
             }
         }
     }
-    found
+    findings
 }
 
 /// Folders of pure decisions.
@@ -55,7 +55,7 @@ fn is_rule(path: &str) -> bool {
 /// Finds sentences in the lab's analysis, which returns enums and numbers; sentences belong to
 /// `wording/`.
 pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let within = |path: &str| path.starts_with("crates/lab/src/analysis/") && !is_test(path);
     for (path, text) in tree.texts(".rs").filter(|(path, _)| within(path)) {
         for (number, code) in code_lines(text) {
@@ -63,11 +63,11 @@ pub(crate) fn no_sentences(tree: &Tree) -> Vec<Finding> {
             let for_developers = code.contains("expect(") || code.contains("reason = ");
             if !for_developers && strings(code).iter().any(|text| is_sentence(text)) {
                 let message = "a sentence in analysis; return a value and write it in wording/";
-                found.push(Finding::new(path, number, "no sentences", message));
+                findings.push(Finding::new(path, number, "no sentences", message));
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns the string literals of a line; the last one may continue on the next line.
@@ -83,20 +83,20 @@ fn is_sentence(text: &str) -> bool {
 
 /// Finds error responses that the gateway builds outside `downstream/answer.rs`.
 pub(crate) fn one_error_table(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in tree.texts(".rs") {
         let elsewhere =
             path.starts_with("crates/gateway/src/") && !path.contains("/downstream/answer");
         if elsewhere && !is_test(path) {
-            let lines = code_lines(text).filter(|(_, code)| names(code, "write_error"));
+            let lines = code_lines(text).filter(|(_, code)| contains_word(code, "write_error"));
             let message =
                 "only downstream/answer.rs builds error responses; return a failure to it";
-            found.extend(
+            findings.extend(
                 lines.map(|(number, _)| Finding::new(path, number, "one error table", message)),
             );
         }
     }
-    found
+    findings
 }
 
 /// Prefix of the comment that justifies a sleep, on the line of the call or on the line before.
@@ -104,19 +104,19 @@ const SLEEPS: &str = "// Sleeps: ";
 
 /// Finds sleeps in tests without a justification (see [`SLEEPS`]): they make tests slow or flaky.
 pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let support = |path: &str| path.starts_with("crates/test-support/");
-    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || support(path)) {
+    let mut findings = Vec::new();
+    let is_support = |path: &str| path.starts_with("crates/test-support/");
+    for (path, text) in tree.texts(".rs").filter(|(path, _)| is_test(path) || is_support(path)) {
         // Unit tests may test a function of this name.
-        let pauses = support(path) || path.split('/').nth(2) == Some("tests");
+        let checks_pause = is_support(path) || path.split('/').nth(2) == Some("tests");
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             let sleeps = calls(code, "sleep")
                 || calls(code, "park_timeout")
-                || (pauses && calls(code, "pause"));
-            let before = index.checked_sub(1).map_or("", |before| lines[before].trim_start());
-            let has_reason = [*line, before].iter().any(|line| {
+                || (checks_pause && calls(code, "pause"));
+            let previous = index.checked_sub(1).map_or("", |index| lines[index].trim_start());
+            let has_reason = [*line, previous].iter().any(|line| {
                 let reason = line.split_once(SLEEPS).map(|(_, reason)| reason);
                 reason.is_some_and(|reason| !reason.trim().is_empty())
             });
@@ -124,17 +124,17 @@ pub(crate) fn sleep_in_tests(tree: &Tree) -> Vec<Finding> {
                 let message = format!(
                     "a test must not sleep; wait for what it needs, use virtual time, or say why behind `{SLEEPS}`"
                 );
-                found.push(Finding::new(path, index + 1, "sleep in tests", message));
+                findings.push(Finding::new(path, index + 1, "sleep in tests", message));
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns true if the code calls a function of this name; declarations do not count.
 fn calls(code: &str, function: &str) -> bool {
-    code.match_indices(&format!("{function}(")).any(|(at, _)| {
-        let before = &code[..at];
+    code.match_indices(&format!("{function}(")).any(|(index, _)| {
+        let before = &code[..index];
         !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("fn ")
     })
 }
@@ -144,23 +144,23 @@ const OPEN_WORK: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!(
 
 /// Finds open work without the number of its issue, such as `(#12)`.
 pub(crate) fn open_work(tree: &Tree) -> Vec<Finding> {
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for ending in [".rs", ".toml", ".lua", ".conf", ".sh", ".yml"] {
         for (path, text) in tree.texts(ending).filter(|(path, _)| !path.starts_with("testdata/")) {
             for (index, line) in text.lines().enumerate() {
-                for word in OPEN_WORK.iter().filter(|word| names(line, word)) {
+                for word in OPEN_WORK.iter().filter(|word| contains_word(line, word)) {
                     let numbered = line.split("(#").nth(1).is_some_and(|rest| {
                         rest.chars().next().is_some_and(|first| first.is_ascii_digit())
                     });
                     if !numbered {
                         let message = format!("{word} without an issue number such as (#12)");
-                        found.push(Finding::new(path, index + 1, "open work", message));
+                        findings.push(Finding::new(path, index + 1, "open work", message));
                     }
                 }
             }
         }
     }
-    found
+    findings
 }
 
 /// Returns true if this is a file of tests.
@@ -176,14 +176,14 @@ fn code_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns true if `name` occurs in `line` as a whole word.
-fn names(line: &str, name: &str) -> bool {
-    let part = |c: char| c.is_alphanumeric() || c == '_';
-    line.match_indices(name).any(|(at, _)| {
-        let before = line[..at].chars().next_back();
-        let after = line[at + name.len()..].chars().next();
+fn contains_word(line: &str, name: &str) -> bool {
+    let is_word_char = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(name).any(|(index, _)| {
+        let previous = line[..index].chars().next_back();
+        let next = line[index + name.len()..].chars().next();
         // A name such as `rand::` may be followed by any character.
-        let open_end = name.ends_with(':');
-        !before.is_some_and(part) && (open_end || !after.is_some_and(part))
+        let any_next = name.ends_with(':');
+        !previous.is_some_and(is_word_char) && (any_next || !next.is_some_and(is_word_char))
     })
 }
 

@@ -6,7 +6,7 @@ use super::tree::Tree;
 /// Finds lines without a comment, outside paragraphs that begin with one.
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text("Cargo.toml") else { return Vec::new() };
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     let (mut inside, mut explained) = (false, false);
     for (index, line) in text.lines().enumerate() {
         if line.starts_with('[') {
@@ -19,10 +19,10 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         } else if inside && !explained && !line.contains('#') {
             let name = line.split([' ', '=', '.']).next().unwrap_or(line);
             let message = format!("{name} does not say why it is here");
-            found.push(Finding::new("Cargo.toml", index + 1, "dependency table", message));
+            findings.push(Finding::new("Cargo.toml", index + 1, "dependency table", message));
         }
     }
-    found
+    findings
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Tree {
     /// Reads the repository at `root`.
     ///
     /// # Errors
-    /// If git cannot list it or lists nothing.
+    /// Fails if git cannot list it or lists nothing.
     pub(crate) fn read(root: &Path) -> Result<Self> {
         let out = Command::new("git")
             .current_dir(root)

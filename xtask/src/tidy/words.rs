@@ -15,6 +15,12 @@ const NAMES: &[(&str, &str)] = &[
     ("weir_subscription_notices", "weir_subscription_notifications"),
     ("answer_bytes_max", "response_bytes_max"),
     ("yardstick", "baseline latency"),
+    ("lateness_p99_ms", "scheduling_delay_p99_ms"),
+    ("rate_begun", "rate_started"),
+    ("objectives_by_default", "thresholds_by_default"),
+    ("weir_lab_lateness_seconds", "weir_lab_scheduling_delay_seconds"),
+    ("weir_lab_iterations_begun", "weir_lab_iterations_started"),
+    ("weir_lab_iterations_due", "weir_lab_iterations_scheduled"),
 ];
 
 /// Unclear phrases and their replacements.
@@ -39,18 +45,18 @@ fn quotes(path: &str) -> bool {
 pub(crate) fn former(tree: &Tree) -> Vec<Finding> {
     let read = |ends: &'static str| tree.texts(ends);
     let texts = [".rs", ".md", ".toml", ".txt", ".json", ".lua", ".css", ".js"].into_iter();
-    let mut found = Vec::new();
+    let mut findings = Vec::new();
     for (path, text) in texts.flat_map(read).filter(|(path, _)| !quotes(path)) {
         for (number, line) in (1..).zip(text.lines()) {
             for (word, instead) in NAMES.iter().chain(PHRASES) {
                 if line.contains(word) {
                     let message = format!("{word:?}; write {instead}");
-                    found.push(Finding::new(path, number, "former words", message));
+                    findings.push(Finding::new(path, number, "former words", message));
                 }
             }
         }
     }
-    found
+    findings
 }
 
 #[cfg(test)]

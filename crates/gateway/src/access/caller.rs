@@ -1,9 +1,10 @@
-//! Authenticates a request: finds the client's address, and the grant of its key, token or
-//! certificate.
+//! Authenticates a request: finds the grant of the client's key, token or certificate. A *grant*
+//! holds the rights of one key or token.
 //!
 //! Each call carries the resulting [`Caller`]; limits, rules, logs and metrics depend on it. A key
-//! is hashed while the head is parsed and never stored. The lookup by hash does not reveal how
-//! close a guessed key is. Without a key, the client's certificate can identify it.
+//! in a header or in the query is hashed while the head is parsed. A key in the path is hashed
+//! during authentication. Only the hash is stored and looked up, so a lookup does not reveal how
+//! close a guessed key is. Without a key, the client's certificate can identify the client.
 //! `policy/access.rs` decides what a grant allows; `token.rs` verifies tokens.
 
 use crate::config::access::sha256;
@@ -41,8 +42,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// A caller without a key.
-    pub(crate) fn at(address: IpAddr) -> Caller {
+    /// Creates a caller without a key.
+    pub(crate) fn without_key(address: IpAddr) -> Caller {
         Caller { address, grant: None }
     }
 
@@ -81,7 +82,9 @@ pub(crate) struct HeadFields {
 /// The fields that access control, rules and the access log need.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExtraFields {
+    /// Places of a key in a request; `None` without access control.
     places: Option<KeyPlaces>,
+    /// True if tokens are configured.
     tokens: bool,
     /// Names in lower case.
     kept_headers: Vec<Box<str>>,
@@ -89,14 +92,14 @@ pub(crate) struct ExtraFields {
 
 impl HeadFields {
     /// Returns the fields that a configuration needs.
-    pub(crate) fn of(
+    pub(crate) fn new(
         config: &Config,
         hash_header: Option<String>,
         limits: Vec<http::HeaderName>,
     ) -> HeadFields {
         let keys = config.access.is_on();
-        let any = keys || !config.rules.is_empty() || config.access_log.is_some();
-        let extra = any.then(|| ExtraFields {
+        let needs_extra = keys || !config.rules.is_empty() || config.access_log.is_some();
+        let extra = needs_extra.then(|| ExtraFields {
             places: keys.then(|| config.access.places.clone()),
             tokens: !config.access.issuers.is_empty(),
             kept_headers: config.kept_headers.clone(),
@@ -150,27 +153,27 @@ impl fmt::Debug for Credential {
 
 impl ExtraValues {
     /// Creates empty fields.
-    pub(crate) fn new(wanted: &ExtraFields) -> ExtraValues {
+    pub(crate) fn new(fields: &ExtraFields) -> ExtraValues {
         ExtraValues {
-            headers: vec![None; wanted.kept_headers.len()].into(),
+            headers: vec![None; fields.kept_headers.len()].into(),
             ..ExtraValues::default()
         }
     }
 
-    /// Parses a header.
-    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], wanted: &ExtraFields) {
-        if let Some(places) = &wanted.places {
-            let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
-            if places.bearer && is("authorization") {
+    /// Stores the credential or the value of a header, if one of the fields needs it.
+    pub(crate) fn add_header(&mut self, name: &str, value: &[u8], fields: &ExtraFields) {
+        if let Some(places) = &fields.places {
+            let is_named = |expected: &str| name.eq_ignore_ascii_case(expected);
+            if places.bearer && is_named("authorization") {
                 if let Some(token) = bearer(value) {
-                    self.add_credential(Credential::new(token, wanted.tokens));
+                    self.add_credential(Credential::new(token, fields.tokens));
                 }
-            } else if places.header.as_deref().is_some_and(is) {
+            } else if places.header.as_deref().is_some_and(is_named) {
                 self.add_credential(Credential::new(value.trim_ascii(), false));
             }
         }
-        for (wanted_name, slot) in wanted.kept_headers.iter().zip(&mut self.headers) {
-            if slot.is_none() && name.eq_ignore_ascii_case(wanted_name) {
+        for (kept_name, slot) in fields.kept_headers.iter().zip(&mut self.headers) {
+            if slot.is_none() && name.eq_ignore_ascii_case(kept_name) {
                 *slot = Some(value.into());
             }
         }
@@ -185,19 +188,19 @@ impl ExtraValues {
     }
 
     /// Parses the host and the target of the request.
-    pub(crate) fn set_target(&mut self, host: &str, target: &str, wanted: &ExtraFields) {
+    pub(crate) fn set_target(&mut self, host: &str, target: &str, fields: &ExtraFields) {
         // The port follows the last colon. Colons inside the brackets of an IPv6 address do not
         // count.
-        let name = host.rfind(':').filter(|at| !host[*at..].contains(']'));
-        self.host = host[..name.unwrap_or(host.len())].into();
-        let in_query = wanted.places.as_ref().is_some_and(|places| places.query);
-        let Some((_, query)) = target.split_once('?').filter(|_| in_query) else { return };
-        let named = |pair: &str| -> Option<Credential> {
+        let colon = host.rfind(':').filter(|colon| !host[*colon..].contains(']'));
+        self.host = host[..colon.unwrap_or(host.len())].into();
+        let keys_in_query = fields.places.as_ref().is_some_and(|places| places.query);
+        let Some((_, query)) = target.split_once('?').filter(|_| keys_in_query) else { return };
+        let credential_of = |pair: &str| -> Option<Credential> {
             let (name, value) = pair.split_once('=')?;
             let key = (name == QUERY_NAME && !value.is_empty()).then_some(value)?;
             Some(Credential::new(key.as_bytes(), false))
         };
-        self.query = query.split('#').next().unwrap_or("").split('&').find_map(named);
+        self.query = query.split('#').next().unwrap_or("").split('&').find_map(credential_of);
     }
 }
 
@@ -212,9 +215,9 @@ impl Credential {
 /// Returns the token after `Bearer` (RFC 6750, section 2.1).
 fn bearer(value: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = value.trim_ascii().split_at_checked(6)?;
-    let key = rest.trim_ascii();
-    let is = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ") && !key.is_empty();
-    is.then_some(key)
+    let token = rest.trim_ascii();
+    let is_bearer = scheme.eq_ignore_ascii_case(b"bearer") && rest.starts_with(b" ");
+    (is_bearer && !token.is_empty()).then_some(token)
 }
 
 /// The credentials of a configuration; shared by all threads.
@@ -227,8 +230,8 @@ pub(crate) struct KeyIndex {
 }
 
 impl KeyIndex {
-    /// Returns `None` if access control is off.
-    pub(crate) fn of(config: &Config) -> Option<KeyIndex> {
+    /// Creates the index of a configuration; `None` if access control is off.
+    pub(crate) fn new(config: &Config) -> Option<KeyIndex> {
         let access = &config.access;
         let mut key_index = KeyIndex { keys: HashMap::default(), certificates: HashMap::default() };
         for (index, key) in access.keys.iter().enumerate() {
@@ -258,8 +261,8 @@ pub(crate) struct RequestIdentity<'a> {
     /// The path of the target.
     pub(crate) path: &'a str,
     pub(crate) extra: Option<&'a ExtraValues>,
-    /// True if the request must carry a key. False for health checks and for requests that a
-    /// browser sends by itself.
+    /// True if the request is authenticated by its key. False for health checks and for requests
+    /// that a browser sends by itself; their keys are ignored.
     pub(crate) needs_key: bool,
     pub(crate) certificate: Option<&'a ClientCertificate>,
 }
@@ -275,7 +278,7 @@ pub(crate) struct Authenticated<'a> {
 /// Authenticates a request.
 ///
 /// # Errors
-/// The reason for denying it.
+/// The reason why the request is denied.
 pub(crate) fn authenticate<'a>(
     config: &Config,
     key_index: &KeyIndex,
@@ -288,7 +291,7 @@ pub(crate) fn authenticate<'a>(
     }
     let (key, path) = find_key(key_index, identity.path, identity.extra, &access.places)?;
     if !identity.needs_key {
-        return Ok(Authenticated { caller: Caller::at(client), path });
+        return Ok(Authenticated { caller: Caller::without_key(client), path });
     }
     let index = match &key {
         Some(key) => key_index.keys.get(&key.hash()).copied(),
@@ -298,14 +301,15 @@ pub(crate) fn authenticate<'a>(
         (Some(index), _) => Arc::clone(&access.keys[index].grant),
         (None, Some(key)) => token_grant(config, tokens, &key)?,
         (None, None) if access.required => return Err(Denial::NoKey),
-        (None, None) => return Ok(Authenticated { caller: Caller::at(client), path }),
+        (None, None) => return Ok(Authenticated { caller: Caller::without_key(client), path }),
     };
     may_use(&grant, client, unix_seconds)?;
     Ok(Authenticated { caller: Caller { address: client, grant: Some(grant) }, path })
 }
 
-/// A credential of a request.
+/// The credential that a request presents, and where it was found.
 enum PresentedKey<'a> {
+    /// A credential of a header or of the query.
     Header(&'a Credential),
     Path([u8; 32]),
 }
@@ -322,13 +326,13 @@ impl PresentedKey<'_> {
 /// Returns the credential with the highest precedence, and the path without a key.
 fn find_key<'a>(
     key_index: &KeyIndex,
-    whole: &'a str,
+    full_path: &'a str,
     extra: Option<&'a ExtraValues>,
     places: &KeyPlaces,
 ) -> Result<(Option<PresentedKey<'a>>, &'a str), Denial> {
     // A key is removed from the path even if another credential takes precedence.
-    let in_path = if places.path { key_in_path(key_index, whole) } else { None };
-    let path = in_path.as_ref().map_or(whole, |(_, path)| path);
+    let in_path = if places.path { key_in_path(key_index, full_path) } else { None };
+    let path = in_path.as_ref().map_or(full_path, |(_, path)| path);
     let credential = match extra.map(|extra| &extra.credential) {
         Some(HeaderCredential::Several) => return Err(Denial::TwoKeys),
         Some(HeaderCredential::One(credential)) => Some(PresentedKey::Header(credential)),
@@ -344,13 +348,14 @@ fn find_key<'a>(
 /// path. Only known keys count, because other segments can be chain names.
 fn key_in_path<'a>(key_index: &KeyIndex, path: &'a str) -> Option<([u8; 32], &'a str)> {
     let path = path.trim_end_matches('/');
-    let (before, last) = path.rsplit_once('/')?;
+    let (start, last_segment) = path.rsplit_once('/')?;
+    let without_last = if start.is_empty() { "/" } else { start };
     let first = path.strip_prefix('/').and_then(|path| path.split_once('/'));
-    let first = first.map(|(first, rest)| (first, &path[path.len() - rest.len() - 1..]));
-    let last = (last, if before.is_empty() { "/" } else { before });
-    [Some(last), first].into_iter().flatten().find_map(|(segment, rest)| {
+    let first = first.map(|(segment, rest)| (segment, &path[path.len() - rest.len() - 1..]));
+    let candidates = [Some((last_segment, without_last)), first];
+    candidates.into_iter().flatten().find_map(|(segment, remaining_path)| {
         let hash = (segment.len() >= KEY_BYTES_MIN).then(|| sha256(segment.as_bytes()))?;
-        key_index.keys.contains_key(&hash).then_some((hash, rest))
+        key_index.keys.contains_key(&hash).then_some((hash, remaining_path))
     })
 }
 
@@ -368,12 +373,12 @@ fn token_grant(
 }
 
 /// Creates a thread's token cache, if tokens are configured.
-pub(crate) fn tokens(config: &Config) -> Option<Tokens> {
+pub(crate) fn token_cache(config: &Config) -> Option<Tokens> {
     (!config.access.issuers.is_empty()).then(Tokens::new)
 }
 
 /// Returns Unix time in seconds, for the expiry of keys and tokens.
 fn unix_seconds() -> u64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_secs())
+    let elapsed = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    elapsed.map_or(0, |elapsed| elapsed.as_secs())
 }

@@ -4,31 +4,35 @@ use wire::effect::{Effect, effect_of};
 use wire::method::{Method, MethodTable, equivalent_log_method};
 
 use crate::config::Config;
-use crate::policy::access::{Denial, Grant, MethodCase, MethodSet, may_call};
+use crate::policy::access::{Denial, Grant, MethodCheck, MethodSet, may_call};
 
 /// Returns true if a caller with this grant may still call a method. The first call of the method
 /// was permitted before. The methods that a group denies are not checked again, because a rule may
 /// have selected the group.
-pub(crate) fn still_permitted(
+pub(crate) fn is_still_permitted(
     config: &Config,
     family: &MethodTable,
     chain: usize,
     method: &str,
     grant: Option<&Grant>,
 ) -> bool {
-    let case = MethodCase {
+    let check = MethodCheck {
         method,
-        reach: effect_of(family.family(), method),
+        effect: effect_of(family.family(), method),
         policy: &config.access.policy,
         chain: &config.chains[chain].methods,
         group_deny: &MethodSet::default(),
         grant,
     };
-    grant.is_none_or(|grant| grant.leads_to(chain)) && may_call(&case).is_ok()
+    grant.is_none_or(|grant| grant.allows_chain(chain)) && may_call(&check).is_ok()
 }
 
 /// Returns the effect of a method.
-pub(crate) fn effect(family: &MethodTable, row: Option<&'static Method>, method: &str) -> Effect {
+pub(crate) fn effect_of_method(
+    family: &MethodTable,
+    row: Option<&'static Method>,
+    method: &str,
+) -> Effect {
     row.map_or_else(|| effect_of(family.family(), method), |row| row.effect)
 }
 
@@ -36,19 +40,19 @@ pub(crate) fn effect(family: &MethodTable, row: Option<&'static Method>, method:
 /// must be allowed to call both. `group` returns the group that serves a method.
 ///
 /// # Errors
-/// The reason for denying it.
+/// The reason why the call is denied.
 pub(crate) fn permit(
     config: &Config,
     chain: usize,
     method: &str,
-    reach: Effect,
+    effect: Effect,
     grant: Option<&Grant>,
     group: impl Fn(&str) -> usize,
 ) -> Result<(), Denial> {
     let may_call_as = |method: &str| {
-        may_call(&MethodCase {
+        may_call(&MethodCheck {
             method,
-            reach,
+            effect,
             policy: &config.access.policy,
             chain: &config.chains[chain].methods,
             group_deny: &config.groups[group(method)].methods_deny,

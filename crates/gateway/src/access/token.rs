@@ -17,9 +17,9 @@ use crate::policy::access::{Denial, Grant, MethodRules, MethodSet, Networks};
 #[cfg(test)]
 mod tests;
 
-/// Maximum tokens in the cache of one thread; each takes about half a kilobyte.
+/// Maximum number of tokens in the cache of one thread; each takes about half a kilobyte.
 const TOKENS_MAX: usize = 4096;
-/// Maximum characters of a subject that become part of a caller's name.
+/// Maximum number of characters of a subject that become part of a caller's name.
 const SUBJECT_CHARS_MAX: usize = 64;
 /// Maximum number of methods or chains in a token. Each call is compared with all of them.
 const LIST_ITEMS_MAX: usize = 256;
@@ -35,7 +35,8 @@ impl Tokens {
         Tokens { verified: quick_cache::unsync::Cache::new(TOKENS_MAX) }
     }
 
-    /// Returns the grant of a token. The caller checks the expiry.
+    /// Returns the grant of a token, from the cache or after verification. The caller checks the
+    /// expiry.
     ///
     /// # Errors
     /// [`Denial::Expired`] or [`Denial::BadKey`].
@@ -62,13 +63,14 @@ pub(crate) fn verify(token: &str, issuers: &[Issuer], chains: &[Chain]) -> Resul
     let header = decode_header(token).map_err(|_| Denial::BadKey)?;
     let mut denial = Denial::BadKey;
     for issuer in issuers {
-        let fits = |key: &&VerifyKey| {
-            let named = header.kid.as_deref().zip(key.id.as_deref());
-            key.algorithms.contains(&header.alg) && named.is_none_or(|(given, own)| given == own)
+        let may_verify = |key: &&VerifyKey| {
+            let ids = header.kid.as_deref().zip(key.id.as_deref());
+            key.algorithms.contains(&header.alg)
+                && ids.is_none_or(|(token_id, key_id)| token_id == key_id)
         };
-        for key in issuer.keys.iter().filter(fits) {
+        for key in issuer.keys.iter().filter(may_verify) {
             match decode::<Map<String, Value>>(token, &key.key, &validation(issuer, key)) {
-                Ok(data) => return grant(issuer, &data.claims, chains),
+                Ok(data) => return grant_of_claims(issuer, &data.claims, chains),
                 Err(error) if *error.kind() == ErrorKind::ExpiredSignature => {
                     denial = Denial::Expired;
                 }
@@ -99,7 +101,11 @@ fn validation(issuer: &Issuer, key: &VerifyKey) -> Validation {
     validation
 }
 
-fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Result<Grant, Denial> {
+fn grant_of_claims(
+    issuer: &Issuer,
+    claims: &Map<String, Value>,
+    chains: &[Chain],
+) -> Result<Grant, Denial> {
     let text = |name: &str| claims.get(name).and_then(Value::as_str);
     let name = match text("sub") {
         Some(subject) => {
@@ -108,12 +114,12 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
         }
         None => Arc::clone(&issuer.name),
     };
-    let ends = claims.get("exp").and_then(Value::as_f64).ok_or(Denial::BadKey)?;
-    let listed = |name: &str| claims.get(name).map(list).transpose();
-    let methods = listed(&issuer.claims.methods)?;
-    let own_chains = listed(&issuer.claims.chains)?.map(|names| {
-        let named = |chain: &Chain| names.contains(&&*chain.name);
-        let indices = chains.iter().enumerate().filter(|(_, chain)| named(chain));
+    let expires = claims.get("exp").and_then(Value::as_f64).ok_or(Denial::BadKey)?;
+    let list_of = |name: &str| claims.get(name).map(parse_list).transpose();
+    let methods = list_of(&issuer.claims.methods)?;
+    let allowed_chains = list_of(&issuer.claims.chains)?.map(|names| {
+        let is_listed = |chain: &Chain| names.contains(&&*chain.name);
+        let indices = chains.iter().enumerate().filter(|(_, chain)| is_listed(chain));
         indices.map(|(index, _)| index).collect()
     });
     // An empty list allows nothing, while a missing list allows everything.
@@ -129,9 +135,9 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
         methods: MethodRules { allow, deny: MethodSet::default() },
         node_methods: MethodSet::default(),
         transactions: None,
-        chains: own_chains,
+        chains: allowed_chains,
         clients: Networks::default(),
-        expires: Some((ends as u64).saturating_add(issuer.leeway.as_secs())),
+        expires: Some((expires as u64).saturating_add(issuer.leeway.as_secs())),
         rate: None,
         burst: None,
         quota: None,
@@ -139,7 +145,7 @@ fn grant(issuer: &Issuer, claims: &Map<String, Value>, chains: &[Chain]) -> Resu
 }
 
 /// Parses a list of strings, or one string separated by spaces.
-fn list(value: &Value) -> Result<Vec<&str>, Denial> {
+fn parse_list(value: &Value) -> Result<Vec<&str>, Denial> {
     let texts: Option<Vec<&str>> = match value {
         Value::String(text) => Some(text.split_whitespace().collect()),
         Value::Array(values) => values.iter().map(Value::as_str).collect(),

@@ -28,17 +28,17 @@ impl CallRecords {
 
     /// Reserves the index of the next call.
     pub(crate) fn begin(&self) -> usize {
-        let place = self.count.get();
-        self.count.set(place + 1);
-        if place < CALLS_MAX {
+        let index = self.count.get();
+        self.count.set(index + 1);
+        if index < CALLS_MAX {
             self.records.borrow_mut().push(None);
         }
-        place
+        index
     }
 
     /// Records the call at an index.
-    pub(crate) fn finish(&self, place: usize, record: impl FnOnce() -> CallRecord) {
-        if let Some(slot) = self.records.borrow_mut().get_mut(place) {
+    pub(crate) fn finish(&self, index: usize, record: impl FnOnce() -> CallRecord) {
+        if let Some(slot) = self.records.borrow_mut().get_mut(index) {
             *slot = Some(record());
         }
     }
@@ -61,8 +61,8 @@ impl PendingRecord {
     }
 
     /// Starts the record of a request whose head could not be read.
-    pub(crate) fn bare(client: IpAddr, protocol: &'static str) -> PendingRecord {
-        let record = Record::bare(client, protocol);
+    pub(crate) fn without_head(client: IpAddr, protocol: &'static str) -> PendingRecord {
+        let record = Record::without_head(client, protocol);
         PendingRecord { began: Instant::now(), record, calls: Vec::new() }
     }
 
@@ -74,11 +74,11 @@ impl PendingRecord {
         if !per_call || calls.is_empty() {
             return vec![Record { call: merge(calls), ..record }];
         }
-        let of_call = |call: CallRecord| {
+        let record_of = |call: CallRecord| {
             let (bytes_out, took) = (call.bytes, call.took);
             Record { bytes_out, took, call: Some(call), ..record.clone() }
         };
-        calls.into_iter().map(of_call).collect()
+        calls.into_iter().map(record_of).collect()
     }
 }
 

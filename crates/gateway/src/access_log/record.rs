@@ -21,7 +21,7 @@ use crate::call::cache_status::CacheStatus;
 #[cfg(test)]
 mod tests;
 
-/// Maximum bytes of a client's text in a line. Longer texts are truncated.
+/// Maximum number of bytes of a client's text in a line. Longer texts are truncated.
 const TEXT_BYTES_MAX: usize = 512;
 
 /// Facts about a request, or about one call of it.
@@ -38,6 +38,7 @@ pub(crate) struct Record {
     pub(crate) status: u16,
     pub(crate) bytes_in: usize,
     pub(crate) bytes_out: usize,
+    /// Time from the complete request to the written response.
     pub(crate) took: Duration,
     /// Number of calls.
     pub(crate) calls: usize,
@@ -64,7 +65,7 @@ pub(crate) struct CallRecord {
 
 impl Record {
     /// Creates the record of a request whose head could not be parsed.
-    pub(crate) fn bare(client: IpAddr, protocol: &'static str) -> Record {
+    pub(crate) fn without_head(client: IpAddr, protocol: &'static str) -> Record {
         Record {
             time: SystemTime::now(),
             client,
@@ -88,21 +89,26 @@ impl Record {
         self.status >= 400 || self.call.as_ref().is_some_and(|call| call.error.is_some())
     }
 
-    fn header(&self, place: usize) -> Option<&[u8]> {
-        self.extra.as_ref()?.headers.get(place)?.as_deref()
+    fn header(&self, index: usize) -> Option<&[u8]> {
+        self.extra.as_ref()?.headers.get(index)?.as_deref()
     }
 }
 
 /// Appends the line of a record, with its line end.
-pub(crate) fn write(out: &mut String, format: &Format, kept_headers: &[Box<str>], record: &Record) {
+pub(crate) fn write_line(
+    out: &mut String,
+    format: &Format,
+    kept_headers: &[Box<str>],
+    record: &Record,
+) {
     match format {
-        Format::Json => json(out, kept_headers, record),
+        Format::Json => write_json(out, kept_headers, record),
         Format::Text(parts) => {
             for part in parts {
                 match part {
                     Part::Literal(text) => out.push_str(text),
                     // Writing into a string cannot fail.
-                    Part::Var(var) => drop(variable(out, var, record)),
+                    Part::Var(var) => drop(write_variable(out, var, record)),
                 }
             }
         }
@@ -110,7 +116,7 @@ pub(crate) fn write(out: &mut String, format: &Format, kept_headers: &[Box<str>]
     out.push('\n');
 }
 
-fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
+fn write_json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
     let _ = write!(out, "{{\"time\":\"{:.6}\",\"client\":\"{}\"", time(record), record.client);
     let mut text = |name: &str, value: Option<&[u8]>| {
         let Some(value) = value else { return };
@@ -129,7 +135,7 @@ fn json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
     text("method", bytes(call.map(|call| &*call.method)));
     text("cache", bytes(call.and_then(|call| call.cache).map(CacheStatus::as_str)));
     text("upstream", bytes(call.and_then(|call| call.upstream.as_deref())));
-    text("user_agent", agent.and_then(|place| record.header(place)));
+    text("user_agent", agent.and_then(|index| record.header(index)));
     let _ = write!(out, ",\"status\":{},\"calls\":{}", record.status, record.calls);
     if let Some(error) = call.and_then(|call| call.error) {
         let _ = write!(out, ",\"error\":{error}");
@@ -155,7 +161,7 @@ fn time(record: &Record) -> Timestamp {
     Timestamp::try_from(record.time).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-fn variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
+fn write_variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
     let call = record.call.as_ref();
     match var {
         Var::RemoteAddr => write!(out, "{}", record.client),
@@ -188,18 +194,18 @@ fn variable(out: &mut String, var: &Var, record: &Record) -> fmt::Result {
         Var::Cache => {
             out.write_str(call.and_then(|call| call.cache).map_or("-", CacheStatus::as_str))
         }
-        Var::Key => text(out, bytes(record.key.as_deref())),
-        Var::Tier => text(out, bytes(record.tier.as_deref())),
-        Var::Upstream => text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
-        Var::Uri => text(out, bytes(Some(&record.path))),
-        Var::Chain => text(out, bytes(call.map(|call| &*call.chain))),
-        Var::Method => text(out, bytes(call.map(|call| &*call.method))),
-        Var::Host => text(out, bytes(record.extra.as_ref().map(|extra| &*extra.host))),
-        Var::Header(_, place) => text(out, record.header(*place)),
+        Var::Key => write_text(out, bytes(record.key.as_deref())),
+        Var::Tier => write_text(out, bytes(record.tier.as_deref())),
+        Var::Upstream => write_text(out, bytes(call.and_then(|call| call.upstream.as_deref()))),
+        Var::Uri => write_text(out, bytes(Some(&record.path))),
+        Var::Chain => write_text(out, bytes(call.map(|call| &*call.chain))),
+        Var::Method => write_text(out, bytes(call.map(|call| &*call.method))),
+        Var::Host => write_text(out, bytes(record.extra.as_ref().map(|extra| &*extra.host))),
+        Var::Header(_, index) => write_text(out, record.header(*index)),
     }
 }
 
-fn text(out: &mut String, value: Option<&[u8]>) -> fmt::Result {
+fn write_text(out: &mut String, value: Option<&[u8]>) -> fmt::Result {
     match value {
         Some(value) if !value.is_empty() => escape_text(out, value),
         _ => out.write_str("-"),
@@ -214,7 +220,7 @@ fn escape_text(out: &mut String, value: &[u8]) -> fmt::Result {
     })
 }
 
-/// Escapes a text as JSON does. Escapes all control characters too.
+/// Escapes a text as in JSON, with all control characters.
 fn escape_json(out: &mut String, value: &[u8]) {
     let value = &value[..value.len().min(TEXT_BYTES_MAX)];
     for letter in String::from_utf8_lossy(value).chars() {
@@ -232,13 +238,13 @@ fn escape_json(out: &mut String, value: &[u8]) {
 
 /// Masks the segments of a path that are at least as long as a key. Known keys are already removed,
 /// so this masks unknown and former keys.
-pub(crate) fn masked(path: &str) -> Box<str> {
+pub(crate) fn mask_path(path: &str) -> Box<str> {
     const MASK: &str = "***";
-    let long = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;
-    if !path.split('/').any(long) {
+    let may_be_key = |segment: &str| segment.len() >= crate::access::caller::KEY_BYTES_MIN;
+    if !path.split('/').any(may_be_key) {
         return path.into();
     }
     let segments: Vec<&str> =
-        path.split('/').map(|segment| if long(segment) { MASK } else { segment }).collect();
+        path.split('/').map(|segment| if may_be_key(segment) { MASK } else { segment }).collect();
     segments.join("/").into()
 }

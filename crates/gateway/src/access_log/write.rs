@@ -43,7 +43,7 @@ pub(crate) struct Queues {
     /// One queue per serving thread. The writer holds the lock only to swap the queue.
     queues: Vec<Mutex<Vec<Record>>>,
     queue_max: usize,
-    /// Lines that could not be written to the file.
+    /// Number of lines that could not be written to the file.
     unwritten: AtomicU64,
 }
 
@@ -72,11 +72,11 @@ impl Queues {
         for record in pending.finish(status, bytes_out, per_call) {
             // The upper 53 bits are a number below one.
             let sample_value = || (random() >> 11) as f64 / (1_u64 << 53) as f64;
-            let always = errors_always && record.is_error();
-            if !always && sample < 1.0 && sample_value() >= sample {
+            let is_always_written = errors_always && record.is_error();
+            if !is_always_written && sample < 1.0 && sample_value() >= sample {
                 continue;
             }
-            match self.put(thread, record) {
+            match self.push(thread, record) {
                 true => counters.log_lines.add(1),
                 false => counters.log_dropped.add(1),
             }
@@ -84,17 +84,17 @@ impl Queues {
     }
 
     /// Puts a record into the queue of a serving thread. Returns false if the queue is full.
-    fn put(&self, thread: usize, record: Record) -> bool {
+    fn push(&self, thread: usize, record: Record) -> bool {
         let mut queue = self.queues[thread].lock();
-        let fits = queue.len() < self.queue_max;
-        if fits {
+        let has_room = queue.len() < self.queue_max;
+        if has_room {
             queue.push(record);
         }
-        fits
+        has_room
     }
 
     /// Returns true if the queues have this configuration.
-    pub(crate) fn are_of(&self, config: &AccessLog, kept_headers: &[Box<str>]) -> bool {
+    pub(crate) fn have_config(&self, config: &AccessLog, kept_headers: &[Box<str>]) -> bool {
         self.config == *config && self.kept_headers == kept_headers
     }
 
@@ -112,22 +112,22 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Opens the file and starts to write.
+    /// Opens the file and starts the writer thread.
     ///
     /// # Errors
     /// Errors of opening the file or starting the thread.
     pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Writer> {
-        let out = Out::open(&queues.config.to)?;
+        let out = Out::open(&queues.config.target)?;
         Writer::run(queues, out)
     }
 
-    /// Starts to write even if the file cannot be opened. The writer retries to open it. Lines are
-    /// lost meanwhile.
+    /// Starts the writer thread even if the file cannot be opened. The writer retries to open the
+    /// file, and lines are lost until then.
     ///
     /// # Errors
     /// Errors of starting the thread.
     pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<Writer> {
-        let out = Out::open(&queues.config.to).unwrap_or_else(|error| {
+        let out = Out::open(&queues.config.target).unwrap_or_else(|error| {
             tracing::error!(%error, "the access log cannot be opened; retrying");
             Out::Nowhere
         });
@@ -139,7 +139,7 @@ impl Writer {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name("weir-access-log".to_owned())
-            .spawn(move || run(&queues, out, &stopped))?;
+            .spawn(move || write_records(&queues, out, &stopped))?;
         Ok(Writer { stop, thread })
     }
 
@@ -162,28 +162,28 @@ impl Writer {
     }
 }
 
-fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
+fn write_records(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
     let mut batch = Vec::new();
     let mut text = String::with_capacity(WRITE_BYTES * 2);
-    let mut checked = Instant::now();
-    let mut failing = false;
+    let mut last_check = Instant::now();
+    let mut is_failing = false;
     loop {
         // The flag is read before the queues, so all lines from before the stop are written. If
         // only the writer holds the queues, a reload has replaced them and no request uses them.
         let stopping = stop.load(Ordering::Acquire) || Arc::strong_count(queues) == 1;
-        if checked.elapsed() >= REOPEN_INTERVAL {
-            checked = Instant::now();
-            out.follow(&queues.config.to);
+        if last_check.elapsed() >= REOPEN_INTERVAL {
+            last_check = Instant::now();
+            out.reopen_if_moved(&queues.config.target);
         }
         let mut lines = 0_u64;
         let mut flush = |text: &mut String, lines: &mut u64| {
             if let Err(error) = out.write(text.as_bytes()) {
                 queues.unwritten.fetch_add(*lines, Ordering::Relaxed);
-                if !std::mem::replace(&mut failing, true) {
+                if !std::mem::replace(&mut is_failing, true) {
                     tracing::error!(%error, "the access log cannot be written; lines are lost");
                 }
             } else if *lines > 0 {
-                failing = false;
+                is_failing = false;
             }
             text.clear();
             *lines = 0;
@@ -191,8 +191,8 @@ fn run(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
         for queue in &queues.queues {
             std::mem::swap(&mut *queue.lock(), &mut batch);
             for record in batch.drain(..) {
-                let (format, kept) = (&queues.config.format, &queues.kept_headers);
-                record::write(&mut text, format, kept, &record);
+                let (format, kept_headers) = (&queues.config.format, &queues.kept_headers);
+                record::write_line(&mut text, format, kept_headers, &record);
                 lines += 1;
                 if text.len() >= WRITE_BYTES {
                     flush(&mut text, &mut lines);
@@ -216,23 +216,23 @@ enum Out {
 }
 
 impl Out {
-    fn open(to: &LogTarget) -> io::Result<Out> {
-        match to {
+    fn open(target: &LogTarget) -> io::Result<Out> {
+        match target {
             LogTarget::Stdout => Ok(Out::Stdout),
             LogTarget::File(path) => append_to(path).map(Out::File),
         }
     }
 
     /// Reopens the file if its name refers to another file, for example after a log rotation.
-    fn follow(&mut self, to: &LogTarget) {
-        let LogTarget::File(path) = to else { return };
-        let place = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
-        let ours = match self {
-            Out::File(file) => file.metadata().map(|meta| place(&meta)).ok(),
+    fn reopen_if_moved(&mut self, target: &LogTarget) {
+        let LogTarget::File(path) = target else { return };
+        let file_id = |meta: &std::fs::Metadata| (meta.dev(), meta.ino());
+        let open_file = match self {
+            Out::File(file) => file.metadata().map(|meta| file_id(&meta)).ok(),
             Out::Stdout | Out::Nowhere => None,
         };
-        let named = std::fs::metadata(path).map(|meta| place(&meta)).ok();
-        if ours.is_some() && ours == named {
+        let file_at_path = std::fs::metadata(path).map(|meta| file_id(&meta)).ok();
+        if open_file.is_some() && open_file == file_at_path {
             return;
         }
         match append_to(path) {

@@ -37,10 +37,16 @@ fn full() -> Arc<Snapshot> {
         std::mem::forget(hold);
         (0..bytes >> 20).for_each(|_| memory.count_refusal(purpose));
     }
-    let kept = ValidityTag { binding: Binding::Free, generation: 4, null: false };
+    let validity = ValidityTag { binding: Binding::Free, generation: 4, null: false };
     let bytes = bytes::Bytes::from_static(b"\"0x1\"");
-    let entry =
-        Entry { bytes, is_error: false, upstream: 0, kept, until: None, doubted_since: None };
+    let entry = Entry {
+        bytes,
+        is_error: false,
+        upstream: 0,
+        validity,
+        expires_at: None,
+        doubted_since: None,
+    };
     assert!(snapshot.cache.as_ref().unwrap().put(b"key", entry));
     let redis = snapshot.redis.as_ref().unwrap();
     redis.messages_sent.store(11, Ordering::Relaxed);
@@ -60,7 +66,7 @@ fn full() -> Arc<Snapshot> {
 /// Fills the zone with more clients than it can hold.
 fn fill_zone(snapshot: &Snapshot) {
     let limits = snapshot.limits.as_ref().unwrap();
-    let apart = Counters::new(&Labels::of(&snapshot.config));
+    let counters = Counters::new(&Labels::of(&snapshot.config));
     for client in 0..2000 {
         let caller = LimitedCall {
             client: IpAddr::V4(Ipv4Addr::from_bits(client)),
@@ -72,10 +78,10 @@ fn fill_zone(snapshot: &Snapshot) {
             grant: None,
             prefetched: None,
         };
-        let Charge::AskRedis(question) = limits.charge(&caller, 0, &apart) else {
+        let Charge::AskRedis(query) = limits.charge(&caller, 0, &counters) else {
             panic!("Redis judges the call");
         };
-        assert!(matches!(limits.settle(&question, None, &caller, 0, &apart), Charge::Pass));
+        assert!(matches!(limits.settle(&query, None, &caller, 0, &counters), Charge::Pass));
     }
 }
 

@@ -13,7 +13,7 @@ use crate::metrics::thread::Counters;
 #[cfg(test)]
 mod tests;
 
-/// Seconds between two samples.
+/// Interval between two samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Number of samples: the ends of 120 intervals.
 pub(crate) const SAMPLES_MAX: usize = 121;
@@ -25,12 +25,15 @@ pub(crate) type Series = Vec<Option<f64>>;
 #[derive(Debug, Default)]
 pub(crate) struct History {
     samples: VecDeque<Sample>,
+    /// Generation of the configuration at the last sample.
     generation: u64,
 }
 
 #[derive(Debug)]
 struct Sample {
-    at: Duration,
+    /// When the sample was taken, since the start.
+    taken_at: Duration,
+    /// Number of calls since the start.
     calls: u64,
     /// Number of calls that needed no separate upstream call: cache hits and coalesced calls.
     spared: u64,
@@ -40,6 +43,7 @@ struct Sample {
 #[derive(Debug, Clone, Copy)]
 struct UpstreamSample {
     attempts: u64,
+    /// Sum of the durations of the attempts.
     sum_micros: u64,
 }
 
@@ -55,53 +59,57 @@ impl History {
             self.samples.pop_front();
         }
         let upstreams = counters.upstreams.iter();
-        let upstreams = upstreams.map(|(_, own)| UpstreamSample {
-            attempts: own.latency.count(),
-            sum_micros: own.latency.sum_micros.get(),
+        let upstreams = upstreams.map(|(_, upstream)| UpstreamSample {
+            attempts: upstream.latency.count(),
+            sum_micros: upstream.latency.sum_micros.get(),
         });
         self.samples.push_back(Sample {
-            at: now,
+            taken_at: now,
             calls: counters.all_methods().map(MethodCounters::calls).sum(),
-            spared: counters.answered(CacheStatus::Hit) + counters.answered(CacheStatus::Coalesced),
+            spared: counters.calls_with(CacheStatus::Hit)
+                + counters.calls_with(CacheStatus::Coalesced),
             upstreams: upstreams.collect(),
         });
     }
 
     /// Returns the calls answered per second.
     pub(crate) fn calls_per_second(&self) -> Series {
-        self.series(|before, after| {
-            rate(before.at, after.at, after.calls.saturating_sub(before.calls))
+        self.series(|previous, next| {
+            rate(previous.taken_at, next.taken_at, next.calls.saturating_sub(previous.calls))
         })
     }
 
-    /// Returns how many calls per second needed no separate upstream call.
+    /// Returns the calls per second that needed no separate upstream call.
     pub(crate) fn spared_per_second(&self) -> Series {
-        self.series(|before, after| {
-            rate(before.at, after.at, after.spared.saturating_sub(before.spared))
+        self.series(|previous, next| {
+            rate(previous.taken_at, next.taken_at, next.spared.saturating_sub(previous.spared))
         })
     }
 
     /// Returns the mean duration of attempts at an upstream per interval, in milliseconds. An
     /// attempt counts in the interval in which it ends.
     pub(crate) fn upstream_latency_ms(&self, upstream: usize) -> Series {
-        self.series(|before, after| {
-            let (before, after) = (before.upstreams.get(upstream)?, after.upstreams.get(upstream)?);
-            let attempts = after.attempts.saturating_sub(before.attempts);
-            let micros = after.sum_micros.saturating_sub(before.sum_micros);
+        self.series(|previous, next| {
+            let (previous, next) =
+                (previous.upstreams.get(upstream)?, next.upstreams.get(upstream)?);
+            let attempts = next.attempts.saturating_sub(previous.attempts);
+            let micros = next.sum_micros.saturating_sub(previous.sum_micros);
             (attempts > 0).then(|| micros as f64 / attempts as f64 / 1000.0)
         })
     }
 
+    /// Returns `value` of each pair of consecutive samples.
     fn series(&self, value: impl Fn(&Sample, &Sample) -> Option<f64>) -> Series {
         self.samples
             .iter()
             .zip(self.samples.iter().skip(1))
-            .map(|(before, after)| value(before, after))
+            .map(|(previous, next)| value(previous, next))
             .collect()
     }
 }
 
-fn rate(before: Duration, after: Duration, more: u64) -> Option<f64> {
-    let seconds = after.saturating_sub(before).as_secs_f64();
-    (seconds > 0.0).then(|| more as f64 / seconds)
+/// Returns `count` per second of the time from `start` to `end`.
+fn rate(start: Duration, end: Duration, count: u64) -> Option<f64> {
+    let seconds = end.saturating_sub(start).as_secs_f64();
+    (seconds > 0.0).then(|| count as f64 / seconds)
 }

@@ -1,7 +1,7 @@
 //! The text of `/metrics`, and the page `docs/metrics.md` that lists the metrics.
 //!
-//! Both are made from one list of metric sets. What threads count is declared in
-//! `metrics/counters.rs`; here are the metrics that are read from the state of the gateway.
+//! Both are generated from one list of metric sets. `metrics/counters.rs` declares the metrics that
+//! threads count. This file declares the metrics that are read from the state of the gateway.
 
 use std::fmt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 /// The page without its rows.
 const REFERENCE: &str = include_str!("metrics.md");
 
-/// Everything at the instant of one scrape.
+/// The values of all metrics at the instant of one scrape.
 #[derive(Debug)]
 struct Scrape {
     status: Status,
@@ -39,18 +39,18 @@ struct Scrape {
     has_shared_limits: bool,
 }
 
-/// What the quotas of all keys have in common.
+/// Metrics of the quotas of all keys together.
 #[derive(Debug)]
 struct QuotaScrape {
     refused: u64,
-    alone: bool,
+    local_only: bool,
     write_failures: u64,
 }
 
-/// Objects of one type, with the values of the labels that tell them apart.
+/// Objects of one type, with the values of the labels that distinguish them.
 type Objects<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
 
-/// A set of metrics, whatever the type of its objects.
+/// A set of metrics of objects of any type.
 struct Set {
     descriptions: Vec<Description>,
     encode: Encode,
@@ -61,8 +61,8 @@ type Encode = Box<dyn Fn(&Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result>;
 /// Returns all metrics of the gateway.
 fn sets() -> Vec<Set> {
     vec![
-        Set::of(|scrape: &Scrape| one(Some(scrape))),
-        Set::of(|scrape| one(scrape.quotas.as_ref())),
+        Set::of(|scrape: &Scrape| unlabelled(Some(scrape))),
+        Set::of(|scrape| unlabelled(scrape.quotas.as_ref())),
         Set::of(|scrape| {
             let keys = scrape.status.keys.iter();
             keys.filter_map(|key| Some((vec![&*key.name], key.quota.as_ref()?))).collect()
@@ -75,10 +75,12 @@ fn sets() -> Vec<Set> {
         }),
         Set::of(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
         Set::of(|scrape| of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)),
-        Set::of(|scrape| one(Some(&*scrape.counters))),
-        Set::of(|scrape| one(scrape.status.index.as_ref().map(|_| &scrape.counters.index))),
-        Set::of(|scrape| one(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))),
-        Set::of(|scrape| one(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))),
+        Set::of(|scrape| unlabelled(Some(&*scrape.counters))),
+        Set::of(|scrape| unlabelled(scrape.status.index.as_ref().map(|_| &scrape.counters.index))),
+        Set::of(|scrape| unlabelled(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))),
+        Set::of(|scrape| {
+            unlabelled(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))
+        }),
         Set::of(|scrape| {
             let chains = scrape.counters.methods.iter();
             let methods = chains.flat_map(|(chain, methods)| {
@@ -114,24 +116,29 @@ impl Set {
     }
 }
 
-fn one<T>(object: Option<&T>) -> Objects<'_, T> {
+/// Returns an object without labels.
+fn unlabelled<T>(object: Option<&T>) -> Objects<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
 
+/// Returns the objects of all chains, labelled with their chain and name.
 fn of_chains<T>(
     scrape: &Scrape,
     list: fn(&ChainStatus) -> &Vec<T>,
     name: fn(&T) -> &String,
 ) -> Objects<'_, T> {
     let chains = scrape.status.chains.iter();
-    let objects = chains
-        .flat_map(|chain| list(chain).iter().map(|own| (vec![&*chain.name, &**name(own)], own)));
+    let objects = chains.flat_map(|chain| {
+        list(chain).iter().map(|object| (vec![&*chain.name, &**name(object)], object))
+    });
     objects.collect()
 }
 
 fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Objects<'_, C> {
     let counters = counters.iter();
-    counters.map(|(labels, own)| (labels.iter().map(|label| &**label).collect(), &**own)).collect()
+    let objects = counters
+        .map(|(labels, counters)| (labels.iter().map(|label| &**label).collect(), &**counters));
+    objects.collect()
 }
 
 /// Returns the text for `/metrics`.
@@ -176,10 +183,10 @@ impl Scrape {
             counters,
             quotas: snapshot.quotas.as_ref().map(|quotas| QuotaScrape {
                 refused: count(&quotas.ledger.refused),
-                alone: quotas.is_local_only(),
+                local_only: quotas.is_local_only(),
                 write_failures: count(&quotas.ledger.write_failures),
             }),
-            has_shared_limits: redis::zones::is_wanted(&snapshot.config),
+            has_shared_limits: redis::zones::has_shared_zones(&snapshot.config),
         }
     }
 
@@ -194,7 +201,7 @@ impl Collector for Scrape {
     }
 }
 
-/// Declares the metrics of objects whose numbers are kept elsewhere.
+/// Declares the metrics of objects whose numbers are stored elsewhere.
 macro_rules! readings {
     ($($Object:ident[$($label:literal),*] {
         $($(#[doc = $help:literal])+ $kind:ident $name:literal $(by $by:literal)? = $read:expr;)+
@@ -211,115 +218,115 @@ macro_rules! readings {
 
 readings! {
     Scrape[] {
-        /// The build that serves.
-        info "weir_build" by "version" = |own| own.status.version;
+        /// Version of the running program.
+        info "weir_build" by "version" = |object| object.status.version;
         /// Time since the start.
-        gauge "weir_uptime_seconds" = |own| own.status.uptime_seconds;
-        /// Counts configurations from 1, the one that the process was started with.
-        gauge "weir_config_generation" = |own| own.status.config.generation;
-        /// Reloads of the configuration; one that is refused leaves the old one in use.
-        counter "weir_reloads" by "outcome" = |own| {
-            let config = &own.status.config;
+        gauge "weir_uptime_seconds" = |object| object.status.uptime_seconds;
+        /// Number of the configuration in use; the process starts with 1.
+        gauge "weir_config_generation" = |object| object.status.config.generation;
+        /// Reloads of the configuration; a refused reload leaves the old configuration in use.
+        counter "weir_reloads" by "outcome" = |object| {
+            let config = &object.status.config;
             [("applied", config.reloads_applied), ("refused", config.reloads_refused)]
         };
         /// 1 if the last reload was applied, 0 if it was refused; missing before the first.
-        gauge "weir_reload_last_applied" = |own| own.last_reload().map(|reload| reload.applied);
+        gauge "weir_reload_last_applied" = |object| object.last_reload().map(|reload| reload.applied);
         /// When the last reload ended, in seconds since 1970; missing before the first.
         gauge "weir_reload_last_timestamp_seconds" =
-            |own| own.last_reload().map(|reload| reload.unix_seconds);
+            |object| object.last_reload().map(|reload| reload.unix_seconds);
         /// Bytes that bodies, responses and queues of all connections may take together.
-        gauge "weir_memory_max_bytes" = |own| own.status.memory.bytes_max;
-        /// Bytes that bodies, responses and queues take: of requests, of responses that upstreams
-        /// are sending, and of responses that clients have not read.
+        gauge "weir_memory_max_bytes" = |object| object.status.memory.bytes_max;
+        /// Bytes that bodies, responses and queues take: requests, responses that upstreams are
+        /// sending, and responses that clients have not read.
         gauge "weir_memory_held_bytes" by "purpose" =
-            |own| own.status.memory.purposes.each_ref().map(|own| (own.name, own.bytes));
+            |object| object.status.memory.purposes.each_ref().map(|purpose| (purpose.name, purpose.bytes));
         /// Requests and responses for which there was no memory left.
         counter "weir_memory_refusals" by "purpose" =
-            |own| own.status.memory.purposes.each_ref().map(|own| (own.name, own.refused));
+            |object| object.status.memory.purposes.each_ref().map(|purpose| (purpose.name, purpose.refused));
         /// Connections of slow clients that were closed because too many bytes were held.
-        counter "weir_memory_connections_closed" = |own| own.status.memory.connections_closed;
+        counter "weir_memory_connections_closed" = |object| object.status.memory.connections_closed;
         /// 1 if the cache is on.
-        gauge "weir_cache_enabled" = |own| own.status.cache.enabled;
+        gauge "weir_cache_enabled" = |object| object.status.cache.enabled;
         /// Responses held in memory.
-        gauge "weir_cache_entries" = |own| own.status.cache.entries;
+        gauge "weir_cache_entries" = |object| object.status.cache.entries;
         /// Bytes held by the cache, keys and bookkeeping included.
-        gauge "weir_cache_bytes" = |own| own.status.cache.bytes;
+        gauge "weir_cache_bytes" = |object| object.status.cache.bytes;
         /// Bytes that the cache may hold.
-        gauge "weir_cache_max_bytes" = |own| own.status.cache.bytes_max;
-        /// Messages to and from other gateways: reorgs, and generations that were replaced.
+        gauge "weir_cache_max_bytes" = |object| object.status.cache.bytes_max;
+        /// Messages to and from other gateways about reorgs and replaced generations.
         counter "weir_redis_messages" by "direction" =
-            |own| own.status.redis.as_ref().map(|redis| {
+            |object| object.status.redis.as_ref().map(|redis| {
                 [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
     }
 
     QuotaScrape[] {
         /// Calls refused because the quota of their key is used up.
-        counter "weir_quota_refused" = |own| own.refused;
+        counter "weir_quota_refused" = |object| object.refused;
         /// 1 while this gateway judges shared quotas by its share of the remaining units, because
         /// Redis is unreachable.
-        gauge "weir_quota_local_only" = |own| own.alone;
+        gauge "weir_quota_local_only" = |object| object.local_only;
         /// Times that the file of quotas could not be written.
-        counter "weir_quota_write_failures" = |own| own.write_failures;
+        counter "weir_quota_write_failures" = |object| object.write_failures;
     }
 
     QuotaStatus["key"] {
         /// Units that a key with a quota has used this month.
-        gauge "weir_quota_used_units" = |own| own.used;
-        /// Units that it may use in a month.
-        gauge "weir_quota_limit_units" = |own| own.units;
+        gauge "weir_quota_used_units" = |object| object.used;
+        /// Units that a key with a quota may use in a month.
+        gauge "weir_quota_limit_units" = |object| object.units;
     }
 
     ZoneStatus["zone"] {
         /// Threads that judge a shared zone by the local share now, because Redis is unreachable or
-        /// not yet connected; missing for zones that are not shared.
-        gauge "weir_limit_redis_fallback_threads" = |own| own.fallback_threads;
+        /// not connected yet; missing for zones that are not shared.
+        gauge "weir_limit_redis_fallback_threads" = |object| object.fallback_threads;
         /// Keys that a zone holds.
-        gauge "weir_zone_keys" = |own| own.keys;
+        gauge "weir_zone_keys" = |object| object.keys;
         /// Keys that a zone can hold.
-        gauge "weir_zone_max_keys" = |own| own.keys_max;
+        gauge "weir_zone_max_keys" = |object| object.keys_max;
         /// Keys that a full zone has evicted for new ones.
-        counter "weir_zone_evictions" = |own| own.evicted;
+        counter "weir_zone_evictions" = |object| object.evicted;
     }
 
     ChainStatus["chain"] {
         /// Height of the served head; missing while there is none.
-        gauge "weir_chain_head" = |own| own.head.as_ref().map(|head| head.number as f64);
+        gauge "weir_chain_head" = |object| object.head.as_ref().map(|head| head.number as f64);
         /// Time since the served head last changed; missing while there is none.
-        gauge "weir_chain_head_age_seconds" = |own| own.head_age_seconds;
+        gauge "weir_chain_head_age_seconds" = |object| object.head_age_seconds;
         /// Height that no reorg may undo; missing while it is unknown.
-        gauge "weir_chain_finalized" = |own| own.finalized.map(|number| number as f64);
+        gauge "weir_chain_finalized" = |object| object.finalized.map(|number| number as f64);
         /// Reorgs of the served chain.
-        counter "weir_chain_reorgs" = |own| own.reorgs;
+        counter "weir_chain_reorgs" = |object| object.reorgs;
         /// Blocks dropped by the deepest reorg since the start.
-        gauge "weir_chain_reorg_depth_max_blocks" = |own| own.reorg_depth_max as f64;
+        gauge "weir_chain_reorg_depth_max_blocks" = |object| object.reorg_depth_max as f64;
     }
 
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
-        gauge "weir_group_candidates" = |own| own.candidates.len() as u64;
+        gauge "weir_group_candidates" = |object| object.candidates.len() as u64;
         /// Limit of calls in flight at the upstreams of a group; missing without a limit.
-        gauge "weir_group_in_flight_limit" = |own| own.in_flight_limit.map(u64::from);
+        gauge "weir_group_in_flight_limit" = |object| object.in_flight_limit.map(u64::from);
     }
 
     UpstreamStatus["chain", "upstream"] {
         /// 1 for the state that the upstream is in, 0 for the others.
         gauge "weir_upstream_state" by "state" =
-            |own| HealthState::ALL.map(|state| (state.as_str(), own.state == state));
-        /// Height of the upstream's own head; missing before its first poll.
-        gauge "weir_upstream_head" = |own| own.head;
+            |object| HealthState::ALL.map(|state| (state.as_str(), object.state == state));
+        /// Height of the upstream's head; missing before its first poll.
+        gauge "weir_upstream_head" = |object| object.head;
         /// Blocks that the upstream is behind the served head; missing before its first poll.
-        gauge "weir_upstream_lag_blocks" = |own| own.lag;
-        /// 1 if the upstream is fit for reads at the head.
-        gauge "weir_upstream_at_head" = |own| own.at_head;
+        gauge "weir_upstream_lag_blocks" = |object| object.lag;
+        /// 1 if the upstream can serve reads at the head.
+        gauge "weir_upstream_at_head" = |object| object.at_head;
         /// WebSockets or local sockets to the upstream that are open for calls.
-        gauge "weir_upstream_multiplexed_connections" by "transport" = |own| {
-            let transport = own.transports.first().filter(|transport| **transport != "http");
-            transport.map(|transport| [(*transport, own.multiplexed_connections)])
+        gauge "weir_upstream_multiplexed_connections" by "transport" = |object| {
+            let transport = object.transports.first().filter(|transport| **transport != "http");
+            transport.map(|transport| [(*transport, object.multiplexed_connections)])
         };
         /// Times that the upstream was ejected.
-        counter "weir_upstream_ejections" = |own| own.ejections;
+        counter "weir_upstream_ejections" = |object| object.ejections;
         /// Times that the upstream was readmitted.
-        counter "weir_upstream_readmissions" = |own| own.readmissions;
+        counter "weir_upstream_readmissions" = |object| object.readmissions;
     }
 }

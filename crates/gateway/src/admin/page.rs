@@ -34,8 +34,8 @@ pub(crate) fn policy(nonce: &str) -> String {
     )
 }
 
-/// Draws the page. `unready` names the reasons why the gateway should get no traffic; it is empty
-/// when the gateway is ready.
+/// Renders the page. `unready` holds the reasons why the gateway should get no traffic; it is empty
+/// if the gateway is ready.
 pub(crate) fn html(status: &Status, history: &History, unready: &[String], nonce: &str) -> String {
     let page = html! {
         (DOCTYPE)
@@ -101,18 +101,18 @@ fn tile(title: &str, value: &str, unit: &str, content: &Markup) -> Markup {
 fn calls_tile(status: &Status, history: &History) -> Markup {
     let (calls, spared) = (history.calls_per_second(), history.spared_per_second());
     let now = calls.last().copied().flatten();
-    let top = decimal(highest(&calls));
+    let highest_rate = decimal(highest(&calls));
     let label = format!(
-        "Calls per second over the last two minutes: now {}, highest {top}. The green part was \
+        "Calls per second over the last two minutes: now {}, highest {highest_rate}. The green part was \
          answered without an upstream.",
         decimal(now.unwrap_or_default()),
     );
     let value = now.map_or_else(|| NONE.to_owned(), decimal);
-    let line = plot(&Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
-    let all = integer(status.totals.calls);
+    let chart = plot(&Plot { class: "plot", label: &label, line: &calls, part: Some(&spared) });
+    let total = integer(status.totals.calls);
     let content = html! {
-        (line)
-        p.small.soft { "highest " (top) "; " (all) " calls in all; green: without an upstream" }
+        (chart)
+        p.small.soft { "highest " (highest_rate) "; " (total) " calls in all; green: without an upstream" }
     };
     tile("Calls", &value, "per second", &content)
 }
@@ -179,8 +179,9 @@ fn upstreams_tile(status: &Status) -> Markup {
 fn clients_tile(status: &Status) -> Markup {
     let totals = &status.totals;
     let refused = totals.refused.iter().filter(|refused| refused.requests > 0);
-    let by_status: Vec<String> =
-        refused.map(|own| format!("{}: {}", own.status, integer(own.requests))).collect();
+    let by_status: Vec<String> = refused
+        .map(|refused| format!("{}: {}", refused.status, integer(refused.requests)))
+        .collect();
     let refused = totals.refused.iter().map(|refused| refused.requests).sum();
     let content = html! {
         dl.small {
@@ -202,7 +203,7 @@ fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
     let head = chain.head.as_ref();
     let reorgs = match chain.reorgs {
         0 => "none".to_owned(),
-        some => format!("{}, deepest {}", integer(some), integer(chain.reorg_depth_max)),
+        count => format!("{}, deepest {}", integer(count), integer(chain.reorg_depth_max)),
     };
     let facts = [
         ("head", or_none(head.map(|head| integer(head.number)))),
@@ -222,8 +223,8 @@ fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
             }
             (upstreams_table(chain, history))
             p.small.soft {
-                @for (at, group) in chain.groups.iter().enumerate() {
-                    @if at > 0 { br; }
+                @for (index, group) in chain.groups.iter().enumerate() {
+                    @if index > 0 { br; }
                     (group_line(group))
                 }
             }
@@ -275,12 +276,12 @@ fn upstreams_table(chain: &ChainStatus, history: &History) -> Markup {
 }
 
 fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
-    let place = (upstream.address != upstream.name).then_some(&*upstream.address);
-    // The usual transport is not shown.
-    let is_usual = upstream.transports == ["http"];
-    let transports = upstream.transports.iter().copied().filter(|_| !is_usual);
-    let below: Vec<&str> =
-        place.into_iter().chain(transports).chain(upstream.backup.then_some("backup")).collect();
+    let address = (upstream.address != upstream.name).then_some(&*upstream.address);
+    // The default transport is not shown.
+    let is_default = upstream.transports == ["http"];
+    let transports = upstream.transports.iter().copied().filter(|_| !is_default);
+    let details: Vec<&str> =
+        address.into_iter().chain(transports).chain(upstream.backup.then_some("backup")).collect();
     let label = format!(
         "Mean latency of attempts at {} over the last two minutes: now {}, highest {}.",
         upstream.name,
@@ -290,15 +291,15 @@ fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
     html! {
         th scope="row" {
             (upstream.name)
-            @if !below.is_empty() { span.below.soft.small { (below.join(", ")) } }
+            @if !details.is_empty() { span.below.soft.small { (details.join(", ")) } }
         }
         td.left {
             span class={ "badge " (tone(upstream.state)) } { (upstream.state.as_str()) }
             @match upstream.state_ends_seconds {
-                Some(left) if left <= 0.0 && upstream.state == HealthState::Ejected => {
+                Some(remaining) if remaining <= 0.0 && upstream.state == HealthState::Ejected => {
                     " " span.soft.small { "probe due" }
                 }
-                Some(left) => { " " span.soft.small { "for " (duration(left)) } }
+                Some(remaining) => { " " span.soft.small { "for " (duration(remaining)) } }
                 None => {}
             }
             @if upstream.head.is_some() && !upstream.consistent {
@@ -341,14 +342,14 @@ fn methods_table(methods: &[MethodStatus]) -> Markup {
     if methods.is_empty() {
         return html! { p.soft { "No call yet." } };
     }
-    let row = |own: &MethodStatus| {
+    let row = |method: &MethodStatus| {
         html! {
-            th scope="row" { code { (own.name) } }
-            @for count in [own.calls, own.hit, own.coalesced, own.miss, own.bypass, own.errors] {
+            th scope="row" { code { (method.name) } }
+            @for count in [method.calls, method.hit, method.coalesced, method.miss, method.bypass, method.errors] {
                 td { (integer(count)) }
             }
-            td { (problem_count(own.failed)) }
-            @for ms in [own.latency_p50_ms, own.latency_p99_ms] { td { (millis(ms)) } }
+            td { (problem_count(method.failed)) }
+            @for ms in [method.latency_p50_ms, method.latency_p99_ms] { td { (millis(ms)) } }
         }
     };
     table("Methods", &COLUMNS, &methods.iter().map(row).collect::<Vec<_>>())
@@ -419,8 +420,8 @@ fn short(hash: &str) -> &str {
     hash.get(..12).unwrap_or(hash)
 }
 
-fn highest(line: &Series) -> f64 {
-    line.iter().flatten().fold(0.0, |top, value| top.max(*value))
+fn highest(series: &Series) -> f64 {
+    series.iter().flatten().fold(0.0, |highest, value| highest.max(*value))
 }
 
 /// Renders a count that should be zero, highlighted if it is not.
@@ -438,8 +439,8 @@ fn times(count: u64) -> String {
 fn integer(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() * 2);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);

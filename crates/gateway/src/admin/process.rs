@@ -8,8 +8,8 @@
 pub fn start_ticks(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name in parentheses, which may contain spaces and parentheses.
-    let rest = &stat[stat.rfind(')')? + 1..];
-    rest.split_ascii_whitespace().nth(19)?.parse().ok()
+    let fields = &stat[stat.rfind(')')? + 1..];
+    fields.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -20,8 +20,8 @@ mod tests {
 
     #[test]
     fn start_times_differ_and_an_unknown_process_has_none() {
-        let own = start_ticks(std::process::id()).unwrap();
-        assert!(own > start_ticks(1).unwrap(), "the first process was started before");
+        let start = start_ticks(std::process::id()).unwrap();
+        assert!(start > start_ticks(1).unwrap(), "the first process was started before");
         assert_eq!(start_ticks(u32::MAX), None);
     }
 }

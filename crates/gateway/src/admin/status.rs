@@ -1,8 +1,8 @@
 //! The gateway's state in one value, which `/status` prints as JSON and the page draws.
 //!
-//! Its shape is published: `docs/status.schema.json` is made from these types and their comments.
-//! Counts are since the start. An upstream has name, host and port here; the rest of its URL may
-//! hold a key and is left out. `status/read.rs` reads the state.
+//! The schema of the status is published: `docs/status.schema.json` is generated from these types
+//! and their comments. Counts are since the start. An upstream has name, host and port here; the
+//! rest of its URL may hold a key and is omitted. `status/read.rs` reads the state.
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -16,7 +16,7 @@ mod read;
 #[cfg(test)]
 pub(crate) mod tests;
 
-/// The whole gateway at one instant.
+/// The state of the gateway at one instant.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct Status {
     /// Version of the program.
@@ -31,9 +31,9 @@ pub struct Status {
     pub chains: Vec<ChainStatus>,
     /// The cache in memory.
     pub cache: MemoryCache,
-    /// The tier of the cache in Redis; null where that is off.
+    /// The tier of the cache in Redis; null if the tier is off.
     pub redis: Option<RedisStatus>,
-    /// The index; null where none is configured.
+    /// The index; null if no index is configured.
     pub index: Option<IndexStatus>,
     /// Memory taken by bodies, responses and queues.
     pub memory: MemoryStatus,
@@ -67,12 +67,12 @@ pub struct MemoryPurpose {
     pub refused: u64,
 }
 
-/// Identity of a process, also among those that had the same number before.
+/// Identity of a process, also among earlier processes with the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessStatus {
     /// Process id in its own namespace.
     pub id: u32,
-    /// Start of the process, in clock ticks since the machine started.
+    /// Start of the process, in clock ticks since the machine started; null if it cannot be read.
     pub start_ticks: Option<u64>,
 }
 
@@ -89,7 +89,7 @@ pub struct ConfigStatus {
     pub last_reload: Option<ReloadStatus>,
     /// Failed attempts to hand over to another process.
     pub upgrades_failed: u64,
-    /// Reason of the last failed attempt.
+    /// Reason of the last failed attempt; null if no attempt has failed.
     pub upgrade_fault: Option<String>,
 }
 
@@ -102,7 +102,7 @@ pub struct ReloadStatus {
     pub applied: bool,
     /// Changed keys, secrets masked.
     pub changes: Vec<String>,
-    /// Reason of a refusal, secrets masked.
+    /// Reason of a refusal, secrets masked; null if the reload was applied.
     pub why: Option<String>,
 }
 
@@ -111,13 +111,13 @@ pub struct ReloadStatus {
 pub struct ChainStatus {
     /// Name in the configuration.
     pub name: String,
-    /// Family, which gives the method table.
+    /// Family, which determines the method table.
     pub family: &'static str,
     /// The served head; null while no upstream has confirmed one.
     pub head: Option<HeadStatus>,
-    /// Time since the served head last changed.
+    /// Time since the served head last changed; null without a head.
     pub head_age_seconds: Option<f64>,
-    /// The height that no reorg may undo.
+    /// The height that no reorg may undo; null while it is unknown.
     pub finalized: Option<u64>,
     /// Reorgs of the served chain.
     pub reorgs: u64,
@@ -129,16 +129,16 @@ pub struct ChainStatus {
     pub upstreams: Vec<UpstreamStatus>,
     /// Groups in the order of the configuration.
     pub groups: Vec<GroupStatus>,
-    /// The 20 methods with the most calls, most first; methods without calls are left out.
+    /// The 20 methods with the most calls, in descending order; methods without calls are omitted.
     pub methods: Vec<MethodStatus>,
 }
 
 /// A block as a head.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct HeadStatus {
-    /// Height.
+    /// Height of the block.
     pub number: u64,
-    /// Hash, `0x` and 64 digits.
+    /// Hash of the block: `0x` and 64 digits.
     pub hash: String,
 }
 
@@ -149,7 +149,7 @@ closed_set! {
     pub enum HealthState {
         /// The upstream is called.
         Healthy = "healthy",
-        /// The upstream is behind, on another branch or silent: it gets no calls that need the
+        /// The upstream is behind, on another branch or silent. It gets no calls that need the
         /// head.
         Lagging = "lagging",
         /// The upstream was ejected; one call decides whether it is readmitted.
@@ -166,26 +166,27 @@ closed_set! {
 /// One upstream.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct UpstreamStatus {
-    /// Place in the configuration.
+    /// Index in the configuration.
     #[serde(skip)]
     pub(crate) index: usize,
     /// Name in the configuration.
     pub name: String,
-    /// Host and port, with parts of the host that look like a key masked; or the file name of a
-    /// socket.
+    /// Host and port, or the file name of a socket. Parts of the host that look like a key are
+    /// masked.
     pub address: String,
     /// State of the upstream.
     pub state: HealthState,
-    /// Time until the state ends by itself: the probe of an ejected upstream, or the end of a
-    /// pause.
+    /// Time until an ejected upstream is probed or until a pause ends; null in other states.
     pub state_ends_seconds: Option<f64>,
     /// Head of the upstream; null before its first poll.
     pub head: Option<u64>,
     /// Blocks behind the served head; null before its first poll.
     pub lag: Option<u64>,
-    /// True if the upstream is fit for reads at the head.
+    /// True if the upstream responds, is consistent and does not lag, so it can serve reads at the
+    /// head.
     pub at_head: bool,
-    /// True if the upstream has the served chain's block at the lower of the two heads.
+    /// True if the upstream has the served chain's block at the lower of its head and the served
+    /// head, and its last polls match its known blocks.
     pub consistent: bool,
     /// Share of calls, relative to other upstreams.
     pub weight: u32,
@@ -195,19 +196,19 @@ pub struct UpstreamStatus {
     pub in_flight: u64,
     /// Attempts that ended.
     pub attempts: u64,
-    /// Attempts that the upstream failed.
+    /// Attempts that failed because of the upstream.
     pub failed: u64,
     /// Attempts that the upstream refused by its own rate limit.
     pub rate_limited: u64,
     /// Connections opened for calls.
     pub connections_opened: u64,
-    /// Transports, the cheapest first: `websocket`, `ipc`, `http2` where it is offered, or `http`.
+    /// Transports, the cheapest first: `websocket`, `ipc`, `http2` if it is offered, or `http`.
     pub transports: Vec<&'static str>,
     /// Attempts over a WebSocket, local socket or HTTP/2.
     pub multiplexed_calls: u64,
-    /// Batches of several calls.
+    /// Batches of several calls that were sent to the upstream as one request.
     pub batches: u64,
-    /// Attempts that were sent in such batches.
+    /// Attempts that were sent in batches.
     pub batched_calls: u64,
     /// WebSockets or local sockets that are open.
     pub multiplexed_connections: u64,
@@ -219,7 +220,7 @@ pub struct UpstreamStatus {
     pub readmissions: u64,
     /// Median duration of attempts, from the buckets of `/metrics`.
     pub latency_p50_ms: Option<f64>,
-    /// 99th percentile of the duration of attempts.
+    /// 99th percentile of the duration of attempts, from the buckets of `/metrics`.
     pub latency_p99_ms: Option<f64>,
 }
 
@@ -238,24 +239,24 @@ pub struct GroupStatus {
     pub in_flight: u64,
     /// Calls in the queue.
     pub queued: u64,
-    /// Calls refused because the queue had no room or their wait was too long.
+    /// Calls that were shed because the queue was full or they waited too long.
     pub shed: u64,
 }
 
 /// One method of one chain.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct MethodStatus {
-    /// Name; `other` for all methods that the chain's table does not know.
+    /// Name; `other` for all methods that are not in the chain's method table.
     pub name: String,
     /// Calls answered.
     pub calls: u64,
-    /// Calls answered from a cache or without an upstream.
+    /// Calls answered from a cache or from the gateway's own state.
     pub hit: u64,
-    /// Calls answered by an upstream whose response may be cached.
+    /// Cacheable calls that no cache could answer.
     pub miss: u64,
-    /// Calls answered by an equal call of another client that was in flight.
+    /// Calls answered with the response of an equal call that was in flight.
     pub coalesced: u64,
-    /// Calls answered by an upstream whose response may not be cached.
+    /// Calls whose response may not be cached.
     pub bypass: u64,
     /// Calls answered with a JSON-RPC error of an upstream.
     pub errors: u64,
@@ -263,7 +264,7 @@ pub struct MethodStatus {
     pub failed: u64,
     /// Median time from the decoded call to its response, from the buckets of `/metrics`.
     pub latency_p50_ms: Option<f64>,
-    /// 99th percentile of that time.
+    /// 99th percentile of the same time.
     pub latency_p99_ms: Option<f64>,
 }
 
@@ -272,21 +273,21 @@ pub struct MethodStatus {
 pub struct MemoryCache {
     /// True if the cache is on.
     pub enabled: bool,
-    /// Responses held.
+    /// Number of cached responses.
     pub entries: u64,
-    /// Bytes held, with keys and bookkeeping.
+    /// Bytes of the cached responses, with keys and bookkeeping.
     pub bytes: u64,
-    /// Upper limit of the bytes.
+    /// Upper limit of `bytes`.
     pub bytes_max: u64,
-    /// Calls answered from a cache or without an upstream.
+    /// Calls answered from a cache or from the gateway's own state.
     pub hits: u64,
-    /// Calls answered by an upstream whose response may be cached.
+    /// Cacheable calls that no cache could answer.
     pub misses: u64,
-    /// Calls answered by an equal call of another client that was in flight.
+    /// Calls answered with the response of an equal call that was in flight.
     pub coalesced: u64,
     /// Calls whose response may not be cached.
     pub bypasses: u64,
-    /// Hits as a share of hits, misses and coalesced; null before the first of them.
+    /// Hits as a share of hits, misses and coalesced calls; null before the first of these calls.
     pub hit_ratio: Option<f64>,
 }
 
@@ -295,13 +296,15 @@ pub struct MemoryCache {
 pub struct RedisStatus {
     /// Address, with its password masked.
     pub url: String,
-    /// Threads whose circuit breaker for Redis is open.
+    /// Connections to Redis, of all threads, whose circuit breaker is open or that are not
+    /// connected yet.
     pub breakers_open: u64,
     /// Lookups that found a response.
     pub hits: u64,
-    /// Lookups that found none, or one that is no longer valid.
+    /// Lookups that found no response, or a response that is not valid.
     pub misses: u64,
-    /// Lookups that Redis did not answer in time or not at all.
+    /// Lookups that Redis answered with an error or not in time, and lookups that were skipped
+    /// because a circuit breaker was open.
     pub failed: u64,
     /// Messages sent to other gateways.
     pub messages_sent: u64,
@@ -314,15 +317,15 @@ pub struct RedisStatus {
 pub struct IndexStatus {
     /// File or database, with its password masked.
     pub db: String,
-    /// Name of its chain.
+    /// Name of the indexed chain.
     pub chain: String,
-    /// Lookups that it answered.
+    /// Lookups that the index answered.
     pub hits: u64,
-    /// Lookups for which it holds some of the blocks of a range.
+    /// Lookups for which the index has some of the blocks of a range.
     pub parts: u64,
-    /// Lookups for which it holds nothing.
+    /// Lookups for which the index has no data.
     pub misses: u64,
-    /// Lookups for which it could not be read, was overloaded or took too long.
+    /// Lookups that failed because the index could not be read, was overloaded or took too long.
     pub failed: u64,
 }
 
@@ -331,9 +334,9 @@ pub struct IndexStatus {
 pub struct KeyStatus {
     /// Name in the configuration.
     pub name: String,
-    /// Calls made with it, denied ones too.
+    /// Calls made with the key or token, including denied calls.
     pub calls: u64,
-    /// Its quota; null where it has none.
+    /// Monthly quota; null without a quota.
     pub quota: Option<QuotaStatus>,
 }
 
@@ -342,7 +345,7 @@ pub struct KeyStatus {
 pub struct QuotaStatus {
     /// Units used in this month.
     pub used: u64,
-    /// Upper limit of the units of a month.
+    /// Units that may be used in a month.
     pub units: u64,
 }
 
@@ -351,11 +354,11 @@ pub struct QuotaStatus {
 pub struct ZoneStatus {
     /// Name in the configuration.
     pub name: String,
-    /// Keys held.
+    /// Number of keys in the zone.
     pub keys: u64,
-    /// Upper limit of the keys.
+    /// Maximum number of keys in the zone.
     pub keys_max: u64,
-    /// Keys evicted for others.
+    /// Keys evicted because the zone was full.
     pub evicted: u64,
     /// True if gateways share the zone through Redis.
     pub shared: bool,
@@ -364,13 +367,13 @@ pub struct ZoneStatus {
     pub(crate) fallback_threads: Option<u64>,
     /// Calls that passed without a wait.
     pub passed: u64,
-    /// Calls that waited for their turn.
+    /// Calls that a limit delayed.
     pub delayed: u64,
-    /// Calls refused.
+    /// Calls that a limit rejected.
     pub rejected: u64,
-    /// Calls that would have waited, had it not been a dry run.
+    /// Calls that a limit in dry run would have delayed.
     pub delayed_dry_run: u64,
-    /// Calls that would have been refused, had it not been a dry run.
+    /// Calls that a limit in dry run would have rejected.
     pub rejected_dry_run: u64,
 }
 
@@ -381,7 +384,7 @@ pub struct Totals {
     pub connections_open: u64,
     /// Client connections that were accepted.
     pub connections_accepted: u64,
-    /// Client connections closed at once, because the most that are allowed were open.
+    /// Client connections closed at once because the maximum number was open.
     pub connections_refused: u64,
     /// HTTP requests whose body was read.
     pub requests: u64,
@@ -401,13 +404,14 @@ pub struct Totals {
     pub failed: u64,
     /// Further attempts after a failed one.
     pub retries: u64,
-    /// Second attempts made before the first had ended.
+    /// Hedges: second attempts started before the first attempt had ended.
     pub hedges: u64,
-    /// Second attempts that ended first.
+    /// Hedges that ended before the first attempt.
     pub hedges_won: u64,
     /// Attempts at upstreams in flight.
     pub in_flight: u64,
-    /// Calls in flight that equal calls can share.
+    /// Shared calls in flight, which equal calls can join. A shared call counts once, no matter how
+    /// many clients wait for it.
     pub coalesced_calls: u64,
     /// Calls delayed by a request limit now.
     pub waiting: u64,

@@ -20,18 +20,19 @@ impl Served {
     async fn start(snapshot: Arc<Snapshot>, ready: bool) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (phase, seen) = watch::channel(Phase::Serving);
-        let lifecycle = Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: seen };
+        let (phase, phase_receiver) = watch::channel(Phase::Serving);
+        let lifecycle =
+            Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: phase_receiver };
         tokio::task::spawn_local(serve(listener, watch::channel(snapshot).1, lifecycle));
         Served { address, phase }
     }
 
     /// Returns the whole response to one request on a new connection.
-    async fn ask(&self, method: &str, path: &str) -> String {
-        self.ask_as("x", method, path).await
+    async fn get_response(&self, method: &str, path: &str) -> String {
+        self.get_response_as("x", method, path).await
     }
 
-    async fn ask_as(&self, host: &str, method: &str, path: &str) -> String {
+    async fn get_response_as(&self, host: &str, method: &str, path: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         let request =
             format!("{method} {path} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
@@ -61,7 +62,7 @@ fn a_name_of_a_web_page_is_refused_on_loopback() {
             ("rebound.example:8646", 421),
             ("127.0.0.1.rebound.example", 421),
         ] {
-            let response = served.ask_as(host, "GET", "/healthz").await;
+            let response = served.get_response_as(host, "GET", "/healthz").await;
             assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{host}: {response}");
         }
     });
@@ -80,7 +81,7 @@ fn every_route_answers() {
             ("/?x=1", 200, "text/html", "<h1>Weir</h1>"),
             ("/elsewhere", 404, "text/plain", "/metrics"),
         ] {
-            let response = served.ask("GET", path).await;
+            let response = served.get_response("GET", path).await;
             assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
             assert!(
                 response.contains(&format!("content-type: {content_type}")),
@@ -89,9 +90,9 @@ fn every_route_answers() {
             assert!(response.contains(text), "{path}: {response}");
             assert!(!response.contains("sekrit"), "{path} shows a secret");
         }
-        let refused = served.ask("POST", "/metrics").await;
+        let refused = served.get_response("POST", "/metrics").await;
         assert!(refused.starts_with("HTTP/1.1 405 ") && refused.contains("allow: GET, HEAD"));
-        let head = served.ask("HEAD", "/healthz").await;
+        let head = served.get_response("HEAD", "/healthz").await;
         assert!(head.starts_with("HTTP/1.1 200 ") && head.ends_with("\r\n\r\n"), "{head}");
     });
 }
@@ -104,10 +105,14 @@ fn the_policy_admits_the_page_only() {
             let start = page.find("script-src 'nonce-").unwrap() + "script-src 'nonce-".len();
             page[start..start + 32].to_owned()
         };
-        let (one, two) = (served.ask("GET", "/").await, served.ask("GET", "/").await);
-        let nonce = nonce_of(&one);
-        assert!(one.contains(&format!("<script nonce=\"{nonce}\">")), "the page's own script runs");
-        assert_ne!(nonce, nonce_of(&two), "a nonce is used once");
+        let (first_page, second_page) =
+            (served.get_response("GET", "/").await, served.get_response("GET", "/").await);
+        let nonce = nonce_of(&first_page);
+        assert!(
+            first_page.contains(&format!("<script nonce=\"{nonce}\">")),
+            "the page's own script runs"
+        );
+        assert_ne!(nonce, nonce_of(&second_page), "a nonce is used once");
     });
 }
 
@@ -121,14 +126,14 @@ fn readiness_follows_the_gateways_life() {
             chain.publish(view, snapshot.now());
         }
         let starting = Served::start(Arc::clone(&snapshot), false).await;
-        assert!(starting.ask("GET", "/readyz").await.ends_with("\r\n\r\nstarting\n"));
+        assert!(starting.get_response("GET", "/readyz").await.ends_with("\r\n\r\nstarting\n"));
         let served = Served::start(snapshot, true).await;
-        let ready = served.ask("GET", "/readyz").await;
+        let ready = served.get_response("GET", "/readyz").await;
         assert!(ready.starts_with("HTTP/1.1 200 ") && ready.ends_with("ready\n"), "{ready}");
         served.phase.send_replace(Phase::Draining);
-        let draining = served.ask("GET", "/readyz").await;
+        let draining = served.get_response("GET", "/readyz").await;
         assert!(draining.starts_with("HTTP/1.1 503 ") && draining.ends_with("stopping\n"));
-        assert!(served.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
+        assert!(served.get_response("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
     });
 }
 
@@ -145,10 +150,10 @@ fn connections_beyond_the_bound_wait() {
             stream.read_exact(&mut first).await.unwrap();
             open.push(stream);
         }
-        let late = served.ask("GET", "/healthz");
+        let late = served.get_response("GET", "/healthz");
         let waited = tokio::time::timeout(std::time::Duration::from_millis(200), late).await;
-        assert!(waited.is_err(), "one more than allowed was served");
+        assert!(waited.is_err(), "a connection beyond the limit was served");
         drop(open);
-        assert!(served.ask("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
+        assert!(served.get_response("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
     });
 }

@@ -32,7 +32,7 @@ pub(crate) struct InFlightCalls {
 
 type Table = RefCell<HashMap<Rc<[u8]>, Rc<InFlightCall>, foldhash::fast::RandomState>>;
 
-/// One shared call.
+/// A shared call.
 #[derive(Debug)]
 pub(crate) struct InFlightCall {
     /// The leader's deadline.
@@ -40,11 +40,12 @@ pub(crate) struct InFlightCall {
     /// The priority class in which the call waits for a permit.
     class: Class,
     response: RefCell<Option<UpstreamResponse>>,
+    /// Notified when the response is set.
     completed: Notify,
     /// The number of waiters.
     waiters: Cell<usize>,
     /// Notified when the last waiter leaves.
-    left: Notify,
+    waiters_left: Notify,
 }
 
 /// The leader's completion guard. Dropping the guard removes the entry. If the guard has no
@@ -77,15 +78,15 @@ impl LeaderGuard {
 impl Drop for LeaderGuard {
     fn drop(&mut self) {
         let response = self.response.take();
-        let response =
-            response.unwrap_or_else(|| UpstreamResponse::failed(Failure::ours(Kind::Stopping)));
+        let response = response
+            .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Stopping)));
         self.table.borrow_mut().remove(&self.key);
         *self.call.response.borrow_mut() = Some(response);
         self.call.completed.notify_waiters();
     }
 }
 
-/// How a call is coalesced.
+/// The way to coalesce a call.
 #[derive(Debug)]
 pub(crate) enum Coalescing {
     /// An equal call is in flight: wait for it.
@@ -107,8 +108,8 @@ impl InFlightCalls {
             return Coalescing::Alone;
         }
         let (response, completed) = Default::default();
-        let (waiters, left) = Default::default();
-        let call = InFlightCall { deadline, class, response, completed, waiters, left };
+        let (waiters, waiters_left) = Default::default();
+        let call = InFlightCall { deadline, class, response, completed, waiters, waiters_left };
         let call = Rc::new(call);
         let key: Rc<[u8]> = key.into();
         table.insert(Rc::clone(&key), Rc::clone(&call));
@@ -117,7 +118,7 @@ impl InFlightCalls {
         Coalescing::Lead(LeaderGuard { table, key, call, response: None })
     }
 
-    /// The number of calls in flight that can be joined.
+    /// Returns the number of calls in flight that can be joined.
     pub(crate) fn len(&self) -> usize {
         self.table.borrow().len()
     }
@@ -126,7 +127,7 @@ impl InFlightCalls {
 impl InFlightCall {
     /// Returns true if the leader's deadline has passed, so that a waiter with time left should
     /// retry.
-    pub(crate) fn is_out_of_time(&self, now: Instant) -> bool {
+    pub(crate) fn is_past_deadline(&self, now: Instant) -> bool {
         now >= self.deadline
     }
 
@@ -138,7 +139,7 @@ impl InFlightCall {
     /// Completes when no waiter is left.
     pub(crate) async fn abandoned(&self) {
         loop {
-            self.left.notified().await;
+            self.waiters_left.notified().await;
             if self.waiters.get() == 0 {
                 return;
             }
@@ -147,7 +148,7 @@ impl InFlightCall {
 
     /// Waits for the response. Returns `None` if `deadline` passes first.
     pub(crate) async fn wait(&self, deadline: Instant) -> Option<UpstreamResponse> {
-        let _waiter = Waiter::of(self);
+        let _waiter = Waiter::count(self);
         let completed = self.completed.notified();
         if let Some(response) = self.response.borrow().as_ref() {
             return Some(response.clone());
@@ -161,7 +162,7 @@ impl InFlightCall {
 struct Waiter<'a>(&'a InFlightCall);
 
 impl Waiter<'_> {
-    fn of(call: &InFlightCall) -> Waiter<'_> {
+    fn count(call: &InFlightCall) -> Waiter<'_> {
         call.waiters.update(|waiters| waiters + 1);
         Waiter(call)
     }
@@ -171,7 +172,7 @@ impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         self.0.waiters.update(|waiters| waiters - 1);
         if self.0.waiters.get() == 0 {
-            self.0.left.notify_one();
+            self.0.waiters_left.notify_one();
         }
     }
 }

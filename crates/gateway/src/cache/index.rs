@@ -18,7 +18,7 @@ use crate::policy::heads::ChainView;
 use crate::upstream::thread::UpstreamContext;
 
 /// A query to the index.
-pub struct Question {
+pub struct IndexQuery {
     /// The method's name.
     pub method: Box<str>,
     /// The raw array of parameters. Block tags are replaced by numbers where that is exact.
@@ -26,7 +26,7 @@ pub struct Question {
     view: Arc<ChainView>,
 }
 
-impl Question {
+impl IndexQuery {
     /// Returns the number of the last block that no reorg may drop, or `None` if it is unknown.
     pub fn finalized(&self) -> Option<u64> {
         self.view.finalized
@@ -41,22 +41,22 @@ impl Question {
 
 /// The result of an index query.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
-    /// The raw result.
-    Whole(Bytes),
-    /// A result for blocks `from` to `to`, which are a part of the requested range. The array holds
+pub enum IndexResult {
+    /// The raw result of the whole query.
+    Complete(Bytes),
+    /// A result for blocks `from` to `to`, which are a part of the requested range. `items` holds
     /// the logs of these blocks, or the blocks themselves. If it holds blocks, `from` is the first
     /// requested block.
-    Part {
+    Partial {
         /// The first block.
         from: u64,
         /// The last block.
         to: u64,
-        /// The raw array.
-        listed: Bytes,
+        /// The raw array of logs or blocks.
+        items: Bytes,
     },
     /// The index has no data for the query.
-    Nothing,
+    Missing,
 }
 
 /// An index backend. It responds from its own threads, so that a serving thread never waits for a
@@ -65,11 +65,11 @@ pub trait Index: Send + Sync {
     /// The name of the indexed chain.
     fn chain(&self) -> &str;
     /// Returns true if the index belongs to the chain with this id, which the upstreams reported.
-    fn is_of(&self, id: u64) -> bool;
+    fn is_of_chain(&self, id: u64) -> bool;
     /// Returns true if the index can have results for a method.
     fn serves(&self, method: &str) -> bool;
-    /// Runs a query. A dropped sender means that the query failed.
-    fn ask(&self, question: Question, answer: oneshot::Sender<Found>);
+    /// Runs a query and sends its result to `sender`. A dropped sender means that the query failed.
+    fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>);
 }
 
 /// Looks up a call in the index. Returns `None` if there is no index or it has no data.
@@ -78,39 +78,39 @@ pub(crate) async fn lookup(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     params: &[u8],
-) -> Option<Found> {
+) -> Option<IndexResult> {
     let index = index?;
     let chain = &cx.topology.chains[request.chain];
     if *index.chain() != *chain.name || !index.serves(&request.name) {
         return None;
     }
     // The index cannot be verified before an upstream has reported its chain id.
-    if !chain.reported_id()?.is_none_or(|id| index.is_of(id)) {
+    if !chain.reported_id()?.is_none_or(|id| index.is_of_chain(id)) {
         return None;
     }
-    let question = Question {
+    let query = IndexQuery {
         method: Box::from(&*request.name),
         params: Box::from(params),
         view: chain.view.load_full(),
     };
     let (sender, receiver) = oneshot::channel();
-    index.ask(question, sender);
+    index.start_query(query, sender);
     // If the index does not respond, half of the time is left for upstreams.
     let now = tokio::time::Instant::now();
-    let until = now + request.deadline.saturating_duration_since(now) / 2;
-    let found = tokio::time::timeout_at(until, receiver).await;
+    let deadline = now + request.deadline.saturating_duration_since(now) / 2;
+    let received = tokio::time::timeout_at(deadline, receiver).await;
     cx.tick();
-    let outcome = match &found {
-        Ok(Ok(Found::Whole(_))) => IndexLookup::Hit,
-        Ok(Ok(Found::Part { .. })) => IndexLookup::Part,
-        Ok(Ok(Found::Nothing)) => IndexLookup::Miss,
+    let outcome = match &received {
+        Ok(Ok(IndexResult::Complete(_))) => IndexLookup::Hit,
+        Ok(Ok(IndexResult::Partial { .. })) => IndexLookup::Part,
+        Ok(Ok(IndexResult::Missing)) => IndexLookup::Miss,
         Ok(Err(_)) | Err(_) => IndexLookup::Failed,
     };
     cx.counters.index.lookups[outcome].add(1);
-    found.ok()?.ok().filter(|found| *found != Found::Nothing)
+    received.ok()?.ok().filter(|result| *result != IndexResult::Missing)
 }
 
 /// Converts a result of the index to a response.
 pub(crate) fn response(result: Bytes) -> UpstreamResponse {
-    UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::of(Payload::Result(result)) }
+    UpstreamResponse { tier: Some(Tier::Index), ..UpstreamResponse::local(Payload::Result(result)) }
 }

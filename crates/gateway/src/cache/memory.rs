@@ -31,9 +31,9 @@ pub(crate) struct Entry {
     /// The upstream that sent it, by its `UpstreamState::number`, which reloads do not change.
     pub(crate) upstream: u16,
     /// The condition under which the entry is valid.
-    pub(crate) kept: ValidityTag,
+    pub(crate) validity: ValidityTag,
     /// When the entry expires, regardless of the chain's state.
-    pub(crate) until: Option<Duration>,
+    pub(crate) expires_at: Option<Duration>,
     /// When a possibly incomplete response was first received; `None` for complete responses. A
     /// possibly incomplete response expires early.
     pub(crate) doubted_since: Option<Duration>,
@@ -46,6 +46,7 @@ impl Entry {
     }
 }
 
+/// Weighs an entry by its bytes.
 #[derive(Debug, Clone)]
 struct ByBytes;
 
@@ -64,8 +65,11 @@ type Lifecycle = DefaultLifecycle<Box<[u8]>, Entry>;
 pub(crate) struct Cache {
     entries: Arc<Table>,
     entry_bytes_max: usize,
+    /// Maximum age of responses that depend on the head.
     head_age_max: Duration,
+    /// Maximum age of null results.
     null_age_max: Duration,
+    /// Maximum age of error objects.
     error_age_max: Duration,
 }
 
@@ -78,18 +82,18 @@ impl Cache {
             .expect("both capacities are given");
         let lifecycle = DefaultLifecycle::default();
         let entries = Entries::with_options(options, ByBytes, Hasher::default(), lifecycle);
-        Cache::with(Arc::new(entries), config)
+        Cache::with_entries(Arc::new(entries), config)
     }
 
     /// Returns the same entries with other settings. A smaller capacity evicts entries.
-    pub(crate) fn under(&self, config: &config::cache::Cache) -> Cache {
+    pub(crate) fn with_settings(&self, config: &config::cache::Cache) -> Cache {
         if self.entries.capacity() != config.bytes_max as u64 {
             self.entries.set_capacity(config.bytes_max as u64);
         }
-        Cache::with(Arc::clone(&self.entries), config)
+        Cache::with_entries(Arc::clone(&self.entries), config)
     }
 
-    fn with(entries: Arc<Table>, config: &config::cache::Cache) -> Cache {
+    fn with_entries(entries: Arc<Table>, config: &config::cache::Cache) -> Cache {
         Cache {
             entries,
             entry_bytes_max: config.entry_bytes_max,
@@ -116,17 +120,17 @@ impl Cache {
     }
 
     /// Returns the maximum age of a response; `None` if there is no limit.
-    pub(crate) fn age_max(&self, is_error: bool, kept: &ValidityTag) -> Option<Duration> {
-        match kept.binding {
+    pub(crate) fn age_max(&self, is_error: bool, validity: &ValidityTag) -> Option<Duration> {
+        match validity.binding {
             _ if is_error => Some(self.error_age_max),
-            _ if kept.null => Some(self.null_age_max),
+            _ if validity.null => Some(self.null_age_max),
             Binding::Head { .. } => Some(self.head_age_max),
             Binding::Block { .. } | Binding::Free => None,
         }
     }
 
     /// Removes an entry that is not valid any more.
-    pub(crate) fn drop_stale(&self, key: &[u8]) {
+    pub(crate) fn remove(&self, key: &[u8]) {
         self.entries.remove(key);
     }
 
@@ -135,12 +139,12 @@ impl Cache {
         self.entries.clear();
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Bytes of all entries, with the overhead of each.
+    /// Returns the bytes of all entries, with the overhead of each.
     pub(crate) fn bytes(&self) -> u64 {
         self.entries.weight()
     }

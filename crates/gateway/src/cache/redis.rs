@@ -1,7 +1,8 @@
 //! The Redis tier of the cache: shared by gateways, and persistent through restarts.
 //!
 //! ```text
-//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory, response
+//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory,
+//! response
 //!         └─ store ─► policy/shareable (proof) ─► unproved … next poll ─► value ─► client (SET)
 //! ```
 //! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
@@ -52,21 +53,21 @@ pub(crate) mod zones;
 use client::{RedisClient, Role};
 use value::Value;
 
-/// Maximum number of keys of an MGET. A usual batch fits, and the reply is short enough not to
-/// delay the next reply.
+/// Maximum number of keys of an MGET. The lookups of most event-loop iterations fit, and the reply
+/// is short enough not to delay the next reply.
 const KEYS_MAX: usize = 64;
 /// Maximum number of SETs in flight per thread. Further responses are not stored. Redis executes
 /// some hundred thousand SETs per second, so only a hung Redis reaches this limit.
 const STORES_MAX: usize = 256;
 /// Timeout of a SET. No call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of responses of one thread that wait for their upstream's next poll. The next
-/// constant limits their bytes.
-const UNPROVED_MAX: usize = 4096;
-const UNPROVED_BYTES_MAX: usize = 16 << 20;
-/// How long a response waits for proof. A response that waits longer is not stored, because its
+/// Maximum number of responses of one thread that wait for their upstream's next poll.
+const UNPROVEN_MAX: usize = 4096;
+/// Maximum bytes of these responses.
+const UNPROVEN_BYTES_MAX: usize = 16 << 20;
+/// Longest wait of a response for proof. A response that waits longer is not stored, because its
 /// upstream is down or rarely polled.
-const UNPROVED_AGE_MAX: Duration = Duration::from_secs(60);
+const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
 /// Interval at which breakers and unproved responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of queued messages to other gateways. Further messages are lost, which the
@@ -145,8 +146,11 @@ pub(crate) struct RedisTier {
     clients: Vec<Rc<RedisClient>>,
     /// Lookups of the current event-loop iteration.
     pending: RefCell<Vec<PendingLookup>>,
-    unproved: RefCell<VecDeque<UnprovedResponse>>,
-    unproved_bytes: Cell<usize>,
+    /// Responses that wait for proof: a poll that confirms that their upstream is on the served
+    /// chain.
+    unproven: RefCell<VecDeque<UnprovenResponse>>,
+    unproven_bytes: Cell<usize>,
+    /// Number of SETs in flight.
     stores: Cell<usize>,
 }
 
@@ -157,11 +161,11 @@ struct PendingLookup {
 }
 
 /// A response that waits for the next poll of its upstream.
-struct UnprovedResponse {
+struct UnprovenResponse {
     /// When the response arrived, in policy time.
     arrived: Duration,
     upstream: usize,
-    stored: StoreRequest,
+    request: StoreRequest,
 }
 
 /// A response to store.
@@ -170,7 +174,7 @@ struct StoreRequest {
     key: Box<[u8]>,
     bytes: Bytes,
     is_error: bool,
-    kept: ValidityTag,
+    validity: ValidityTag,
     age_max: Option<Duration>,
 }
 
@@ -200,8 +204,8 @@ impl RedisTier {
             counters: Arc::clone(counters),
             config,
             pending: RefCell::default(),
-            unproved: RefCell::default(),
-            unproved_bytes: Cell::new(0),
+            unproven: RefCell::default(),
+            unproven_bytes: Cell::new(0),
             stores: Cell::new(0),
         });
         tokio::task::spawn_local(RedisTier::run_checks(Rc::downgrade(&tier)));
@@ -227,132 +231,137 @@ impl RedisTier {
             CacheRule::AtHead => Some(chain.view.load().head?.hash),
             _ => None,
         };
-        let name = self.name(request.chain, key, head)?;
-        let found = self.get(name.name).await?;
+        let redis_key = self.redis_key(request.chain, key, head)?;
+        let stored_bytes = self.get(redis_key.name).await?;
         cx.tick();
-        let value = value::decode(&found, self.config.entry_bytes_max).ok();
-        let Some(value) = value.filter(|value| value.material == name.material) else {
+        let value = value::decode(&stored_bytes, self.config.entry_bytes_max).ok();
+        let Some(value) = value.filter(|value| value.material == redis_key.material) else {
             self.counts().lookups[RedisLookup::Refused].add(1);
             return None;
         };
         // The value is checked against the current view, not the view at the start of the call.
         let view = chain.view.load();
-        let same = self.generation(request.chain) == Some(name.generation);
-        let kept = adopt(&value.bond, rule, &view).filter(|_| same);
+        let same_generation = self.generation(request.chain) == Some(redis_key.generation);
+        let validity = adopt(&value.validity, rule, &view).filter(|_| same_generation);
         let age = Duration::from_millis(unix_ms().saturating_sub(value.written_ms));
-        let until = |kept: &ValidityTag| match cache.age_max(value.is_error, kept) {
+        let expiry_of = |validity: &ValidityTag| match cache.age_max(value.is_error, validity) {
             Some(age_max) => age_max.checked_sub(age).map(|left| Some(cx.now() + left)),
             None => Some(None),
         };
-        let Some((kept, until)) = kept.and_then(|kept| Some((kept, until(&kept)?))) else {
+        let Some((validity, expires_at)) =
+            validity.and_then(|validity| Some((validity, expiry_of(&validity)?)))
+        else {
             self.counts().lookups[RedisLookup::Stale].add(1);
             return None;
         };
         self.counts().lookups[RedisLookup::Hit].add(1);
         let bytes = Bytes::from(value.body.into_owned());
         let (is_error, doubted_since, upstream) = (value.is_error, None, NO_UPSTREAM);
-        let entry = Entry { bytes: bytes.clone(), is_error, upstream, kept, until, doubted_since };
+        let entry =
+            Entry { bytes: bytes.clone(), is_error, upstream, validity, expires_at, doubted_since };
         cache.put(key, entry);
         let payload = if value.is_error { Payload::Error(bytes) } else { Payload::Result(bytes) };
         Some(UpstreamResponse {
             tier: Some(cache_status::Tier::Redis),
-            ..UpstreamResponse::of(payload)
+            ..UpstreamResponse::local(payload)
         })
     }
 
     /// Stores a cacheable response, now or after it is proved.
-    pub(crate) fn store_when_proved(
+    pub(crate) fn store_when_proven(
         self: &Rc<Self>,
         request: &UpstreamRequest<'_>,
         key: &[u8],
-        fetched: &UpstreamResponse,
-        kept: ValidityTag,
+        response: &UpstreamResponse,
+        validity: ValidityTag,
         facts: &ResponseFacts,
         view: &ChainView,
     ) {
-        let (Payload::Result(bytes) | Payload::Error(bytes)) = &fetched.payload else { return };
-        let (Some(cache), Some(upstream)) = (&self.cache, fetched.upstream) else { return };
-        let proof = proof(request.caching.rule, &kept, facts, view);
+        let (Payload::Result(bytes) | Payload::Error(bytes)) = &response.payload else { return };
+        let (Some(cache), Some(upstream)) = (&self.cache, response.upstream) else { return };
+        let proof = proof(request.caching.rule, &validity, facts, view);
         if proof == Proof::None || bytes.len() > self.config.entry_bytes_max {
             return;
         }
-        let is_error = matches!(fetched.payload, Payload::Error(_));
-        let age_max = cache.age_max(is_error, &kept);
+        let is_error = matches!(response.payload, Payload::Error(_));
+        let age_max = cache.age_max(is_error, &validity);
         let (bytes, key) = (Bytes::copy_from_slice(bytes), key.into());
-        let stored = StoreRequest { chain: request.chain, key, bytes, is_error, kept, age_max };
+        let request =
+            StoreRequest { chain: request.chain, key, bytes, is_error, validity, age_max };
         if proof == Proof::Given {
-            self.store(&stored, view);
+            self.store(&request, view);
             return;
         }
-        let size = stored.size();
-        let mut unproved = self.unproved.borrow_mut();
-        let bytes = self.unproved_bytes.get() + size;
-        if unproved.len() >= UNPROVED_MAX || bytes > UNPROVED_BYTES_MAX {
+        let size = request.size();
+        let mut unproven = self.unproven.borrow_mut();
+        let bytes = self.unproven_bytes.get() + size;
+        if unproven.len() >= UNPROVEN_MAX || bytes > UNPROVEN_BYTES_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
-        self.unproved_bytes.set(bytes);
+        self.unproven_bytes.set(bytes);
         // The clock is read here for the exact arrival time. A poll that started before the
         // response arrived proves nothing.
-        unproved.push_back(UnprovedResponse { arrived: self.topology.now(), upstream, stored });
+        unproven.push_back(UnprovenResponse { arrived: self.topology.now(), upstream, request });
     }
 
     /// Stores the responses that polls have proved since.
-    fn store_proved(self: &Rc<Self>) {
+    fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
-        let mut proved = Vec::new();
-        self.unproved.borrow_mut().retain_mut(|waiting| {
-            let polled = self.topology.upstreams[waiting.upstream].confirmed_at() > waiting.arrived;
-            if !polled && now < waiting.arrived + UNPROVED_AGE_MAX {
+        let mut proven = Vec::new();
+        self.unproven.borrow_mut().retain_mut(|response| {
+            let is_proven =
+                self.topology.upstreams[response.upstream].confirmed_at() > response.arrived;
+            if !is_proven && now < response.arrived + UNPROVEN_AGE_MAX {
                 return true;
             }
-            self.unproved_bytes.set(self.unproved_bytes.get() - waiting.stored.size());
-            if polled {
-                proved.push(waiting.stored.take());
+            self.unproven_bytes.set(self.unproven_bytes.get() - response.request.size());
+            if is_proven {
+                proven.push(response.request.take());
             } else {
                 self.counts().stores[RedisStore::Dropped].add(1);
             }
             false
         });
-        for stored in proved {
-            let view = self.topology.chains[stored.chain].view.load();
-            self.store(&stored, &view);
+        for request in proven {
+            let view = self.topology.chains[request.chain].view.load();
+            self.store(&request, &view);
         }
     }
 
     /// Sends a response to Redis, if it is still valid. No call waits for it.
-    fn store(self: &Rc<Self>, stored: &StoreRequest, view: &ChainView) {
-        let Some(bond) = shareable_tag(&stored.kept, view) else { return };
-        let head = match bond {
+    fn store(self: &Rc<Self>, request: &StoreRequest, view: &ChainView) {
+        let Some(validity) = shareable_tag(&request.validity, view) else { return };
+        let head = match validity {
             ShareableTag::Head { hash, .. } => Some(hash),
             _ => None,
         };
-        let Some(name) = self.name(stored.chain, &stored.key, head) else { return };
+        let Some(redis_key) = self.redis_key(request.chain, &request.key, head) else { return };
         let primary = self.clients.last().expect("the primary is always there");
         if !primary.is_available() || self.stores.get() >= STORES_MAX {
             self.counts().stores[RedisStore::Dropped].add(1);
             return;
         }
-        let ttl = stored.age_max.map_or(self.config.ttl_max, |age| age.min(self.config.ttl_max));
+        let ttl = request.age_max.map_or(self.config.ttl_max, |age| age.min(self.config.ttl_max));
         if ttl < Duration::from_millis(1) {
             return;
         }
         let value = Value {
-            material: &name.material,
-            body: (&stored.bytes[..]).into(),
-            is_error: stored.is_error,
-            bond,
+            material: &redis_key.material,
+            body: (&request.bytes[..]).into(),
+            is_error: request.is_error,
+            validity,
             written_ms: unix_ms(),
         };
         let value = value.encode(self.config.compress_bytes_min);
         self.stores.set(self.stores.get() + 1);
         let (tier, primary) = (Rc::clone(self), Rc::clone(primary));
         tokio::task::spawn_local(async move {
-            let sent = primary.set(name.name, value, ttl);
-            let sent = tokio::time::timeout(STORE_TIMEOUT, sent).await;
+            let stored = primary.set(redis_key.name, value, ttl);
+            let stored = tokio::time::timeout(STORE_TIMEOUT, stored).await;
             tier.stores.set(tier.stores.get() - 1);
             let counts = tier.counts();
-            match sent {
+            match stored {
                 Ok(Ok(())) => counts.stores[RedisStore::Ok].add(1),
                 Ok(Err(_)) | Err(_) => counts.stores[RedisStore::Failed].add(1),
             }
@@ -367,12 +376,12 @@ impl RedisTier {
             return None;
         };
         let (sender, receiver) = oneshot::channel();
-        let first = {
+        let is_first = {
             let mut pending = self.pending.borrow_mut();
             pending.push(PendingLookup { name, sender });
             pending.len() == 1
         };
-        if first {
+        if is_first {
             // The new task runs after all tasks that are ready now. So the lookups of all these
             // tasks are sent together.
             let tier = Rc::clone(self);
@@ -385,9 +394,9 @@ impl RedisTier {
     fn send_pending(self: &Rc<Self>, client: usize) {
         let mut pending = self.pending.take();
         while !pending.is_empty() {
-            let rest = pending.split_off(pending.len().min(KEYS_MAX));
-            let (tier, some) = (Rc::clone(self), std::mem::replace(&mut pending, rest));
-            tokio::task::spawn_local(async move { tier.fetch(client, some).await });
+            let later = pending.split_off(pending.len().min(KEYS_MAX));
+            let (tier, chunk) = (Rc::clone(self), std::mem::replace(&mut pending, later));
+            tokio::task::spawn_local(async move { tier.fetch(client, chunk).await });
         }
     }
 
@@ -403,7 +412,7 @@ impl RedisTier {
         let keys = senders.len() as u64;
         match response {
             Ok(Ok(values)) => {
-                client.succeeded();
+                client.record_success();
                 counts.lookups[RedisLookup::Miss]
                     .add(values.iter().filter(|value| value.is_none()).count() as u64);
                 for (sender, value) in senders.into_iter().zip(values) {
@@ -415,7 +424,7 @@ impl RedisTier {
             Ok(Err(_)) => counts.lookups[RedisLookup::Error].add(keys),
             Err(_) => counts.lookups[RedisLookup::Timeout].add(keys),
         }
-        if client.failed(now) {
+        if client.record_failure(now) {
             counts.breakers_opened.add(1);
         }
     }
@@ -436,16 +445,16 @@ impl RedisTier {
                 let (tier, client) = (Rc::clone(self), Rc::clone(client));
                 tokio::task::spawn_local(async move {
                     let healthy = client.probe().await;
-                    client.probed(healthy, tier.topology.now());
+                    client.record_probe(healthy, tier.topology.now());
                 });
             }
         }
         let open = self.clients.iter().filter(|client| !client.is_available()).count();
         self.counts().breakers_open.set(open as u64);
-        if !self.unproved.borrow().is_empty() {
-            self.store_proved();
+        if !self.unproven.borrow().is_empty() {
+            self.store_proven();
         }
-        self.counts().unproved.set(self.unproved.borrow().len() as u64);
+        self.counts().unproved.set(self.unproven.borrow().len() as u64);
     }
 
     fn generation(&self, chain: usize) -> Option<u64> {
@@ -454,7 +463,7 @@ impl RedisTier {
     }
 
     /// Returns the Redis key, or `None` while the chain's generation or id is unknown.
-    fn name(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
+    fn redis_key(&self, chain: usize, key: &[u8], head: Option<Hash>) -> Option<RedisKey> {
         let generation = self.generation(chain)?;
         let chain = &self.topology.chains[chain];
         let id = chain.id_key()?;
@@ -464,7 +473,9 @@ impl RedisTier {
         material.extend_from_slice(&id.to_le_bytes());
         material.extend_from_slice(head.as_ref().map_or(&[][..], |hash| &hash[..]));
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &material);
-        let digest = u128::from_be_bytes(digest.as_ref()[..16].try_into().expect("it has 32"));
+        let digest = u128::from_be_bytes(
+            digest.as_ref()[..16].try_into().expect("a SHA-256 digest has 32 bytes"),
+        );
         let (prefix, chain) = (&self.config.prefix, &chain.name);
         let name = format!("{prefix}:{chain}:{generation:016x}:{digest:032x}");
         Some(RedisKey { generation, name, material })

@@ -1,4 +1,4 @@
-//! How the cache contributed to a response.
+//! The cache's contribution to a response.
 
 use crate::policy::closed_set::closed_set;
 
@@ -10,7 +10,7 @@ pub(crate) enum Tier {
 }
 
 impl Tier {
-    /// The value of the `x-weir-cache` header for a hit in this tier.
+    /// Returns the value of the `x-weir-cache` header for a hit in this tier.
     pub(crate) fn hit(self) -> &'static str {
         match self {
             Tier::Redis => "hit; tier=redis",
@@ -20,7 +20,7 @@ impl Tier {
 }
 
 closed_set! {
-    /// How the cache contributed to a response.
+    /// The cache's contribution to a response.
     pub(crate) enum CacheStatus {
         /// The response comes from a cache, or needs no upstream.
         Hit = "hit",

@@ -13,9 +13,10 @@ use crate::config::Config;
 use crate::policy::direct::Action;
 pub(crate) use crate::policy::retry::Sent;
 
-/// The origin of a failure. A client error is refused before and has no failure.
+/// The origin of a failure. A client error is rejected earlier and causes no failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Origin {
+    /// The gateway itself.
     Us,
     /// The upstream with this index into the configuration's list.
     Upstream(usize),
@@ -73,6 +74,7 @@ pub(crate) enum Kind {
 pub(crate) struct Failure {
     pub(crate) kind: Kind,
     pub(crate) origin: Origin,
+    /// Extent to which the call was sent to an upstream.
     pub(crate) sent: Sent,
     pub(crate) retry_after: Option<Duration>,
 }
@@ -97,7 +99,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Why a subscription or filter is refused.
+/// Reason for refusing a subscription or filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscribeRefusal {
     /// The connection cannot carry notifications.
@@ -132,10 +134,10 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
         Kind::MethodOff => {
             (ErrorCode::METHOD_NOT_FOUND, "the method does not exist/is not available")
         }
-        Kind::NotSubscribed(why) => refusal_of(why),
+        Kind::NotSubscribed(refusal) => refusal_of(refusal),
         Kind::Forbidden => (ErrorCode::INVALID_REQUEST, FORBIDDEN),
         Kind::NoChain => (ErrorCode::INVALID_REQUEST, "no chain is served at this path"),
-        Kind::Rule(place) => (ErrorCode::INVALID_REQUEST, ruled(place, config).1),
+        Kind::Rule(rule) => (ErrorCode::INVALID_REQUEST, denial_of_rule(rule, config).1),
         Kind::NoUpstream => (ErrorCode::INTERNAL, "no upstream is available"),
         Kind::Stopping => (ErrorCode::INTERNAL, "gateway is stopping"),
         Kind::Memory => (ErrorCode::LIMIT_EXCEEDED, OUT_OF_MEMORY),
@@ -166,8 +168,8 @@ pub(crate) fn describe(kind: Kind, config: &Config) -> (ErrorCode, &str) {
 }
 
 /// Returns the error of a call about a subscription or filter.
-pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
-    match why {
+pub(crate) fn refusal_of(refusal: SubscribeRefusal) -> (ErrorCode, &'static str) {
+    match refusal {
         SubscribeRefusal::NoNotifications => {
             (ErrorCode::METHOD_NOT_FOUND, "notifications not supported")
         }
@@ -187,7 +189,7 @@ pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
         SubscribeRefusal::TooLong => {
             (ErrorCode::INVALID_PARAMS, "params of a relayed subscription exceed 64 KiB")
         }
-        SubscribeRefusal::Filter(why) => (ErrorCode::INVALID_PARAMS, why.as_str()),
+        SubscribeRefusal::Filter(refusal) => (ErrorCode::INVALID_PARAMS, refusal.as_str()),
         SubscribeRefusal::Range => (
             ErrorCode::INVALID_PARAMS,
             "fromBlock and toBlock must be numbers or latest, in order, without blockHash",
@@ -203,8 +205,8 @@ pub(crate) fn refusal_of(why: SubscribeRefusal) -> (ErrorCode, &'static str) {
 }
 
 /// Returns the status and the message of the rule with this index.
-pub(crate) fn ruled(place: u16, config: &Config) -> (u16, &str) {
-    match config.rules.get(usize::from(place)).map(|rule| &rule.action) {
+pub(crate) fn denial_of_rule(rule: u16, config: &Config) -> (u16, &str) {
+    match config.rules.get(usize::from(rule)).map(|rule| &rule.action) {
         Some(Action::Deny { status, message }) => (*status, message),
         _ => (403, "request is not allowed here"),
     }
@@ -224,7 +226,7 @@ pub(crate) fn status_of(kind: Kind, config: &Config) -> u16 {
         Kind::Forbidden => 403,
         Kind::CallTooLarge => 413,
         Kind::NoChain => 404,
-        Kind::Rule(place) => ruled(place, config).0,
+        Kind::Rule(rule) => denial_of_rule(rule, config).0,
     }
 }
 

@@ -42,8 +42,8 @@ impl Content<'_> {
 #[derive(Debug)]
 pub(crate) enum Reply<'a> {
     /// The request held only notifications; the response body is empty.
-    Nothing,
-    One(CallReply<'a>),
+    Empty,
+    Single(CallReply<'a>),
     Batch(Vec<CallReply<'a>>),
 }
 
@@ -56,7 +56,8 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(crate) fn whole(start: Vec<u8>) -> Body {
+    /// Creates a body of one part.
+    pub(crate) fn from_bytes(start: Vec<u8>) -> Body {
         Body { start, middle: Bytes::new(), end: b"" }
     }
 
@@ -66,15 +67,15 @@ impl Body {
 
     /// Joins all parts.
     pub(crate) fn join(self) -> Vec<u8> {
-        let mut whole = self.start;
-        whole.extend_from_slice(&self.middle);
-        whole.extend_from_slice(self.end);
-        whole
+        let mut bytes = self.start;
+        bytes.extend_from_slice(&self.middle);
+        bytes.extend_from_slice(self.end);
+        bytes
     }
 }
 
-/// Returns the error code of a response, if it is an error.
-pub(crate) fn code_of(content: &Content<'_>, config: &Config) -> Option<i64> {
+/// Returns the error code of a response; `None` if the response is no error.
+pub(crate) fn error_code(content: &Content<'_>, config: &Config) -> Option<i64> {
     match content {
         Content::Payload(Payload::Result(_)) => None,
         Content::Payload(Payload::Error(error)) => {

@@ -31,6 +31,7 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) caching: Caching,
     /// True if equal calls in flight share one response.
     pub(crate) coalesce: bool,
+    /// Hash of the key for consistent-hash load balancing.
     pub(crate) balance_key: u64,
     pub(crate) deadline: Instant,
     /// Number of delayed or queued calls of the request. While it is above zero, the connection
@@ -53,7 +54,7 @@ impl UpstreamRequest<'_> {
             coalesce: self.coalesce,
             balance_key: self.balance_key,
             deadline: self.deadline,
-            // The waiters of a coalesced call do this themselves.
+            // The waiters of a coalesced call watch for a disconnect themselves.
             waiting: None,
         }
     }

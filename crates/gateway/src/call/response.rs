@@ -30,21 +30,22 @@ pub(crate) struct UpstreamResponse {
     pub(crate) upstream: Option<usize>,
     /// The caching decision, if it was made when the response arrived.
     pub(crate) judgement: Option<Judgement>,
-    /// The cache tier behind memory that it comes from, if any.
+    /// The cache tier behind memory that the response comes from, if any.
     pub(crate) tier: Option<Tier>,
-    /// How certain it is that the response is complete.
+    /// Degree of trust that the response is complete.
     pub(crate) trust: Trust,
 }
 
 impl UpstreamResponse {
     /// Creates a response that comes from no upstream.
-    pub(crate) fn of(payload: Payload) -> UpstreamResponse {
-        let (judgement, tier, trust) = (None, None, Trust::Whole);
+    pub(crate) fn local(payload: Payload) -> UpstreamResponse {
+        let (judgement, tier, trust) = (None, None, Trust::Undoubted);
         UpstreamResponse { payload, upstream: None, judgement, tier, trust }
     }
 
-    pub(crate) fn failed(failure: Failure) -> UpstreamResponse {
-        UpstreamResponse::of(Payload::Failed(failure))
+    /// Creates the response to a call that failed.
+    pub(crate) fn from_failure(failure: Failure) -> UpstreamResponse {
+        UpstreamResponse::local(Payload::Failed(failure))
     }
 }
 
@@ -53,31 +54,35 @@ impl UpstreamResponse {
 pub(crate) struct Judgement {
     /// The properties that the decision is based on.
     pub(crate) facts: ResponseFacts,
-    /// Whether the response may be cached, and the reason.
+    /// Decision whether the response may be cached, and the reason.
     pub(crate) admit: Admission,
 }
 
 impl Judgement {
     /// Decides whether a response may be cached. `deterministic` is true if every upstream would
     /// return this error for the same block.
-    pub(crate) fn of(
+    pub(crate) fn new(
         request: &UpstreamRequest<'_>,
         payload: &Payload,
         deterministic: bool,
         view: &ChainView,
     ) -> Judgement {
-        let facts = facts(request, payload, deterministic);
+        let facts = facts_of(request, payload, deterministic);
         Judgement { facts, admit: admit(&request.caching, &facts, view) }
     }
 }
 
-fn facts(request: &UpstreamRequest<'_>, payload: &Payload, deterministic: bool) -> ResponseFacts {
+fn facts_of(
+    request: &UpstreamRequest<'_>,
+    payload: &Payload,
+    deterministic: bool,
+) -> ResponseFacts {
     let response_block = request.method.map_or(ResponseBlock::None, |method| method.response_block);
-    let (kind, named) = match payload {
+    let (kind, named_blocks) = match payload {
         Payload::Result(result) if &**result == b"null" => (ResponseKind::Null, None),
         Payload::Result(result) => (ResponseKind::Value, response_blocks(response_block, result)),
         Payload::Error(_) if deterministic => (ResponseKind::DeterministicError, None),
         Payload::Error(_) | Payload::Failed(_) => (ResponseKind::Error, None),
     };
-    ResponseFacts { kind, response_block, named }
+    ResponseFacts { kind, response_block, named_blocks }
 }

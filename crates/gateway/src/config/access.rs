@@ -11,7 +11,7 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use settings::diff::Keys;
 use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
-use settings::{At, Report, World, not_found};
+use settings::{At, ReadContext, Report, not_found};
 
 use super::chain::Chain;
 use super::values::{CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, Text, Time};
@@ -21,30 +21,30 @@ use crate::policy::access::{AddressRules, Grant, MethodRules, Networks, Policy};
 use crate::policy::limit::CALL;
 
 settings::choice! {
-    /// Where a request may carry a key.
+    /// A place in a request that may hold a key.
     pub enum KeyPlace {
-        /// In the header of `key_header`.
+        /// The header of `key_header`.
         "header" => Header,
-        /// After `authorization: Bearer`.
+        /// The token after `authorization: Bearer`.
         "bearer" => Bearer,
-        /// In the path.
+        /// A segment of the path.
         "path" => Path,
-        /// In the query.
+        /// A parameter of the query.
         "query" => Query,
     }
 }
 
 settings::table! {
-    /// Which clients may call, and which methods are served. `docs/access.md` shows how the tables
-    /// work together.
+    /// Access control: the clients that may call, and the methods that are served. `docs/access.md`
+    /// explains how the tables work together.
     pub struct AccessTable {
-        /// Whether a request without a key or token is rejected with 401.
+        /// If true, a request without a key or token is rejected with 401.
         required: Bool = follows "true if there is a key or an issuer of tokens";
         /// A file of further `[[key]]` tables, and nothing else.
         keys_file: File = follows "none";
-        /// Where the gateway looks for a key: the header `key_header`; `authorization: Bearer`; the
-        /// last or the first segment of the path, which is then removed; the parameter `key` of the
-        /// query.
+        /// Places where the gateway looks for a key: the header `key_header`; `authorization:
+        /// Bearer`; the last or the first segment of the path, which is then removed; the parameter
+        /// `key` of the query.
         key_places: List<KeyPlace> = follows "all four" => vec![
             KeyPlace::Header,
             KeyPlace::Bearer,
@@ -65,7 +65,8 @@ settings::table! {
         /// `miner_*`, `engine_*`, `debug_set*`, `eth_sign*`, `eth_sendTransaction` and others) and
         /// are served nevertheless. All others of this kind are rejected.
         node_methods: Methods = empty;
-        /// Whether signed transactions are accepted (`eth_sendRawTransaction` and similar methods).
+        /// If true, signed transactions are accepted (`eth_sendRawTransaction` and similar
+        /// methods).
         transactions: Bool = "true";
     }
 }
@@ -74,7 +75,7 @@ settings::table! {
     /// An API key; `weir key` creates one. Only its hash is stored. The key is never logged or sent
     /// to an upstream.
     pub struct KeyTable as key_label {
-        /// Its holder's name in metrics and logs.
+        /// Name of the key's holder in metrics and logs.
         name: Name = required;
         /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
         hash: KeyHash = follows "from `secret`";
@@ -94,17 +95,17 @@ settings::table! {
         methods_deny: Methods = empty;
         /// Methods that administer the node, and that it may call nevertheless.
         node_methods: Methods = empty;
-        /// Whether it may send signed transactions.
+        /// If true, the key may send signed transactions.
         transactions: Bool = follows "as in `[access]`";
-        /// Networks that it may be used from; empty is all.
+        /// Networks from which the key may be used; empty allows all.
         clients: NetworkList = empty;
-        /// When it expires.
+        /// Time at which the key expires.
         expires: Time = follows "never";
         /// The rate of its calls. It replaces the rate of every zone whose key is or contains
         /// `key`.
         rate: CallRate = follows "that of the zone";
-        /// Calls beyond its rate that are accepted. It replaces the burst of every limit with such
-        /// a zone.
+        /// Calls beyond the rate that are accepted. It replaces the burst of every limit whose zone
+        /// has a key that is or contains `key`.
         burst: Count<0, 4_000_000> = follows "that of the limit";
         /// Units that it may use in a calendar month (UTC); see `[quota]`. After that its calls get
         /// 429 with the time until the month ends.
@@ -117,7 +118,7 @@ settings::table! {
     /// fixes the algorithms: HS256/384/512 for a secret, RS256/384/512 for RSA, ES256 or ES384 by
     /// curve. A token needs `exp`. `exp` and `nbf` are enforced.
     pub struct JwtTable as jwt_label {
-        /// Its name in metrics and logs.
+        /// Name of the issuer in metrics and logs.
         name: Name = required;
         /// The shared secret: `${VAR}` or `${file:PATH}`.
         secret: Secret<32> = follows "none";
@@ -127,7 +128,7 @@ settings::table! {
         jwks: File = follows "none";
         /// Required value of the claim `iss`.
         issuer: Text = follows "not checked";
-        /// Accepted values of the claim `aud`; empty is not checked.
+        /// Accepted values of the claim `aud`. An empty list accepts every value.
         audience: List<Text> = empty;
         /// Largest difference between the issuer's clock and ours.
         leeway: Period<0, HOUR> = "30s";
@@ -165,7 +166,7 @@ fn jwt_label(table: &JwtTable) -> String {
 pub struct Access {
     /// True if a request without a key or token is rejected.
     pub required: bool,
-    /// Where the gateway looks for a key.
+    /// Places where the gateway looks for a key.
     pub places: KeyPlaces,
     /// The header that holds a key. CORS allows web pages to send it.
     pub key_header: Box<str>,
@@ -180,7 +181,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// Returns true if access control has to look at requests: a key, token or address rule exists.
+    /// Returns true if requests are authenticated: a key, token or address rule exists.
     pub fn is_on(&self) -> bool {
         self.required
             || !self.keys.is_empty()
@@ -195,29 +196,29 @@ impl Access {
     }
 }
 
-/// Where the gateway looks for a key, in this order.
+/// Places where the gateway looks for a key, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPlaces {
-    /// A header of this name, lower case.
+    /// Lower-case name of the header, if keys are accepted there.
     pub header: Option<Box<str>>,
-    /// `authorization: Bearer KEY`.
+    /// True for `authorization: Bearer KEY`.
     pub bearer: bool,
-    /// The first or last segment of the path.
+    /// True for the first or last segment of the path.
     pub path: bool,
-    /// The parameter `key` of the query.
+    /// True for the parameter `key` of the query.
     pub query: bool,
 }
 
 /// A key. Only its hash is known.
 #[derive(Clone)]
 pub struct Key {
-    /// What authenticates its holder.
+    /// Proof that authenticates the holder.
     pub proof: Proof,
     /// Rights of its holder.
     pub grant: Arc<Grant>,
 }
 
-/// What authenticates the holder of a key.
+/// Proof that authenticates the holder of a key.
 #[derive(Clone)]
 pub enum Proof {
     /// A key with this SHA-256.
@@ -243,7 +244,7 @@ pub struct Issuer {
     pub keys: Vec<VerifyKey>,
     /// Required value of `iss`.
     pub issuer: Option<Box<str>>,
-    /// Accepted values of `aud`; empty is not checked.
+    /// Accepted values of `aud`. An empty list accepts every value.
     pub audience: Vec<Box<str>>,
     /// Largest difference between clocks.
     pub leeway: Duration,
@@ -256,11 +257,11 @@ pub struct Issuer {
 /// Names of claims.
 #[derive(Clone, Debug)]
 pub struct Claims {
-    /// A list of method patterns, or a string of them separated by spaces.
+    /// The claim with a list of method patterns, or with patterns separated by spaces.
     pub methods: Box<str>,
-    /// The same for names of chains.
+    /// The claim with a list of chain names, or with names separated by spaces.
     pub chains: Box<str>,
-    /// A string.
+    /// The claim with the tier.
     pub tier: Box<str>,
 }
 
@@ -282,7 +283,7 @@ impl fmt::Debug for Issuer {
 /// A verification key, with the algorithms that its type allows. The token cannot choose them.
 #[derive(Clone)]
 pub struct VerifyKey {
-    /// Its id in a key set.
+    /// Id of the key in a key set.
     pub id: Option<Box<str>>,
     /// Algorithms of one family.
     pub algorithms: Vec<Algorithm>,
@@ -320,19 +321,19 @@ pub(super) struct Tables<'a> {
 /// configuration's.
 pub(super) fn check(
     tables: &Tables<'_>,
-    world: &World<'_>,
+    world: &ReadContext<'_>,
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> (Access, Keys) {
     let access = tables.access;
-    let mut known = Known::default();
+    let mut known = KnownKeys::default();
     let mut keys: Vec<Key> = Vec::new();
     for table in tables.keys {
         keys.extend(known.key(table, chains, keys.len(), report));
     }
     let mut file_keys = Keys::default();
     if let Some(file) = access.keys_file.as_ref() {
-        file_keys = keys_of_file(access, file, world, chains, &mut known, &mut keys, report);
+        file_keys = read_keys_file(access, file, world, chains, &mut known, &mut keys, report);
     }
     let mut issuers: Vec<Issuer> = Vec::new();
     for table in tables.issuers {
@@ -348,9 +349,9 @@ pub(super) fn check(
             None => report.error(&access.keys_file, message, allowed),
         }
     }
-    let any = !keys.is_empty() || !issuers.is_empty();
-    let required = access.required.unwrap_or(any);
-    if required && !any && !report.has_errors() {
+    let has_credentials = !keys.is_empty() || !issuers.is_empty();
+    let required = access.required.unwrap_or(has_credentials);
+    if required && !has_credentials && !report.has_errors() {
         let message = "a key is required, but none is configured";
         report.error(&access.required, message, "a [[key]], a keys_file or a [[jwt]]");
     }
@@ -386,27 +387,27 @@ fn key_places(access: &AccessTable) -> KeyPlaces {
     }
 }
 
-fn keys_of_file(
+fn read_keys_file(
     access: &AccessTable,
     name: &str,
-    world: &World<'_>,
+    world: &ReadContext<'_>,
     chains: &[Chain],
-    known: &mut Known,
+    known: &mut KnownKeys,
     keys: &mut Vec<Key>,
     report: &mut Report<'_>,
 ) -> Keys {
-    let place = world.folder.join(name);
-    let read = || -> Result<String, String> {
-        let size = std::fs::metadata(&place).map_err(|error| error.to_string())?.len();
+    let path = world.folder.join(name);
+    let read_text = || -> Result<String, String> {
+        let size = std::fs::metadata(&path).map_err(|error| error.to_string())?.len();
         if size > TEXT_BYTES_MAX as u64 {
             return Err(format!("{size} bytes, at most {TEXT_BYTES_MAX} are allowed"));
         }
-        std::fs::read_to_string(&place).map_err(|error| error.to_string())
+        std::fs::read_to_string(&path).map_err(|error| error.to_string())
     };
-    let text = match read() {
+    let text = match read_text() {
         Ok(text) => text,
-        Err(why) => {
-            let message = format!("cannot be read: {why}");
+        Err(error) => {
+            let message = format!("cannot be read: {error}");
             report.error(&access.keys_file, message, "a file of [[key]] tables");
             return Keys::default();
         }
@@ -421,13 +422,13 @@ fn keys_of_file(
 
 /// Names and proofs of earlier keys, to find duplicates.
 #[derive(Default)]
-struct Known {
+struct KnownKeys {
     names: HashSet<Box<str>>,
     hashes: HashMap<[u8; 32], Box<str>>,
     certificates: HashMap<Box<str>, Box<str>>,
 }
 
-impl Known {
+impl KnownKeys {
     fn key(
         &mut self,
         table: &KeyTable,
@@ -436,13 +437,13 @@ impl Known {
         report: &mut Report<'_>,
     ) -> Option<Key> {
         let name = self.name(&table.name, report)?;
-        let (at, proof) = proof(table, report)?;
-        let other = match &proof {
+        let (position, proof) = proof(table, report)?;
+        let duplicate = match &proof {
             Proof::Hash(hash) => self.hashes.insert(*hash, name.clone()),
-            Proof::Certificate(shown) => self.certificates.insert(shown.clone(), name.clone()),
+            Proof::Certificate(subject) => self.certificates.insert(subject.clone(), name.clone()),
         };
-        if let Some(other) = other {
-            report.error(at, format!("key {other} is the same"), "each key once");
+        if let Some(duplicate) = duplicate {
+            report.error(position, format!("key {duplicate} is the same"), "each key once");
         }
         let grant = Grant {
             name: name.into(),
@@ -507,46 +508,46 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Pr
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
     let keys = [&hash.at, &secret.at, &certificate.at];
-    let at = only_one(keys, message, "what `weir key` prints", report)?;
+    let position = only_one(keys, message, "what `weir key` prints", report)?;
     let proof = if let Some(hash) = **hash {
         Proof::Hash(hash)
     } else if let Some(secret) = &**secret {
         Proof::Hash(sha256(secret.as_bytes()))
     } else {
-        let Some(shown) = client::shown(certificate.as_deref()?) else {
+        let Some(name) = client::normalize_name(certificate.as_deref()?) else {
             report.error(certificate, "not a certificate name", client::NAME_FORMS);
             return None;
         };
-        Proof::Certificate(shown.into())
+        Proof::Certificate(name.into())
     };
-    Some((at, proof))
+    Some((position, proof))
 }
 
 fn verify_keys(table: &JwtTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<VerifyKey>> {
     let JwtTable { secret, public_key, jwks, .. } = table;
     let message = "exactly one of secret, public_key and jwks must be set";
     let keys = [&jwks.at, &secret.at, &public_key.at];
-    let at = only_one(keys, message, "one source of keys", report)?;
+    let position = only_one(keys, message, "one source of keys", report)?;
     let keys = if let Some(secret) = &**secret {
-        Ok(vec![jwt::of_secret(secret)])
+        Ok(vec![jwt::key_of_secret(secret)])
     } else if let Some(file) = &**public_key {
-        jwt::of_pem(&folder.join(file)).map(|key| vec![key])
+        jwt::read_pem(&folder.join(file)).map(|key| vec![key])
     } else {
-        jwt::of_set(&folder.join(jwks.as_ref()?))
+        jwt::read_key_set(&folder.join(jwks.as_ref()?))
     };
-    keys.map_err(|why| report.error(at, why, "a file of public keys")).ok()
+    keys.map_err(|error| report.error(position, error, "a file of public keys")).ok()
 }
 
 fn chain_list(table: &KeyTable, chains: &[Chain], report: &mut Report<'_>) -> Option<Box<[usize]>> {
     let names = table.chains.as_ref()?;
     let known = chain::names(chains);
     let mut list = Vec::with_capacity(names.len());
-    for (at, name) in names.iter().enumerate() {
+    for (index, name) in names.iter().enumerate() {
         match known.iter().position(|known| *known == &**name) {
             Some(chain) => list.push(chain),
             None => {
                 let (message, allowed) = not_found("chain", name, &known);
-                report.error(&table.chains.element(at), message, allowed);
+                report.error(&table.chains.element(index), message, allowed);
             }
         }
     }

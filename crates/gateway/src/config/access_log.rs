@@ -1,4 +1,4 @@
-//! `[access_log]`: what is logged about requests, and where.
+//! `[access_log]`: format and destination of the log of requests.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ pub mod format;
 mod fuzz;
 
 settings::choice! {
-    /// What one line describes.
+    /// Subject of one line.
     pub enum Per {
         /// A request, with all calls of a batch.
         "request" => Request,
@@ -27,16 +27,16 @@ settings::table! {
     /// One line for each request or call. `docs/access.md` lists the variables; `weir logs`
     /// summarises the lines.
     pub struct AccessLogTable {
-        /// Where lines are written; `-` is standard output. A file that was moved away is reopened
-        /// within a second.
+        /// File to which lines are written; `-` is standard output. A file that was moved away is
+        /// reopened within a second.
         file: OutputFile = follows "off";
         /// Format of a line: one JSON object, nginx's combined format, or text with variables.
         format: LogFormat = "json";
-        /// Whether a batch is one line, or one for each of its calls.
+        /// `request`: one line per batch; `call`: one line per call of a batch.
         per: Per = "request";
         /// Share of lines that are written, chosen at random.
         sample: Share = "1";
-        /// Whether lines with an error or a status of 400 or above are always written.
+        /// If true, lines with an error or a status of 400 or above are always written.
         errors_always: Bool = "true";
         /// Lines that may wait to be written, over all threads. Further lines are dropped and
         /// counted: a slow disk never delays a response.
@@ -47,8 +47,8 @@ settings::table! {
 /// The access log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessLog {
-    /// Where lines are written.
-    pub to: LogTarget,
+    /// Destination of the lines.
+    pub target: LogTarget,
     /// Format of a line.
     pub format: Format,
     /// True for one line per call instead of one per request.
@@ -57,16 +57,16 @@ pub struct AccessLog {
     pub sample: f64,
     /// True if lines about errors are always written.
     pub errors_always: bool,
-    /// Most lines that wait to be written, over all threads.
+    /// Maximum number of lines that wait to be written, over all threads.
     pub queue_lines: usize,
 }
 
-/// Where lines are written.
+/// Destination of the lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
     /// Standard output.
     Stdout,
-    /// A file. Lines are appended, and it is reopened after it was moved away.
+    /// A file. Lines are appended. If the file is moved, a new one is opened.
     File(PathBuf),
 }
 
@@ -90,7 +90,7 @@ pub(super) fn check(
         header_index(kept_headers, name);
     }
     Some(AccessLog {
-        to: match &**file {
+        target: match &**file {
             "-" => LogTarget::Stdout,
             file => LogTarget::File(folder.join(file)),
         },

@@ -1,7 +1,7 @@
 //! `[cache]`: the cache in memory, and coalescing.
 
 use settings::Report;
-use settings::value::{Bool, Count, Duration, shown_bytes};
+use settings::value::{Bool, Count, Duration, format_bytes};
 
 use super::values::{DAY, GIB, HOUR, MIB, Size};
 
@@ -9,24 +9,24 @@ settings::table! {
     /// Responses cached in memory. Each depends on the block that it is about and is dropped when
     /// that block is, so the cache is on by default.
     pub struct CacheTable => pub Cache {
-        /// Whether responses are cached.
+        /// If true, responses are cached.
         enabled: Bool = "true";
-        /// Whether equal calls in flight at the same time share one call to an upstream.
+        /// If true, equal calls in flight at the same time share one call to an upstream.
         coalesce: Bool = "true";
-        /// Bytes of all entries together, keys included.
+        /// Bytes of all entries together, including their keys.
         bytes_max: Size<MIB, { 1024 * GIB }> = "256MiB";
         /// Bytes of one entry. A larger response is sent but not cached.
         entry_bytes_max: Size<1024, GIB> = "8MiB";
         /// Longest lifetime of a response about the head, if the head does not move.
         head_age_max: Duration<0, DAY> = "12s";
-        /// Longest lifetime of `null`. It also ends when the head moves.
+        /// Longest lifetime of a `null` response. It also ends when the head moves.
         null_age_max: Duration<0, DAY> = "2s";
         /// Lifetime of an error that every upstream would repeat, such as an unknown method.
         error_age_max: Duration<0, HOUR> = "5s";
         /// The finalized range of an `eth_getLogs` is split into aligned parts of this many blocks.
         /// Keep it at or below the upstreams' own limit.
         logs_chunk_blocks: Count<1, 1_000_000> = "1000";
-        /// Most parts of one `eth_getLogs`. A longer range is not split.
+        /// Maximum number of parts of one `eth_getLogs`. A longer range is not split.
         logs_parts_max: Count<1, 10_000, usize> = "64";
     }
 }
@@ -35,7 +35,7 @@ pub(super) fn check(table: &CacheTable, report: &mut Report<'_>) -> Cache {
     let cache = table.values();
     // An entry that fills nearly the whole cache would evict everything else at once.
     if table.entry_bytes_max.is_set() && cache.entry_bytes_max > cache.bytes_max {
-        let allowed = format!("at most cache.bytes_max, {}", shown_bytes(cache.bytes_max as u64));
+        let allowed = format!("at most cache.bytes_max, {}", format_bytes(cache.bytes_max as u64));
         report.error(&table.entry_bytes_max, "an entry may be larger than the cache", allowed);
     }
     Cache { entry_bytes_max: cache.entry_bytes_max.min(cache.bytes_max), ..cache }

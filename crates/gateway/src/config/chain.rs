@@ -32,14 +32,14 @@ settings::table! {
         id: Count<1, { u64::MAX }> = follows "not verified";
         /// URL paths that lead to this chain.
         paths: List<UrlPath> = follows "`[\"/NAME\"]`, and `\"/\"` for the default chain";
-        /// Whether paths that belong to no chain lead here.
+        /// If true, requests at paths of no chain go to this chain.
         default: Bool = follows "true for the only chain";
         /// Expected time between blocks. It bounds how far a head may jump.
         block_time: Period<1, DAY> =
             follows "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// Blocks behind the head that count as final if the upstreams do not report finality.
         finality_depth: Count<0, 1_000_000> = follows "ethereum 64, harmony 2, bitcoin 6";
-        /// How often the head of each upstream is polled. A longer time saves calls, but makes the
+        /// Interval of polls of each upstream's head. A longer time saves calls, but makes the
         /// served head older by as much.
         poll_interval: Period<10, HOUR> = "500ms";
         /// Blocks that an upstream may be behind the head before it is no longer used.
@@ -54,7 +54,7 @@ settings::table! {
     }
 }
 
-/// One chain (or shard) with the upstreams and groups that serve it.
+/// A chain (or shard) with the upstreams and groups that serve it.
 #[derive(Clone, Debug)]
 pub struct Chain {
     /// Unique; a part of every cache key and metric label.
@@ -67,7 +67,7 @@ pub struct Chain {
     pub block_time: Duration,
     /// Blocks behind the head that count as final if the upstreams do not report finality.
     pub finality_depth: u64,
-    /// How often the head of each upstream is polled.
+    /// Interval of polls of each upstream's head.
     pub poll_interval: Duration,
     /// Blocks that an upstream may be behind the chain's head and still serve it.
     pub lag_max: u64,
@@ -75,7 +75,7 @@ pub struct Chain {
     pub jump_max: u64,
     /// URL paths of this chain; each begins with `/`; none is empty.
     pub paths: Vec<Box<str>>,
-    /// True for the default chain, which gets all other paths. At most one chain.
+    /// True for the default chain, which serves all other paths. At most one chain is the default.
     pub default: bool,
     /// Methods that are served on it.
     pub methods: MethodRules,
@@ -90,15 +90,15 @@ pub struct Chain {
 pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) -> Vec<Chain> {
     if tables.is_empty() {
         let table = ChainTable::defaults(&format!("chain.{ONLY_CHAIN}"));
-        return vec![chain(ONLY_CHAIN, &table, true, report)];
+        return vec![check_chain(ONLY_CHAIN, &table, true, report)];
     }
-    let only = tables.len() == 1;
+    let is_only = tables.len() == 1;
     let mut chains = Vec::with_capacity(tables.len());
-    for (own, table) in tables {
-        if let Err(message) = name(own) {
+    for (chain_name, table) in tables {
+        if let Err(message) = name(chain_name) {
             report.error(table, message, "[chain.NAME], with a name such as eth");
         }
-        let chain = chain(own, table, only, report);
+        let chain = check_chain(chain_name, table, is_only, report);
         // Bitcoin nodes return no number that identifies the chain.
         if chain.id.is_none() && chain.family != Family::Bitcoin {
             let message = "not set: an upstream of another chain would not be detected";
@@ -107,12 +107,12 @@ pub(super) fn check(tables: &[(String, ChainTable)], report: &mut Report<'_>) ->
         }
         chains.push(chain);
     }
-    one_default(tables, &chains, report);
-    no_shared_paths(tables, &chains, report);
+    check_default(tables, &chains, report);
+    check_paths(tables, &chains, report);
     chains
 }
 
-fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) -> Chain {
+fn check_chain(name: &str, table: &ChainTable, is_only: bool, report: &mut Report<'_>) -> Chain {
     // Ethereum: 12 s slots, and 2 epochs of 32 slots to finality. Harmony: 2 s blocks, final by
     // consensus when produced, with a small margin. Bitcoin: 10 minutes, and the customary 6
     // confirmations.
@@ -121,10 +121,10 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
         Family::Harmony => (Duration::from_secs(2), 2),
         Family::Bitcoin => (Duration::from_secs(600), 6),
     };
-    let default = table.default.unwrap_or(only);
+    let default = table.default.unwrap_or(is_only);
     let paths = (*table.paths).clone().unwrap_or_else(|| {
-        let every = default.then(|| "/".into());
-        every.into_iter().chain([format!("/{name}").into()]).collect()
+        let root = default.then(|| "/".into());
+        root.into_iter().chain([format!("/{name}").into()]).collect()
     });
     if paths.is_empty() && !default {
         report.error(&table.paths, "the chain has no path", "at least one path");
@@ -149,7 +149,7 @@ fn chain(name: &str, table: &ChainTable, only: bool, report: &mut Report<'_>) ->
     }
 }
 
-fn one_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
+fn check_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
     let mut defaults = tables.iter().zip(chains).filter(|(_, chain)| chain.default);
     let Some((_, first)) = defaults.next() else { return };
     for ((_, table), _) in defaults {
@@ -158,13 +158,13 @@ fn one_default(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut R
     }
 }
 
-fn no_shared_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
+fn check_paths(tables: &[(String, ChainTable)], chains: &[Chain], report: &mut Report<'_>) {
     let mut owners: HashMap<&str, &str> = HashMap::new();
     for ((_, table), chain) in tables.iter().zip(chains) {
-        for (at, path) in chain.paths.iter().enumerate() {
+        for (index, path) in chain.paths.iter().enumerate() {
             if let Some(owner) = owners.insert(path, &chain.name) {
                 let message = format!("the path {path} already belongs to chain {owner}");
-                report.error(&table.paths.element(at), message, "each path once");
+                report.error(&table.paths.element(index), message, "each path once");
             }
         }
     }
@@ -196,12 +196,12 @@ pub(super) fn find(
     report: &mut Report<'_>,
 ) -> Option<usize> {
     let name = key.as_deref()?;
-    let found = chains.iter().position(|chain| *chain.name == *name);
-    if found.is_none() {
+    let chain = chains.iter().position(|chain| *chain.name == *name);
+    if chain.is_none() {
         let (message, allowed) = not_found("chain", name, &names(chains));
         report.error(key, message, allowed);
     }
-    found
+    chain
 }
 
 pub(super) fn names(chains: &[Chain]) -> Vec<&str> {

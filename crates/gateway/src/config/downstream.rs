@@ -1,14 +1,14 @@
-//! `[downstream]`: what is accepted from clients, and how they are served.
+//! `[downstream]`: limits and settings for clients.
 
 use settings::Report;
 use settings::value::{As, Bool, Bytes, Count, Duration, List};
 use wire::call::Limits;
 
 use super::values::{DAY, GIB, HOUR, METHOD_BYTES_MAX, MIB, Network, Origin, Size};
-use crate::policy::client::{AddressSource, Trusted};
+use crate::policy::client::{AddressSource, TrustedProxies};
 
 settings::choice! {
-    /// Where a client's address is taken from.
+    /// Source of a client's address.
     pub ClientAddress for AddressSource {
         "peer" => Peer,
         "x-forwarded-for" => XForwardedFor,
@@ -18,24 +18,24 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Whether content types other than JSON are accepted.
+    /// Accepted content types of requests.
     pub enum ContentType {
         /// `application/json`, `application/json-rpc` and `application/jsonrequest`, as geth; else
         /// 415.
         "strict" => Strict,
-        /// Any or none.
+        /// Any content type or none is accepted.
         "lenient" => Lenient,
     }
 }
 
 settings::table! {
-    /// What is accepted from clients, and how they are served.
+    /// Limits and settings for clients.
     pub struct DownstreamTable => pub Downstream {
         /// Open client connections over all threads. The process needs as many file descriptors,
         /// plus those of the upstream connections.
         connections_max: Count<1, 10_000_000, usize> = "20000";
-        /// Open connections of one client address over all threads. Further ones are closed at
-        /// once. Connections of `trusted_proxies` are not counted.
+        /// Open connections of one client address over all threads. Further connections are closed
+        /// at once. Connections of `trusted_proxies` are not counted.
         connections_per_client_max: Count<1, 10_000_000, usize> = follows "not limited";
         /// Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
         body_bytes_max: Size<1024, GIB> = "5MiB";
@@ -58,27 +58,29 @@ settings::table! {
         header_timeout: Duration<1, HOUR> = "10s";
         /// Time for a request's whole body to arrive.
         body_timeout: Duration<1, HOUR> = "30s";
-        /// How long a client may read nothing of a response before its connection is closed (nginx:
-        /// 60 s).
+        /// Maximum time that a client may read nothing of a response before its connection is
+        /// closed (nginx: 60 s).
         write_timeout: Duration<10, HOUR> = "30s";
-        /// How long a connection may stay open between two requests (nginx: 75 s).
+        /// Maximum time that a connection stays open between two requests (nginx: 75 s).
         idle_timeout: Duration<1, DAY> = "75s";
-        /// HTTP/1.1 requests on one connection; it closes after the last response. 1 disables
-        /// keep-alive.
+        /// HTTP/1.1 requests on one connection. The connection is closed after the last response. 1
+        /// disables keep-alive.
         keep_alive_requests_max: Count<1, { u64::MAX }> = follows "no limit" => u64::MAX;
-        /// Whether a request may be upgraded to a WebSocket, at the same address and paths. Each
+        /// If true, a request may be upgraded to a WebSocket, at the same address and paths. Each
         /// message is one call or batch, under the key and address of the upgrade request. Browsers
         /// may open one only from the pages of `cors_origins`.
         websocket: Bool = "true";
-        /// Whether WebSocket clients may negotiate compression (permessage-deflate, RFC 7692).
+        /// If true, WebSocket clients may negotiate compression (permessage-deflate, RFC 7692).
         /// Messages of `compression_bytes_min` and more are compressed, without a shared context.
         /// It saves bytes but costs CPU time, for each subscriber too.
         websocket_compression: Bool = "false";
-        /// Messages of one WebSocket in flight at the same time; further ones are not read until
-        /// then. As with the other limits of a WebSocket, a change applies to new ones.
+        /// Messages of one WebSocket in flight at the same time. Further messages are read once one
+        /// of them has its response. A change of this limit, as of the other limits of a WebSocket,
+        /// applies to new WebSockets.
         websocket_messages_max: Count<1, 100_000, usize> = "100";
-        /// Responses and notifications that may wait for a WebSocket client that does not read.
-        /// Above 1 MiB the gateway stops reading from it; above this limit it is closed with 1008.
+        /// Bytes of responses and notifications that may wait for a WebSocket client that does not
+        /// read. Above 1 MiB the gateway stops reading from the client. Above this limit it closes
+        /// the connection with code 1008.
         websocket_queue_bytes_max: Size<{ 64 << 10 }, GIB> = "16MiB";
         /// Subscriptions (`eth_subscribe`) that one WebSocket may have at a time; 0 allows none.
         websocket_subscriptions_max: Count<0, 1_000_000, usize> = "1000";
@@ -93,8 +95,8 @@ settings::table! {
         filter_timeout: Duration<1, DAY> = "5m";
         /// Peers that may report a client's address: proxies and load balancers in front of the
         /// gateway.
-        trusted_proxies: As<List<Network>, Trusted> = empty;
-        /// Where a client's address is taken from. `peer` is the connection. `x-forwarded-for` and
+        trusted_proxies: As<List<Network>, TrustedProxies> = empty;
+        /// Source of a client's address. `peer` is the connection. `x-forwarded-for` and
         /// `forwarded` (RFC 7239) are the headers of a trusted proxy, read from the right up to the
         /// first address that is not trusted. `proxy-protocol` is the PROXY protocol, version 1 or
         /// 2: every connection must then begin with its header, and only trusted proxies may
@@ -105,11 +107,11 @@ settings::table! {
         /// `strict` accepts JSON content types as geth does, and rejects others with 415; `lenient`
         /// accepts any or none.
         content_type: ContentType = "strict";
-        /// Whether responses are compressed with zstd or gzip if the client accepts it.
+        /// If true, responses are compressed with zstd or gzip if the client accepts it.
         compression: Bool = "true";
-        /// Smaller responses are not compressed.
+        /// Size from which responses are compressed.
         compression_bytes_min: Bytes<0, GIB, usize> = "1KiB";
-        /// Whether responses carry `x-weir-cache` and `x-weir-upstream`.
+        /// If true, responses carry `x-weir-cache` and `x-weir-upstream`.
         answer_headers: Bool = "true";
     }
 }
@@ -163,13 +165,13 @@ pub(super) fn check(table: &DownstreamTable, report: &mut Report<'_>) -> Downstr
     let is_peer = **client_address == AddressSource::Peer;
     let trusts_none = !trusted_proxies.is_set() || trusted_proxies.is_empty_list();
     if !is_peer && trusts_none {
-        let message = "nobody may say a client's address";
+        let message = "no peer may report a client's address";
         let allowed = "downstream.trusted_proxies with the proxies before the gateway, or \"peer\"";
         report.error(client_address, message, allowed);
     }
     if is_peer && !trusts_none {
         let message = "is not used, because clients' addresses are taken from connections";
-        let advice = "downstream.client_address with what the proxies say it in";
+        let advice = "downstream.client_address with the header or protocol of the proxies";
         report.warn(trusted_proxies, message, advice);
     }
     table.values()

@@ -1,5 +1,5 @@
-//! `[call]` and `[[group]]`: which upstreams serve which methods, and how a call is sent to one of
-//! them.
+//! `[call]` and `[[group]]`: the upstreams that serve certain methods, and the settings for sending
+//! a call to one of them.
 //!
 //! The keys of `[call]` and `[overload]` are the defaults of a group.
 
@@ -40,7 +40,7 @@ settings::table! {
     /// Upstreams that serve certain methods. The longest pattern that matches a method decides.
     /// Methods without a group go to all upstreams of the chain.
     pub struct GroupTable as label {
-        /// Its name in metrics and `weir explain`.
+        /// Name of the group in metrics and `weir explain`.
         name: Name = required;
         /// The chain that it belongs to. It must be set if there are several.
         chain: Name = follows "the only chain";
@@ -62,7 +62,7 @@ settings::table! {
         attempt_deadline: Period<1, HOUR> = follows "as in `[call]`";
         /// Further attempts after the first.
         retries_max: Count<0, 16, u32> = follows "as in `[call]`";
-        /// Whether a slow call is also sent to a second upstream.
+        /// If true, a slow call is also sent to a second upstream.
         hedge: Bool = follows "as in `[call]`";
         /// Bytes of one response of an upstream.
         response_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
@@ -74,7 +74,7 @@ settings::table! {
 }
 
 settings::table! {
-    /// How a call is sent to an upstream, unless its group overrides it.
+    /// Settings for sending a call to an upstream. A group can override them.
     pub struct CallTable {
         /// The load balancing algorithm: the less loaded of two random upstreams by latency and
         /// calls in flight, smooth weighted round robin, or consistent hash.
@@ -82,8 +82,8 @@ settings::table! {
         /// The input of `hash`: method and params, the client's address, or a header of the
         /// request.
         hash_key: HashKeyName = "call";
-        /// With `hash`, an upstream takes at most this many times the mean load; further calls go
-        /// to the next one on the ring.
+        /// Load limit of one upstream with `hash`, as a multiple of the mean load. Further calls go
+        /// to the next upstream on the ring.
         load_factor: LoadFactor = "1.25";
         /// Time for the whole call, retries included.
         deadline: Period<1, HOUR> = "30s";
@@ -95,12 +95,12 @@ settings::table! {
         retry_share_max: Share = "0.2";
         /// Retries per second that are always allowed.
         retry_rate_min: Count<0, 1_000_000, u32> = "10";
-        /// Whether a slow call that is safe to repeat is also sent to a second upstream. The first
+        /// If true, a slow call that is safe to repeat is also sent to a second upstream. The first
         /// response is returned.
         hedge: Bool = "true";
         /// Latency quantile, per kind of call, above which a call counts as slow.
         hedge_quantile: Number<500, 999> = "0.95";
-        /// A faster call never counts as slow.
+        /// Latency below which a call never counts as slow.
         hedge_delay_min: Period<1, HOUR> = "10ms";
         /// Calls sent to a second upstream as a share of calls.
         hedge_share_max: Share = "0.05";
@@ -160,9 +160,9 @@ pub enum Balance {
     Weighted,
     /// The same upstream for the same key, on a consistent-hash ring.
     Hash {
-        /// What is hashed.
+        /// The input of the hash.
         key: HashKey,
-        /// An upstream takes at most this many times the mean load; at least 1.
+        /// Load limit of an upstream, as a multiple of the mean load; at least 1.
         load_factor: f64,
     },
 }
@@ -223,8 +223,8 @@ pub(super) fn check(
             let allowed = format!("at most call.deadline, {}", shown(*call.deadline));
             report.error(&call.attempt_deadline, message, allowed);
         } else {
-            let least = shown(*call.attempt_deadline);
-            let allowed = format!("at least call.attempt_deadline, {least}");
+            let attempt_deadline = shown(*call.attempt_deadline);
+            let allowed = format!("at least call.attempt_deadline, {attempt_deadline}");
             report.error(&call.deadline, message, allowed);
         }
     }
@@ -232,29 +232,29 @@ pub(super) fn check(
     let mut patterns: HashMap<(usize, Box<str>), Arc<str>> = HashMap::new();
     for table in tables {
         let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
-        let group = group(table, defaults, chain, chains, upstreams, report);
-        let same = |other: &usize| groups[*other].name == group.name;
-        if table.name.readable().is_some() && chains[chain].groups.iter().any(same) {
+        let group = check_group(table, defaults, chain, chains, upstreams, report);
+        let has_same_name = |other: &usize| groups[*other].name == group.name;
+        if table.name.readable().is_some() && chains[chain].groups.iter().any(has_same_name) {
             let message = "another group of the chain has this name";
             report.error(&table.name, message, "each name once");
         }
-        for (at, pattern) in group.methods.iter().enumerate() {
+        for (index, pattern) in group.methods.iter().enumerate() {
             let owner = patterns.insert((chain, pattern.clone()), Arc::clone(&group.name));
             if let Some(owner) = owner {
                 let message = format!("group {owner} already serves this pattern");
-                report.error(&table.methods.element(at), message, "each pattern once");
+                report.error(&table.methods.element(index), message, "each pattern once");
             }
         }
         chains[chain].groups.push(groups.len());
         groups.push(group);
     }
-    for (at, chain) in chains.iter_mut().enumerate() {
-        other_methods(at, chain, defaults, tables, upstreams, &mut groups, report);
+    for (index, chain) in chains.iter_mut().enumerate() {
+        serve_all_methods(index, chain, defaults, tables, upstreams, &mut groups, report);
     }
     groups
 }
 
-fn group(
+fn check_group(
     table: &GroupTable,
     defaults: &GroupDefaults<'_>,
     chain: usize,
@@ -265,7 +265,7 @@ fn group(
     if table.methods.is_empty_list() {
         report.error(&table.methods, "the group serves nothing", "at least one pattern");
     }
-    let members = members(table, &chains[chain], upstreams, report);
+    let members = check_members(table, &chains[chain], upstreams, report);
     let call = defaults.call;
     let group = Group {
         name: table.name.clone().into_value().into(),
@@ -304,7 +304,7 @@ fn group(
     group
 }
 
-fn members(
+fn check_members(
     table: &GroupTable,
     chain: &Chain,
     upstreams: &[Upstream],
@@ -317,15 +317,15 @@ fn members(
         report.error(&table.upstreams, "the group has no upstream", known.join(", "));
     }
     let mut members = Vec::with_capacity(names.len());
-    let mut seen = HashSet::new();
-    for (at, name) in names.iter().enumerate() {
+    let mut used_names = HashSet::new();
+    for (index, name) in names.iter().enumerate() {
         match chain.upstreams.iter().find(|upstream| *upstreams[**upstream].name == **name) {
             None => {
                 let (message, allowed) = not_found("upstream of the chain", name, &known);
-                report.error(&table.upstreams.element(at), message, allowed);
+                report.error(&table.upstreams.element(index), message, allowed);
             }
-            Some(_) if !seen.insert(name) => {
-                report.error(&table.upstreams.element(at), "named twice", "each upstream once");
+            Some(_) if !used_names.insert(name) => {
+                report.error(&table.upstreams.element(index), "named twice", "each upstream once");
             }
             Some(upstream) => members.push(*upstream),
         }
@@ -334,8 +334,8 @@ fn members(
 }
 
 /// Makes the last group of a chain serve every method.
-fn other_methods(
-    at: usize,
+fn serve_all_methods(
+    chain_index: usize,
     chain: &mut Chain,
     defaults: &GroupDefaults<'_>,
     tables: &[GroupTable],
@@ -344,9 +344,9 @@ fn other_methods(
     report: &mut Report<'_>,
 ) {
     let serves_all = |group: &usize| groups[*group].methods.iter().any(|m| &**m == EVERY_METHOD);
-    if let Some(found) = chain.groups.iter().position(serves_all) {
-        let last = chain.groups.remove(found);
-        chain.groups.push(last);
+    if let Some(position) = chain.groups.iter().position(serves_all) {
+        let catch_all = chain.groups.remove(position);
+        chain.groups.push(catch_all);
         return;
     }
     if chain.groups.iter().any(|group| &*groups[*group].name == OTHER_METHODS)
@@ -360,7 +360,7 @@ fn other_methods(
     chain.groups.push(groups.len());
     groups.push(Group {
         name: OTHER_METHODS.into(),
-        chain: at,
+        chain: chain_index,
         upstreams: chain.upstreams.clone(),
         methods: vec![EVERY_METHOD.into()],
         methods_deny: MethodSet::default(),
@@ -382,21 +382,21 @@ fn in_flight(
     upstreams: &[Upstream],
     report: &mut Report<'_>,
 ) -> LimiterSettings {
-    let own_min = table.and_then(|table| *table.in_flight_min);
-    let own_max = table.and_then(|table| *table.in_flight_max);
-    let limit_min = own_min.unwrap_or(*overload.in_flight_min);
+    let group_min = table.and_then(|table| *table.in_flight_min);
+    let group_max = table.and_then(|table| *table.in_flight_max);
+    let limit_min = group_min.unwrap_or(*overload.in_flight_min);
     let connections: usize =
         members.iter().map(|upstream| upstreams[*upstream].connections_max).sum();
     let default = || u32::try_from(connections).unwrap_or(u32::MAX).max(limit_min);
-    let limit_max = own_max.or(*overload.in_flight_max).unwrap_or_else(default);
+    let limit_max = group_max.or(*overload.in_flight_max).unwrap_or_else(default);
     if limit_min > limit_max {
         let message = "the lowest limit is above the highest";
         let allowed = "in_flight_min at most in_flight_max";
         match table {
-            Some(table) if own_min.is_some() => {
+            Some(table) if group_min.is_some() => {
                 report.error(&table.in_flight_min, message, allowed)
             }
-            Some(table) if own_max.is_some() => {
+            Some(table) if group_max.is_some() => {
                 report.error(&table.in_flight_max, message, allowed)
             }
             _ => report.error(&overload.in_flight_min, message, allowed),

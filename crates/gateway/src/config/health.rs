@@ -1,38 +1,38 @@
-//! `[health]`: when an upstream is ejected and readmitted.
+//! `[health]`: conditions for ejecting and readmitting an upstream.
 
 use settings::Report;
 use settings::value::{Count, Duration, Number};
 
-use super::not_above;
+use super::check_order;
 use super::values::{DAY, HOUR, SECOND};
 
 settings::table! {
-    /// When an upstream is ejected and when it is readmitted.
+    /// Conditions for ejecting and readmitting an upstream.
     pub struct HealthTable => pub Health {
         /// Consecutive failures that eject an upstream.
         failures_max: Count<1, 1000, u32> = "3";
         /// Time window of the share of failures.
         window: Duration<SECOND, HOUR> = "10s";
-        /// Fewest calls in the window for which the share counts.
+        /// Fewest calls in the window for which the share of failures is judged.
         window_calls_min: Count<1, 1_000_000, u32> = "10";
         /// Share of failed calls in the window that ejects an upstream.
         failure_share_max: Number<10, 1000> = "0.5";
-        /// Length of the first ejection. It doubles with each further one.
+        /// Length of the first ejection. The length doubles with each further ejection.
         backoff_min: Duration<10, HOUR> = "1s";
-        /// Longest ejection.
+        /// Length of the longest ejection.
         backoff_max: Duration<10, DAY> = "60s";
         /// Longest pause of an upstream that reports its rate limit without a `Retry-After`: 50 ms
         /// at first, doubled with each consecutive report.
         pause: Duration<1, HOUR> = "1s";
         /// Longest pause that an upstream may request.
         pause_max: Duration<1, DAY> = "60s";
-        /// How long the gateway remembers that an upstream does not support a method.
+        /// Time for which the gateway remembers that an upstream does not support a method.
         unsupported_age_max: Duration<SECOND, DAY> = "10m";
     }
 }
 
 pub(super) fn check(table: &HealthTable, report: &mut Report<'_>) -> Health {
-    not_above(&table.backoff_min, &table.backoff_max, report);
-    not_above(&table.pause, &table.pause_max, report);
+    check_order(&table.backoff_min, &table.backoff_max, report);
+    check_order(&table.pause, &table.pause_max, report);
     table.values()
 }

@@ -11,15 +11,15 @@ use super::upstream::UpstreamTable;
 use super::values::{GIB, Name, Size};
 
 settings::choice! {
-    /// How closely synced blocks are verified.
+    /// Which parts of synced blocks are verified.
     pub enum Verify {
-        /// Not at all.
+        /// Blocks are not verified.
         "off" => Off,
-        /// The hash of each header.
+        /// The hash of each header is verified.
         "headers" => Headers,
-        /// Also the roots of transactions and receipts.
+        /// The roots of transactions and receipts are verified too.
         "full" => Full,
-        /// Also the senders of transactions.
+        /// The senders of transactions are verified too.
         "senders" => Senders,
     }
 }
@@ -28,7 +28,7 @@ settings::table! {
     /// A file or database of `weir index` as a further tier of the cache. It serves past blocks,
     /// transactions, receipts and logs, byte for byte as upstreams return them. It serves only
     /// blocks that are final, or that are on the chain as the gateway sees it. Everything else goes
-    /// to the upstreams. A range of logs that it has in part is split.
+    /// to the upstreams. A range of logs that the index has only in part is split.
     pub struct IndexTable {
         /// The file, or the PostgreSQL database, whose parameters are in [The
         /// index](chain-index.md#postgresql). Write a password as `${VAR}` or `${file:PATH}`, or
@@ -37,10 +37,10 @@ settings::table! {
         db: DatabaseAddress = follows "there is no index";
         /// The chain of the index.
         chain: Name = follows "the only chain";
-        /// Whether the gateway itself syncs the index from the upstreams of the chain and follows
-        /// new blocks. Otherwise run `weir index sync` beside it.
+        /// true: the gateway syncs the index from the upstreams of the chain and follows new
+        /// blocks; false: run `weir index sync` beside it.
         follow: Bool = "false";
-        /// How closely synced blocks are verified, as for `weir index sync --verify`. Blocks of a
+        /// Level of verification of synced blocks, as for `weir index sync --verify`. Blocks of a
         /// Harmony chain cannot be verified.
         verify: Verify = "full";
         /// Threads that read the index, each with its own connection.
@@ -51,8 +51,8 @@ settings::table! {
         /// readers share the memory. If the disk fails or the file is truncated, a mapped read ends
         /// the process, whereas a normal read sends the call to an upstream.
         mmap: Size<0, { 1024 * GIB }> = "0B";
-        /// Most logs of one response. A larger selection goes to the upstreams, which have limits
-        /// of their own.
+        /// Maximum number of logs in one response. A larger selection goes to the upstreams, which
+        /// have limits of their own.
         logs_max: Count<1, 10_000_000> = "100000";
     }
 }
@@ -60,13 +60,13 @@ settings::table! {
 /// An index of a chain, as a tier of the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Index {
-    /// Where it is stored.
+    /// The file or database of the index.
     pub db: Database,
     /// Index of its chain.
     pub chain: usize,
     /// True if the gateway syncs it.
     pub follow: bool,
-    /// How closely synced blocks are verified.
+    /// Which parts of synced blocks are verified.
     pub verify: Verify,
     /// Threads that read it, each with its own connection.
     pub readers: usize,
@@ -74,7 +74,7 @@ pub struct Index {
     pub page_cache: usize,
     /// Bytes of a file that readers map into memory.
     pub mmap: usize,
-    /// Most logs of one response.
+    /// Maximum number of logs of one response.
     pub logs_max: u64,
 }
 
@@ -96,11 +96,11 @@ pub(super) fn check(
     let names = || chain::names(chains).join(", ");
     let chain = match &*table.chain {
         Some(name) => {
-            let found = chains.iter().position(|chain| *chain.name == **name);
-            if found.is_none() {
+            let index = chains.iter().position(|chain| *chain.name == **name);
+            if index.is_none() {
                 report.error(&table.chain, format!("there is no chain {name}"), names());
             }
-            found?
+            index?
         }
         None if chains.len() == 1 => 0,
         None => {
@@ -121,7 +121,7 @@ pub(super) fn check(
         }
     }
     if *table.follow {
-        names_of_upstreams(upstreams, &chains[chain].name, report);
+        warn_of_ignored_tls_keys(upstreams, &chains[chain].name, report);
     }
     Some(Index {
         db,
@@ -137,7 +137,7 @@ pub(super) fn check(
 
 /// Reports TLS settings that the sync ignores: it connects by the host names in the addresses and
 /// always verifies certificates.
-fn names_of_upstreams(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
+fn warn_of_ignored_tls_keys(upstreams: &[UpstreamTable], chain: &str, report: &mut Report<'_>) {
     let message = "the sync of [index] does not go by this: it asks the host of the url for its own \
                    certificate";
     let advice = "tls_ca, and the certificate's name in url";

@@ -19,7 +19,7 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 const KEYS_MAX: usize = 64;
 
 /// Returns the key of a shared secret.
-pub(super) fn of_secret(secret: &str) -> VerifyKey {
+pub(super) fn key_of_secret(secret: &str) -> VerifyKey {
     let key = DecodingKey::from_secret(secret.as_bytes());
     VerifyKey { id: None, algorithms: HMAC.to_vec(), key }
 }
@@ -29,8 +29,8 @@ pub(super) fn of_secret(secret: &str) -> VerifyKey {
 /// # Errors
 ///
 /// A description of the error, without any content of the file.
-pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
-    let text = read(file)?;
+pub(super) fn read_pem(file: &Path) -> Result<VerifyKey, String> {
+    let text = read_text(file)?;
     if text.contains("PRIVATE KEY") {
         return Err("contains a private key; the gateway needs only the public one".to_owned());
     }
@@ -53,26 +53,26 @@ pub(super) fn of_pem(file: &Path) -> Result<VerifyKey, String> {
 /// # Errors
 ///
 /// A description of the error, without any content of the file.
-pub(super) fn of_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
-    let text = read(file)?;
+pub(super) fn read_key_set(file: &Path) -> Result<Vec<VerifyKey>, String> {
+    let text = read_text(file)?;
     let set: JwkSet =
         serde_json::from_str(&text).map_err(|_| "contains no JSON web key set".to_owned())?;
     if set.keys.len() > KEYS_MAX {
         return Err(format!("contains {} keys, at most {KEYS_MAX} are allowed", set.keys.len()));
     }
-    let keys: Vec<VerifyKey> = set.keys.iter().filter_map(of_jwk).collect();
+    let keys: Vec<VerifyKey> = set.keys.iter().filter_map(key_of_jwk).collect();
     match keys.is_empty() {
         true => Err("contains no key for HS, RS or ES signatures".to_owned()),
         false => Ok(keys),
     }
 }
 
-fn of_jwk(jwk: &Jwk) -> Option<VerifyKey> {
+fn key_of_jwk(jwk: &Jwk) -> Option<VerifyKey> {
     let for_signatures = matches!(jwk.common.public_key_use, None | Some(PublicKeyUse::Signature));
     if !for_signatures {
         return None;
     }
-    let fitting: &[Algorithm] = match &jwk.algorithm {
+    let supported: &[Algorithm] = match &jwk.algorithm {
         AlgorithmParameters::RSA(_) => &RSA,
         AlgorithmParameters::EllipticCurve(curve) => match curve.curve {
             EllipticCurve::P256 => &[Algorithm::ES256],
@@ -82,22 +82,24 @@ fn of_jwk(jwk: &Jwk) -> Option<VerifyKey> {
         AlgorithmParameters::OctetKey(_) => &HMAC,
         AlgorithmParameters::OctetKeyPair(_) => return None,
     };
-    let named = jwk.common.key_algorithm.map(|named| named.to_string());
-    let algorithms: Vec<Algorithm> = fitting
+    let stated = jwk.common.key_algorithm.map(|algorithm| algorithm.to_string());
+    let algorithms: Vec<Algorithm> = supported
         .iter()
         .copied()
-        .filter(|fits| named.as_ref().is_none_or(|named| format!("{fits:?}") == *named))
+        .filter(|algorithm| {
+            stated.as_ref().is_none_or(|stated| format!("{algorithm:?}") == *stated)
+        })
         .collect();
     let key = DecodingKey::from_jwk(jwk).ok()?;
     let id = jwk.common.key_id.as_deref().map(Box::from);
     (!algorithms.is_empty()).then_some(VerifyKey { id, algorithms, key })
 }
 
-fn read(file: &Path) -> Result<String, String> {
-    let cannot = |what: &dyn std::fmt::Display| format!("cannot be read: {what}");
-    let size = std::fs::metadata(file).map_err(|error| cannot(&error))?.len();
+fn read_text(file: &Path) -> Result<String, String> {
+    let unreadable = |what: &dyn std::fmt::Display| format!("cannot be read: {what}");
+    let size = std::fs::metadata(file).map_err(|error| unreadable(&error))?.len();
     if size > FILE_BYTES_MAX {
-        return Err(cannot(&format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed")));
+        return Err(unreadable(&format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed")));
     }
-    std::fs::read_to_string(file).map_err(|error| cannot(&error))
+    std::fs::read_to_string(file).map_err(|error| unreadable(&error))
 }

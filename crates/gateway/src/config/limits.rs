@@ -13,17 +13,17 @@ use super::chain;
 use super::chain::Chain;
 use super::values::{CallRate, GIB, MethodPattern, Name, Size, ZoneKeyPart, name};
 use crate::policy::access::Grant;
-use crate::policy::limit::{CALL, Rate, Terms, fits};
+use crate::policy::limit::{CALL, Rate, Terms, matches_method};
 
-/// Most methods that a warning names.
+/// Maximum number of methods that a warning names.
 const METHODS_NAMED_MAX: usize = 3;
 
 settings::choice! {
-    /// How much a call counts.
+    /// Number of calls that a call counts as.
     pub enum Cost {
-        /// One.
+        /// Each call counts as one.
         "call" => Call,
-        /// The weight of its method's row; one for a method that no table knows.
+        /// A call counts as the weight of its method's row; as one if no table knows the method.
         "weight" => Weight,
     }
 }
@@ -43,20 +43,20 @@ settings::table! {
         /// The allowed rate of calls, per second or per minute. As in nginx it is stored in whole
         /// thousandths of a call per second: `1r/m` is 0.016 per second.
         rate: CallRate = follows "none: the zone counts calls in flight";
-        /// How much a call counts: one, or the weight of its method (`weir explain` prints it), as
-        /// if that many calls had come at once.
+        /// Calls that a call counts as: one, or the weight of its method (`weir explain` prints
+        /// it), as if that many calls had come at once.
         cost: Cost = "call";
         /// Memory for keys, 64 bytes each, allocated as it fills. When it is full, the least
         /// recently used key is evicted; in a zone that counts calls in flight, calls of new keys
         /// are rejected.
         bytes: Size<{ 32 << 10 }, { 64 * GIB }> = "16MiB";
-        /// Whether all gateways with the same `redis.prefix` share it. A script in Redis does the
-        /// same arithmetic by Redis's clock, and each call waits for it, `redis.timeout` at most.
-        /// While Redis is down, slow or not yet connected, each gateway applies its share, rate and
-        /// burst divided by `redis.gateways`, starting from the last state of the key in Redis, and
-        /// reports to Redis afterwards: calls are never unlimited, and get no second burst. A Redis
-        /// that loses its data (emptied, or full with evictions) costs one burst at most. In dry
-        /// run a shared zone applies the share.
+        /// If true, all gateways with the same `redis.prefix` share the zone. A script in Redis
+        /// does the same arithmetic by Redis's clock, and each call waits for it, `redis.timeout`
+        /// at most. While Redis is down, slow or not yet connected, each gateway applies its share,
+        /// rate and burst divided by `redis.gateways`, starting from the last state of the key in
+        /// Redis, and reports to Redis afterwards: calls are never unlimited, and get no second
+        /// burst. A Redis that loses its data (emptied, or full with evictions) costs one burst at
+        /// most. In dry run a shared zone applies the share.
         shared: Bool = "false";
     }
 }
@@ -68,27 +68,29 @@ settings::table! {
     pub struct LimitTable as label {
         /// Name of the zone.
         zone: Name = required;
-        /// Name of the chain whose calls it applies to.
+        /// Name of the chain whose calls are limited.
         chain: Name = follows "every chain";
-        /// Methods that it applies to. If not set, bodies that are no call count too.
+        /// Methods whose calls are limited. If this key is not set, request bodies that are no
+        /// valid call count too.
         methods: List<MethodPattern> = follows "every method";
-        /// Whether it counts requests rejected with 401 or 403, instead of calls, so that keys
-        /// cannot be guessed fast. A client over the limit gets `status` before its key is checked,
-        /// right or wrong. Clients behind one address share the limit. The key of its zone must be
-        /// `client` or `client-net` alone.
+        /// If true, the limit counts requests rejected with 401 or 403 instead of calls, so that
+        /// keys cannot be guessed fast. A client over the limit gets `status` before its key is
+        /// checked, right or wrong. Clients behind one address share the limit. The key of its zone
+        /// must be `client` or `client-net` alone.
         failures: Bool = "false";
-        /// Calls beyond the rate that are accepted; further ones are rejected.
+        /// Calls beyond the rate that are accepted. Further calls are rejected.
         burst: Count<0, 4_000_000> = "0";
-        /// Calls beyond the rate that pass without a delay; further ones, within the burst, are
+        /// Calls beyond the rate that pass without a delay. Further calls within the burst are
         /// delayed.
         delay: Count<0, 4_000_000> = "0";
-        /// Whether calls within the burst are never delayed.
+        /// If true, calls within the burst are never delayed.
         nodelay: Bool = "false";
-        /// Most calls in flight at a time, for a zone without a rate. A delayed call is not in
-        /// flight yet.
+        /// Maximum number of calls in flight at a time, for a zone without a rate. A delayed call
+        /// is not in flight yet.
         concurrent: Count<1, 1_000_000_000> = follows "none: the zone's rate counts";
-        /// Whether it only counts what it would do. Limits in dry run are applied after the others,
-        /// and only affect each other.
+        /// If true, the limit rejects and delays nothing, and only counts the calls that it would
+        /// reject or delay. Limits in dry run are applied after the others, and only affect each
+        /// other.
         dry_run: Bool = "false";
         /// HTTP status of a rejected call (nginx: 503), and of a batch with all calls rejected. The
         /// JSON-RPC code is always -32005.
@@ -110,7 +112,7 @@ pub struct Zone {
     pub key: Vec<KeyPart>,
     /// Rate at which a key's excess drains; `None` if the zone counts calls in flight.
     pub rate: Option<Rate>,
-    /// How much a call counts.
+    /// Number of calls that a call counts as.
     pub cost: Cost,
     /// Memory for keys; when it is full, the least recently used key is evicted.
     pub bytes: usize,
@@ -145,17 +147,17 @@ pub struct Limit {
     pub chain: Option<usize>,
     /// Exact names, or prefixes that end in `*`; empty for every method.
     pub methods: Vec<Box<str>>,
-    /// True if it counts requests rejected with 401 or 403, instead of calls.
+    /// True if the limit counts requests rejected with 401 or 403, instead of calls.
     pub failures: bool,
-    /// What is limited.
+    /// The quantity that is limited.
     pub kind: LimitKind,
-    /// True if it only counts what it would do.
+    /// True if the limit only counts the calls that it would delay or reject.
     pub dry_run: bool,
     /// HTTP status of a single rejected call.
     pub status: u16,
 }
 
-/// What a limit limits.
+/// The quantity that a limit bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LimitKind {
     /// The rate of calls, by the zone's rate.
@@ -174,54 +176,56 @@ pub(super) fn check(
 ) -> (Vec<Zone>, Vec<Limit>) {
     // A zone with errors still exists for the limits that name it.
     let zones: Vec<Zone> =
-        zone_tables.iter().map(|(name, table)| zone(name, table, report)).collect();
+        zone_tables.iter().map(|(name, table)| check_zone(name, table, report)).collect();
     let mut limits = Vec::new();
     for table in limit_tables {
-        limits.extend(limit(table, &zones, chains, report));
+        limits.extend(check_limit(table, &zones, chains, report));
     }
-    for (at, ((_, table), zone)) in zone_tables.iter().zip(&zones).enumerate() {
-        if !limits.iter().any(|limit| limit.zone == at) {
+    for (index, ((_, table), zone)) in zone_tables.iter().zip(&zones).enumerate() {
+        if !limits.iter().any(|limit| limit.zone == index) {
             let message = "no limit uses this zone";
             report.warn(table, message, format!("[[limit]] with zone = \"{}\"", zone.name));
         }
-        let uses = |dry_run| limits.iter().any(|own| own.zone == at && own.dry_run == dry_run);
+        let uses =
+            |dry_run| limits.iter().any(|limit| limit.zone == index && limit.dry_run == dry_run);
         if zone.shared && uses(true) && uses(false) {
             let message = "one limit of this shared zone is a dry run and another is not";
             report.error(&table.shared, message, "a zone for each");
         }
     }
-    let by_key = |limit: &Limit| {
+    let counts_by_key = |limit: &Limit| {
         let zone = &zones[limit.zone];
         zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
     };
-    let own = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
-    if let Some(key) = access.keys.iter().find(|key| own(&key.grant))
-        && !limits.iter().any(by_key)
+    let overrides_rate = |grant: &Grant| grant.rate.is_some() || grant.burst.is_some();
+    if let Some(key) = access.keys.iter().find(|key| overrides_rate(&key.grant))
+        && !limits.iter().any(counts_by_key)
     {
         let message =
             format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let at = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
-        report.warn(&at, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
+        let position = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
+        report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
 }
 
 /// Returns true if some call could count against both limits.
-pub(super) fn meet(one: &Limit, other: &Limit) -> bool {
-    let chains = one.chain.is_none() || other.chain.is_none() || one.chain == other.chain;
-    let overlap = |one: &str, other: &str| match (one.strip_suffix('*'), other.strip_suffix('*')) {
-        (Some(one), Some(other)) => one.starts_with(other) || other.starts_with(one),
-        (Some(prefix), None) => other.starts_with(prefix),
-        (None, Some(prefix)) => one.starts_with(prefix),
-        (None, None) => one == other,
+pub(super) fn can_both_apply(left: &Limit, right: &Limit) -> bool {
+    let share_chain = left.chain.is_none() || right.chain.is_none() || left.chain == right.chain;
+    let overlap = |left: &str, right: &str| match (left.strip_suffix('*'), right.strip_suffix('*'))
+    {
+        (Some(left), Some(right)) => left.starts_with(right) || right.starts_with(left),
+        (Some(prefix), None) => right.starts_with(prefix),
+        (None, Some(prefix)) => left.starts_with(prefix),
+        (None, None) => left == right,
     };
-    let all = one.methods.is_empty() || other.methods.is_empty();
-    chains
-        && (all || one.methods.iter().any(|one| other.methods.iter().any(|own| overlap(one, own))))
+    let any_is_unrestricted = left.methods.is_empty() || right.methods.is_empty();
+    let overlaps_right = |method: &str| right.methods.iter().any(|other| overlap(method, other));
+    share_chain && (any_is_unrestricted || left.methods.iter().any(|method| overlaps_right(method)))
 }
 
-fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
-    if let Err(message) = name(own) {
+fn check_zone(zone_name: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
+    if let Err(message) = name(zone_name) {
         report.error(table, message, "[zone.NAME], with a name such as clients");
     }
     let has_rate = table.rate.is_some();
@@ -236,13 +240,13 @@ fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
     if table.key.is_empty_list() {
         report.error(&table.key, "the key is empty, so nothing is limited", "at least one part");
     }
-    for (at, part) in table.key.iter().enumerate() {
-        if table.key[..at].contains(part) {
-            report.error(&table.key.element(at), "named twice", "each part once");
+    for (index, part) in table.key.iter().enumerate() {
+        if table.key[..index].contains(part) {
+            report.error(&table.key.element(index), "named twice", "each part once");
         }
     }
     Zone {
-        name: own.into(),
+        name: zone_name.into(),
         key: (*table.key).clone(),
         rate: *table.rate,
         cost: *table.cost,
@@ -251,7 +255,7 @@ fn zone(own: &str, table: &ZoneTable, report: &mut Report<'_>) -> Zone {
     }
 }
 
-fn limit(
+fn check_limit(
     table: &LimitTable,
     zones: &[Zone],
     chains: &[Chain],
@@ -259,7 +263,7 @@ fn limit(
 ) -> Option<Limit> {
     let name = table.zone.readable()?;
     let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
-    let Some(at) = known.iter().position(|known| *known == &**name) else {
+    let Some(zone) = known.iter().position(|known| *known == &**name) else {
         let (message, allowed) = not_found("zone", name, &known);
         report.error(&table.zone, message, allowed);
         return None;
@@ -268,18 +272,18 @@ fn limit(
         report.error(&table.methods, "the limit applies to nothing", "at least one pattern");
     }
     let limit = Limit {
-        zone: at,
+        zone,
         chain: chain::find(&table.chain, chains, report),
         methods: (*table.methods).clone().unwrap_or_default(),
         failures: *table.failures,
-        kind: kind(table, &zones[at], report),
+        kind: limit_kind(table, &zones[zone], report),
         dry_run: *table.dry_run,
         status: *table.status,
     };
     if limit.failures {
-        check_failure_limit(table, &zones[at], report);
+        check_failure_limit(table, &zones[zone], report);
     }
-    if zones[at].cost == Cost::Weight {
+    if zones[zone].cost == Cost::Weight {
         warn_of_heavy_methods(table, &limit, chains, report);
     }
     Some(limit)
@@ -289,7 +293,7 @@ fn limit(
 fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) {
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
-    let fits = [
+    let requirements = [
         (by_client, &zone_key.at, "a key of client or client-net alone"),
         (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
         (!zone.shared, &zone_key.at, "a zone that is not shared"),
@@ -298,13 +302,13 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
         (!delay.is_set(), &delay.at, "no delay: failures are never delayed"),
         (!**dry_run, &dry_run.at, "false"),
     ];
-    if let Some((_, at, allowed)) = fits.into_iter().find(|(fits, ..)| !fits) {
+    if let Some((_, position, allowed)) = requirements.into_iter().find(|(is_met, ..)| !is_met) {
         let message = "it counts requests with failed authentication";
-        report.error(at, message, allowed);
+        report.error(position, message, allowed);
     }
 }
 
-fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
+fn limit_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
     let LimitTable { burst, delay, nodelay, concurrent, .. } = table;
     let Some(rate) = zone.rate else {
         if !concurrent.is_set() {
@@ -313,9 +317,9 @@ fn kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> LimitKind {
             report.error(&table.zone, message, "concurrent here, or a rate there");
         }
         let keys = [&burst.at, &delay.at, &nodelay.at];
-        for at in keys.into_iter().filter(|at| at.is_written()) {
+        for position in keys.into_iter().filter(|position| position.is_written()) {
             let message = format!("zone {} counts calls in flight", zone.name);
-            report.error(at, message, "a zone with a rate");
+            report.error(position, message, "a zone with a rate");
         }
         return LimitKind::Concurrent(concurrent.unwrap_or(1));
     };
@@ -341,25 +345,27 @@ fn warn_of_heavy_methods(
     report: &mut Report<'_>,
 ) {
     let LimitKind::Rate(terms) = limit.kind else { return };
-    let most = terms.burst / CALL + 1;
-    let own = |at: &usize| limit.chain.is_none_or(|chain| chain == *at);
+    let weight_max = terms.burst / CALL + 1;
+    let applies_to = |index: &usize| limit.chain.is_none_or(|chain| chain == *index);
     let families: HashSet<Family> =
-        (0..chains.len()).filter(own).map(|at| chains[at].family).collect();
+        (0..chains.len()).filter(applies_to).map(|index| chains[index].family).collect();
     let mut heavy: Vec<(u32, &str)> = families
         .into_iter()
-        .flat_map(|name| methods_of(name).methods())
-        .filter(|method| u64::from(method.weight) > most && fits(&limit.methods, method.name))
+        .flat_map(|family| methods_of(family).methods())
+        .filter(|method| {
+            u64::from(method.weight) > weight_max && matches_method(&limit.methods, method.name)
+        })
         .map(|method| (method.weight, method.name))
         .collect();
     heavy.sort_unstable_by_key(|(weight, name)| (std::cmp::Reverse(*weight), *name));
     heavy.dedup();
     if let Some((weight, _)) = heavy.first() {
-        let named: Vec<&str> =
+        let names: Vec<&str> =
             heavy.iter().take(METHODS_NAMED_MAX).map(|(_, name)| *name).collect();
-        let more = heavy.len() - named.len();
+        let more = heavy.len() - names.len();
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let message =
-            format!("{}{more} weigh more than burst + 1 and are always rejected", named.join(", "));
+            format!("{}{more} weigh more than burst + 1 and are always rejected", names.join(", "));
         report.warn(&table.burst, message, format!("burst = {}", weight - 1));
     }
 }

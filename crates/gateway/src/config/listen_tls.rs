@@ -33,7 +33,7 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// Whether clients are asked for a certificate.
+    /// Request for a client certificate.
     pub ClientAuthName for ClientAuth {
         "off" => Off,
         "optional" => Optional,
@@ -47,28 +47,30 @@ settings::table! {
         /// Accepted TLS versions.
         versions: List<Version> =
             follows "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
-        /// Cipher suites, the most preferred first; those of 1.3 begin with `TLS_`. Each accepted
-        /// version needs one.
+        /// Cipher suites, the most preferred first. Names of suites of TLS 1.3 begin with `TLS_`.
+        /// Each accepted version needs a suite.
         ciphers: List<Cipher> = follows "all of them, in the client's order" => Vec::new();
-        /// Whether clients may resume a session by a ticket. In TLS 1.3 this is the only resumption
-        /// that needs no memory in the gateway.
+        /// If true, clients may resume a session by a ticket. In TLS 1.3 this is the only
+        /// resumption that needs no memory in the gateway.
         tickets: Bool = "true";
         /// Files of 48 or 80 random bytes, as nginx's `ssl_session_ticket_key`. The first encrypts
         /// tickets and all decrypt them, so that replicas with the same files resume each other's
         /// sessions, and keys can be rotated. Without files each process generates its own keys and
         /// rotates them every 6 hours.
         ticket_key_files: List<File> = empty;
-        /// Sessions cached in memory for clients that resume by session id, about 300 bytes each; 0
-        /// turns it off.
+        /// Sessions cached in memory for clients that resume by session id, about 300 bytes each. 0
+        /// turns the cache off.
         sessions_max: Count<0, 10_000_000, usize> = "20000";
-        /// How long a session can be resumed, by a ticket of `ticket_key_files` or by id.
+        /// Maximum time for which a session can be resumed, by a ticket of `ticket_key_files` or by
+        /// id.
         session_age_max: Period<SECOND, { 7 * DAY }> = "1h";
         /// Time for a handshake.
         handshake_timeout: Period<1, HOUR> = "10s";
         /// File of PEM certificates of the authorities that sign client certificates.
         client_ca: File = follows "none";
-        /// Whether clients are asked for a certificate: `required` rejects clients without one,
-        /// `optional` serves them. A certificate that a client sends is always verified.
+        /// Request for a client certificate: `off` requests none, `required` rejects clients
+        /// without one, `optional` serves them. A certificate that a client sends is always
+        /// verified.
         client_auth: ClientAuthName = follows "`required` if `client_ca` is set, else `off`";
     }
 }
@@ -80,9 +82,10 @@ settings::table! {
     pub struct CertificateTable as label {
         /// File of PEM certificates: the gateway's own first, then the intermediate ones.
         chain_file: File = required;
-        /// File of its private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a password.
+        /// File of the certificate's private key in PEM: PKCS #8, PKCS #1 or SEC 1, without a
+        /// password.
         key_file: File = required;
-        /// Host names for which it is used.
+        /// Host names for which the certificate is used.
         names: List<HostPattern> = follows "the names in the certificate";
     }
 }
@@ -100,12 +103,12 @@ pub struct ListenTls {
     pub server: Arc<rustls::ServerConfig>,
     /// Time for a handshake.
     pub handshake_timeout: Duration,
-    /// Whether clients are asked for certificates.
+    /// Request for client certificates.
     pub client_auth: ClientAuth,
     /// Names of each certificate, in the order of the file.
     pub names: Vec<Vec<String>>,
     /// True if one of the certificates has expired.
-    pub ended: bool,
+    pub has_expired: bool,
     /// Settings that must be equal to carry sessions over a reload.
     pub(crate) terms: SessionTerms,
 }
@@ -121,7 +124,7 @@ impl ListenTls {
         }
         let mut server = (*self.server).clone();
         server.session_storage = Arc::clone(&former.server.session_storage);
-        if self.terms.tickets == TicketKeys::OfProcess {
+        if self.terms.tickets == TicketKeys::PerProcess {
             server.ticketer = Arc::clone(&former.server.ticketer);
         }
         ListenTls { server: Arc::new(server), ..self }
@@ -153,10 +156,10 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Option<ListenTls> {
     // Files are read even if they are not used, so that their errors are reported early.
-    let read = certificates(certificate_tables, folder, report);
-    let versions = versions(table, report);
-    let tickets = ticket_keys(table, folder, report);
-    let (client_auth, client_roots) = client_auth(table, folder, report);
+    let certificates_read = read_certificates(certificate_tables, folder, report);
+    let versions = read_versions(table, report);
+    let tickets = read_ticket_keys(table, folder, report);
+    let (client_auth, client_roots) = read_client_auth(table, folder, report);
     let Some(address) = **listen_tls else {
         let message = "has no effect, because server.listen_tls is off";
         let advice = "server.listen_tls with an address";
@@ -175,11 +178,11 @@ pub(super) fn check(
         return None;
     }
     let mut certificates = Certificates::default();
-    let mut names = Vec::with_capacity(read.len());
-    let ended = read.iter().any(|(certificate, _)| certificate.has_ended());
-    for (certificate, own) in read {
-        certificates.add(certificate.key, &own);
-        names.push(own);
+    let mut names = Vec::with_capacity(certificates_read.len());
+    let has_expired = certificates_read.iter().any(|(certificate, _)| certificate.has_expired());
+    for (certificate, certificate_names) in certificates_read {
+        certificates.add(certificate.key, &certificate_names);
+        names.push(certificate_names);
     }
     let settings = Settings {
         versions,
@@ -195,7 +198,15 @@ pub(super) fn check(
     match tls::server(settings) {
         Ok(server) => {
             let handshake_timeout = *table.handshake_timeout;
-            Some(ListenTls { address, server, handshake_timeout, client_auth, names, ended, terms })
+            Some(ListenTls {
+                address,
+                server,
+                handshake_timeout,
+                client_auth,
+                names,
+                has_expired,
+                terms,
+            })
         }
         Err(message) => {
             report.error(listen_tls, message, "consistent settings");
@@ -205,12 +216,12 @@ pub(super) fn check(
 }
 
 /// Reads every certificate with its names.
-fn certificates(
+fn read_certificates(
     tables: &[CertificateTable],
     folder: &Path,
     report: &mut Report<'_>,
 ) -> Vec<(Certificate, Vec<String>)> {
-    let mut read = Vec::new();
+    let mut certificates = Vec::new();
     for table in tables {
         let file = |key: &Key<String>| key.readable().map(|name| folder.join(name));
         let files = (file(&table.chain_file), file(&table.key_file));
@@ -226,18 +237,18 @@ fn certificates(
                 continue;
             }
         };
-        if certificate.has_ended() {
+        if certificate.has_expired() {
             let message = "the certificate has expired: clients will reject it";
             report.warn(&table.chain_file, message, "a valid certificate");
         }
         let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
-        read.push((certificate, names));
+        certificates.push((certificate, names));
     }
-    read
+    certificates
 }
 
 /// Returns the TLS versions and checks that each has a cipher suite.
-fn versions(
+fn read_versions(
     table: &TlsTable,
     report: &mut Report<'_>,
 ) -> Vec<&'static rustls::SupportedProtocolVersion> {
@@ -250,10 +261,10 @@ fn versions(
             continue;
         }
         versions.push(supported);
-        let lacks = |suites: &Vec<SupportedCipherSuite>| {
+        let has_no_suite = |suites: &Vec<SupportedCipherSuite>| {
             !suites.iter().any(|suite| ciphers::is_tls13(suite) == is_13)
         };
-        if suites.is_some_and(lacks) {
+        if suites.is_some_and(has_no_suite) {
             let name = Version::word(version);
             let message = format!("no cipher for tls {name}");
             let allowed = format!("a cipher of tls {name}, or tls.versions without it");
@@ -266,29 +277,34 @@ fn versions(
     versions
 }
 
-/// Reads the ticket keys. Empty if each process makes its own; `None` without tickets.
-fn ticket_keys(table: &TlsTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<TicketKey>> {
+/// Reads the ticket keys. The list is empty if each process generates its own keys. Returns `None`
+/// if tickets are off.
+fn read_ticket_keys(
+    table: &TlsTable,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Option<Vec<TicketKey>> {
     let mut keys = Vec::with_capacity(table.ticket_key_files.len());
-    for (at, name) in table.ticket_key_files.iter().enumerate() {
+    for (index, name) in table.ticket_key_files.iter().enumerate() {
         match TicketKey::read(&folder.join(name)) {
             Ok(key) => keys.push(key),
             Err(message) => {
                 let allowed = "a file of 48 or 80 random bytes";
-                report.error(&table.ticket_key_files.element(at), message, allowed);
+                report.error(&table.ticket_key_files.element(index), message, allowed);
             }
         }
     }
     table.tickets.then_some(keys)
 }
 
-fn client_auth(
+fn read_client_auth(
     table: &TlsTable,
     folder: &Path,
     report: &mut Report<'_>,
 ) -> (ClientAuth, Vec<CertificateDer<'static>>) {
     let file = table.client_ca.as_ref().map(|name| folder.join(name));
-    let usual = if file.is_some() { ClientAuth::Required } else { ClientAuth::Off };
-    let auth = table.client_auth.unwrap_or(usual);
+    let default_auth = if file.is_some() { ClientAuth::Required } else { ClientAuth::Off };
+    let auth = table.client_auth.unwrap_or(default_auth);
     let Some(file) = file else {
         if auth != ClientAuth::Off {
             let message = "client certificates cannot be verified without client_ca";

@@ -15,11 +15,11 @@ settings::choice! {
     pub enum Level {
         /// Errors.
         "error" => Error,
-        /// Also warnings.
+        /// Errors and warnings.
         "warn" => Warn,
-        /// Also normal events.
+        /// Errors, warnings and normal events.
         "info" => Info,
-        /// Also details for debugging.
+        /// The events of `info`, and details for debugging.
         "debug" => Debug,
         /// Everything.
         "trace" => Trace,
@@ -27,7 +27,7 @@ settings::choice! {
 }
 
 settings::table! {
-    /// What is logged, to standard error.
+    /// The gateway's own log, which is written to standard error.
     pub struct LogTable => pub Log {
         /// One readable line or one JSON object per event.
         format: LogFormat = "text";

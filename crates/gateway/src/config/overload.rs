@@ -9,12 +9,12 @@ use super::values::{HOUR, Name};
 use crate::policy::overload::Priorities;
 
 settings::table! {
-    /// What happens to calls once upstreams are saturated. For each group the gateway finds the
-    /// number of calls in flight that keeps its upstreams busy. Further calls wait, by class, for a
+    /// Handling of calls once upstreams are saturated. For each group the gateway finds the number
+    /// of calls in flight that keeps its upstreams busy. Further calls wait, by class, for a
     /// bounded time. Classes are `high`, `normal` and `low`.
     pub struct OverloadTable {
-        /// Whether the number of calls in flight is limited. If not, every call goes to an upstream
-        /// at once.
+        /// If true, the number of calls in flight is limited. If false, every call goes to an
+        /// upstream at once.
         enabled: Bool = "true";
         /// Lowest limit of calls in flight at the upstreams of a group, over all threads.
         in_flight_min: Count<1, 1_000_000, u32> = "4";
@@ -24,9 +24,9 @@ settings::table! {
         /// Calls of a group that may wait, over all threads. Above it the oldest call of the worst
         /// class is shed.
         queue_max: Count<0, 1_000_000, usize> = "2000";
-        /// Longest wait of a call. Once a queue has not been empty for 200 ms, and more calls in
-        /// flight are known to bring no more responses, the newest call of a class goes first and
-        /// none waits longer than 200 ms.
+        /// Longest wait of a call. If a queue has not been empty for 200 ms, and more calls in
+        /// flight would bring no more responses, the newest call of a class goes first. No call
+        /// then waits longer than 200 ms.
         queue_timeout: Period<1, HOUR> = "2s";
         /// Tiers of keys and tokens whose calls have the class `high`.
         high_tiers: List<Name> = empty;
@@ -44,10 +44,10 @@ settings::table! {
     }
 }
 
-/// What happens to calls once upstreams are saturated.
+/// Handling of calls once upstreams are saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overload {
-    /// Most calls of a group that wait, over all threads.
+    /// Maximum number of calls of a group that wait, over all threads.
     pub queue_max: usize,
     /// Longest wait of a call.
     pub queue_timeout: Duration,
@@ -61,10 +61,10 @@ pub struct Overload {
 
 /// Validates the table; `None` if calls are not limited.
 pub(super) fn check(table: &OverloadTable, report: &mut Report<'_>) -> Option<Overload> {
-    for (at, tier) in table.low_tiers.iter().enumerate() {
+    for (index, tier) in table.low_tiers.iter().enumerate() {
         if table.high_tiers.contains(tier) {
             let message = "this tier is also in high_tiers";
-            report.error(&table.low_tiers.element(at), message, "each tier in one list");
+            report.error(&table.low_tiers.element(index), message, "each tier in one list");
         }
     }
     table.enabled.then(|| Overload {

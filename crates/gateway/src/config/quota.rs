@@ -1,4 +1,4 @@
-//! `[quota]`: how the quotas of keys are counted and stored.
+//! `[quota]`: counting and storage of the quotas of keys.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,19 +15,18 @@ use file::QuotaUsage;
 pub(crate) mod file;
 
 settings::table! {
-    /// How the quotas of keys are counted and stored. A call is charged just before it is served; a
+    /// Counting and storage of the quotas of keys. A call is charged just before it is served; a
     /// call that a limit, rule or list rejects costs nothing. Usage survives reloads and restarts.
     pub struct QuotaTable {
-        /// The file with the usage of all keys in this month: JSON, replaced as a whole once a
-        /// second after any usage, and when the gateway stops. A process that crashes loses the
-        /// units of its last second. A file that cannot be read or written keeps the gateway from
+        /// The JSON file with the usage of all keys in this month. The gateway replaces the file
+        /// once a second after any usage, and when it stops. A process that crashes loses the units
+        /// of its last second. A file that cannot be read or written keeps the gateway from
         /// starting. Later failures are logged and counted in `weir_quota_write_failures_total`,
         /// and counting continues in memory.
         file: OutputFile = follows "none: it must be set if a key has a quota";
-        /// How much a call counts: one unit, or the weight of its method (`weir explain` prints
-        /// it).
+        /// Units that a call counts: one, or the weight of its method (`weir explain` prints it).
         cost: Cost = "weight";
-        /// Whether all gateways with the same `redis.prefix` count together, through Redis. Each
+        /// If true, all gateways with the same `redis.prefix` count together, through Redis. Each
         /// reports its usage once a second, so together they may exceed a quota by the usage of a
         /// second. A gateway without news from Redis for three seconds uses at most its share (by
         /// `redis.gateways`) of what was left then. The gateways report again what Redis has lost.
@@ -35,14 +34,14 @@ settings::table! {
     }
 }
 
-/// How the quotas of keys are counted and stored.
+/// Counting and storage of the quotas of keys.
 #[derive(Clone, Debug)]
 pub struct Quota {
-    /// The file that stores them.
+    /// The file that stores the usage.
     pub file: PathBuf,
-    /// How much a call counts.
+    /// Number of units that a call counts as.
     pub cost: Cost,
-    /// True if gateways share them through Redis.
+    /// True if gateways share the quotas through Redis.
     pub shared: bool,
     /// The content of the file.
     pub(crate) usage: Arc<QuotaUsage>,
@@ -71,8 +70,8 @@ pub(super) fn check(
         return None;
     };
     let file = folder.join(&**name);
-    let usage = file::read(&file).unwrap_or_else(|why| {
-        let message = format!("cannot be read: {why}");
+    let usage = file::read(&file).unwrap_or_else(|error| {
+        let message = format!("cannot be read: {error}");
         report.error(&table.file, message, "a quota file of the gateway, or no file");
         QuotaUsage::default()
     });

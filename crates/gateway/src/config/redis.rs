@@ -10,16 +10,16 @@ use settings::value::{Bool, Bytes, Count, Duration, File};
 
 use super::cache::Cache;
 use super::is_local;
-use super::limits::{Limit, Zone, ZoneTable, meet};
+use super::limits::{Limit, Zone, ZoneTable, can_both_apply};
 use super::redis_url::RedisUrl;
 use super::values::{DAY, GIB, HOUR, MIB, Name, RedisAddress, SECOND};
 
 settings::table! {
     /// State that several gateways share: a second tier of the cache, which survives restarts, and
-    /// zones of request limits that are `shared`. The gateway validates every response from it by
-    /// its own view of the chain; but anyone who can write to Redis can forge responses. Redis 5 or
-    /// later is required. While it is slow or down, a call waits at most `timeout`, once for limits
-    /// and once for the cache; after `failures_max` such calls no call waits.
+    /// zones of request limits that are `shared`. The gateway validates every response from Redis
+    /// by its own view of the chain, but anyone who can write to Redis can forge responses. Redis 5
+    /// or later is required. While Redis is slow or down, a call waits at most `timeout`, once for
+    /// limits and once for the cache. After `failures_max` such calls no call waits.
     pub struct RedisTable => pub RedisKeys {
         /// Address of the server. `redis://` is a single server, `redis-sentinel://` one behind
         /// sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss`
@@ -30,29 +30,30 @@ settings::table! {
         /// Prefix of every key. Gateways with the same prefix share their responses and their
         /// shared zones: use a new one for a test network that is restarted from genesis.
         prefix: Name = "weir";
-        /// Whether responses are stored in Redis, as a tier of the cache.
+        /// If true, responses are stored in Redis, as a tier of the cache.
         responses: Bool = "true";
-        /// Number of gateways that share it. While Redis is down, each gateway divides shared rates
-        /// and quotas by this number; with too low a number they let more calls through.
+        /// Number of gateways that share this Redis. While Redis is down, each gateway divides
+        /// shared rates and quotas by this number. With too low a number the gateways accept more
+        /// calls.
         gateways: Count<1, 1000> = follows "none: it must be set if a zone is shared" => 1;
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
-        /// Whether reads go to replicas. The gateway reads the list of replicas when it connects.
+        /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
         /// Writes go to the primary, and so do reads while no replica responds.
         read_replicas: Bool = "false";
-        /// Smaller responses are stored uncompressed, others compressed with zstd.
+        /// Size from which responses are compressed with zstd.
         compress_bytes_min: Bytes<0, GIB, usize> = "4KiB";
-        /// Bytes of one response. A larger one is not stored.
+        /// Bytes of one response. A larger response is not stored.
         entry_bytes_max: Bytes<1024, { 64 * MIB }, usize> = "1MiB";
         /// Longest lifetime of an entry. Responses about the head, and errors, live as long as in
         /// memory. The `maxmemory-policy` of Redis decides what is evicted when it is full.
         ttl_max: Duration<SECOND, { 365 * DAY }> = "1d";
-        /// Consecutive failures and timeouts after which a thread stops using it.
+        /// Consecutive failures and timeouts after which a thread stops using Redis.
         failures_max: Count<1, 1000, u32> = "5";
-        /// Time without Redis until a probe, which no call waits for.
+        /// Time from the last failure to the next probe. No call waits for a probe.
         backoff: Duration<10, HOUR> = "1s";
-        /// Whether gateways report reorgs to each other, and poll their upstreams at once after a
-        /// report. Responses are correct without it too.
+        /// If true, gateways report reorgs to each other, and poll their upstreams at once after a
+        /// report. Responses are correct without these reports too.
         tell_reorgs: Bool = "true";
     }
 }
@@ -79,7 +80,7 @@ impl Redis {
     /// Returns true if a connection of one configuration can run the scripts of the other. Only the
     /// keys listed below may differ, so that a new key is compared unless it is added here.
     pub(crate) fn connects_like(&self, other: &Redis) -> bool {
-        let own = RedisKeys {
+        let keys = RedisKeys {
             responses: other.responses,
             gateways: other.gateways,
             read_replicas: other.read_replicas,
@@ -90,7 +91,7 @@ impl Redis {
             ..self.keys.clone()
         };
         // Certificates are read with each configuration and may differ, so TLS is not reused.
-        own == other.keys && self.tls.is_none() && other.tls.is_none()
+        keys == other.keys && self.tls.is_none() && other.tls.is_none()
     }
 }
 
@@ -107,7 +108,7 @@ impl fmt::Debug for RedisTls {
     }
 }
 
-/// What may use Redis.
+/// The users of Redis.
 pub(super) struct Uses<'a> {
     pub(super) cache: &'a Cache,
     pub(super) zone_tables: &'a [(String, ZoneTable)],
@@ -124,7 +125,7 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Option<Redis> {
     let zones_shared = uses.zones.iter().any(|zone| zone.shared);
-    let shared = zones_shared || uses.quotas_shared;
+    let shares_counters = zones_shared || uses.quotas_shared;
     if zones_shared && !table.url.is_set() {
         for (_, zone) in uses.zone_tables.iter().filter(|(_, zone)| *zone.shared) {
             report.error(&zone.shared, "there is no redis to share it through", "redis.url");
@@ -138,16 +139,16 @@ pub(super) fn check(
         }
         return None;
     };
-    let tls = tls(table, url, folder, report);
-    if shared {
-        limits_fit(table, url.is_cluster(), uses, report);
+    let tls = check_tls(table, url, folder, report);
+    if shares_counters {
+        check_shared_limits(table, url.is_cluster(), uses, report);
     }
     if *table.responses && !uses.cache.enabled {
         let message = "it is a tier of the cache, which is off";
         report.warn(table, message, "cache.enabled = true");
     }
     let responses = *table.responses && uses.cache.enabled;
-    if !responses && !shared {
+    if !responses && !shares_counters {
         if !*table.responses {
             let message = "it stores no responses and shares nothing, so it is not used";
             report.warn(&table.responses, message, "responses = true");
@@ -157,7 +158,7 @@ pub(super) fn check(
     Some(Redis { url: url.clone(), tls, keys: RedisKeys { responses, ..table.values() } })
 }
 
-fn tls(
+fn check_tls(
     table: &RedisTable,
     url: &RedisUrl,
     folder: &Path,
@@ -188,8 +189,13 @@ fn tls(
     }
 }
 
-/// Checks that shared zones can be stored there.
-fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mut Report<'_>) {
+/// Checks that Redis can store the shared zones.
+fn check_shared_limits(
+    table: &RedisTable,
+    is_cluster: bool,
+    uses: &Uses<'_>,
+    report: &mut Report<'_>,
+) {
     let (zones, limits) = (uses.zones, uses.limits);
     if !table.gateways.is_set() {
         let message = "zones or quotas are shared: each gateway has to know its part for when redis \
@@ -200,15 +206,16 @@ fn limits_fit(table: &RedisTable, is_cluster: bool, uses: &Uses<'_>, report: &mu
         return;
     }
     // All keys of one script must be on one node of a cluster.
-    let used: Vec<&Limit> =
+    let shared_limits: Vec<&Limit> =
         limits.iter().filter(|limit| zones[limit.zone].shared && !limit.dry_run).collect();
-    for (at, one) in used.iter().enumerate() {
-        let mut others = used[at + 1..].iter();
-        if let Some(other) = others.find(|other| other.zone != one.zone && meet(one, other)) {
+    for (index, limit) in shared_limits.iter().enumerate() {
+        let mut others = shared_limits[index + 1..].iter();
+        let conflicts = |other: &&&Limit| other.zone != limit.zone && can_both_apply(limit, other);
+        if let Some(other) = others.find(conflicts) {
             let message = format!(
                 "a call may count in both shared zones {} and {}, whose keys lie on different nodes \
                  of a cluster",
-                zones[one.zone].name, zones[other.zone].name
+                zones[limit.zone].name, zones[other.zone].name
             );
             report.error(&table.url, message, "one shared zone for each call, or no cluster");
             return;

@@ -21,7 +21,7 @@ const SCHEMES: [&str; 6] =
 pub struct RedisUrl {
     client: Config,
     tls: bool,
-    shown: Box<str>,
+    masked_url: Box<str>,
 }
 
 impl RedisUrl {
@@ -43,11 +43,11 @@ impl RedisUrl {
         }
         let uri: http::Uri = format!("{scheme}://{rest}").parse().map_err(|_| "not a url")?;
         let authority = uri.authority().ok_or("the url has no host")?.as_str();
-        let (user, place) = match authority.rsplit_once('@') {
-            Some((_, place)) => (true, place),
+        let (has_user, address) = match authority.rsplit_once('@') {
+            Some((_, address)) => (true, address),
             None => (false, authority),
         };
-        if place.is_empty() || place.starts_with(':') {
+        if address.is_empty() || address.starts_with(':') {
             return Err("the url has no host");
         }
         if scheme.ends_with("-sentinel") && !rest.contains("sentinelServiceName=") {
@@ -57,8 +57,8 @@ impl RedisUrl {
         // host. The gateway sets TLS itself.
         let plain = scheme.replacen("rediss", "redis", 1);
         let client = Config::from_url(&format!("{plain}://{rest}")).map_err(|_| "not a url")?;
-        let shown = url::shown(&uri, place, user).into();
-        Ok(RedisUrl { client, tls: scheme.starts_with("rediss"), shown })
+        let masked_url = url::format_masked(&uri, address, has_user).into();
+        Ok(RedisUrl { client, tls: scheme.starts_with("rediss"), masked_url })
     }
 
     /// Returns true for TLS.
@@ -84,18 +84,18 @@ impl RedisUrl {
 
 impl fmt::Display for RedisUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.shown)
+        formatter.write_str(&self.masked_url)
     }
 }
 
 impl fmt::Debug for RedisUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.shown)
+        formatter.write_str(&self.masked_url)
     }
 }
 
 /// Masks the secrets of a text in a file that may be such a URL.
-pub(super) fn masked(text: &str) -> Option<String> {
-    let shown = RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string());
-    Some(format!("\"{shown}\""))
+pub(super) fn mask_url(text: &str) -> Option<String> {
+    let masked_url = RedisUrl::parse(text).map_or_else(|_| MASK.to_owned(), |url| url.to_string());
+    Some(format!("\"{masked_url}\""))
 }

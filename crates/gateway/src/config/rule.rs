@@ -1,4 +1,4 @@
-//! `[[rule]]`: routing rules, and whether the names in them exist.
+//! `[[rule]]`: routing rules. Checks that the names in them exist.
 
 use settings::value::{Count, List};
 use settings::{Report, not_found};
@@ -8,10 +8,10 @@ use super::chain::Chain;
 use super::group::Group;
 use super::values::{HeaderPattern, Methods, Name, Share, Text, UrlPath};
 use super::{header_index, only_one};
-use crate::policy::direct::{Action, HeaderCondition, Rule, ShareOf, WHOLE};
+use crate::policy::direct::{Action, HeaderCondition, Rule, SHARE_ALL, ShareOf};
 
 settings::choice! {
-    /// What a share is taken of.
+    /// The input that selects a share.
     pub ShareOfName for ShareOf {
         "client" => Client,
         "call" => Call,
@@ -19,15 +19,15 @@ settings::choice! {
 }
 
 settings::table! {
-    /// A routing rule. Rules are tried in order, for each call of a batch by itself; all conditions
-    /// that are set must match. The first match decides; a rule that rewrites the path leaves the
-    /// decision to later rules.
+    /// A routing rule. Rules are tried in order, for each call of a batch separately. All
+    /// conditions that are set must match. The first matching rule decides. A rule that rewrites
+    /// the path does not decide, so later rules are tried.
     pub struct RuleTable as label {
-        /// Its name in metrics and `weir explain`.
+        /// Name of the rule in metrics and `weir explain`.
         name: Name = required;
-        /// Hosts of the request, without port; `*.example` is every name below.
+        /// Hosts of the request, without port. `*.example` matches every name below `example`.
         hosts: List<Text> = empty;
-        /// Prefix of the path, in whole segments; without a key.
+        /// Prefix of the path, in whole segments, after a key was removed.
         path: UrlPath = follows "any";
         /// Header conditions; all must match.
         headers: List<HeaderPattern> = empty;
@@ -41,10 +41,10 @@ settings::table! {
         params: Text = follows "any";
         /// The first parameter: a string without its quotes, any other value as written.
         first_param: Text = follows "any";
-        /// Share of the traffic that matches, in steps of 0.0001. The same client or call is always
-        /// in, or always out.
+        /// Share of the matching traffic to which the rule applies, in steps of 0.0001. The same
+        /// client or call is always inside or always outside of the share.
         share: Share = "1";
-        /// What `share` is a share of: callers (key, or else address), or calls (method and
+        /// Whether `share` selects callers (by key, or else address) or calls (by method and
         /// parameters).
         share_of: ShareOfName = "client";
         /// The group that serves the call. The rule does not apply to chains without a group of
@@ -78,7 +78,7 @@ pub(super) fn check(
         if rules.iter().any(|rule| rule.name == *name) {
             report.error(&table.name, "another rule has this name", "each name once");
         }
-        let Some(action) = action(table, chains, groups, report) else { continue };
+        let Some(action) = check_action(table, chains, groups, report) else { continue };
         check_keys(table, access, report);
         rules.push(Rule {
             name: name.clone(),
@@ -90,7 +90,7 @@ pub(super) fn check(
             methods: (*table.methods).clone(),
             params: (*table.params).clone(),
             first_param: (*table.first_param).clone(),
-            share: (*table.share * f64::from(WHOLE)).round() as u32,
+            share: (*table.share * f64::from(SHARE_ALL)).round() as u32,
             share_of: *table.share_of,
             action,
         });
@@ -99,38 +99,38 @@ pub(super) fn check(
 }
 
 fn header_conditions(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
-    let test = |(name, value): &(Box<str>, Box<str>)| {
-        let start = value.strip_suffix('*');
+    let condition = |(name, value): &(Box<str>, Box<str>)| {
+        let prefix = value.strip_suffix('*');
         let index = header_index(kept_headers, name);
-        HeaderCondition { index, value: start.unwrap_or(value).into(), prefix: start.is_some() }
+        HeaderCondition { index, value: prefix.unwrap_or(value).into(), prefix: prefix.is_some() }
     };
-    table.headers.iter().map(test).collect()
+    table.headers.iter().map(condition).collect()
 }
 
-fn action(
+fn check_action(
     table: &RuleTable,
     chains: &[Chain],
     groups: &[Group],
     report: &mut Report<'_>,
 ) -> Option<Action> {
     let RuleTable { group, deny, message, rewrite, .. } = table;
-    let what = "exactly one of group, deny and rewrite must be set";
-    only_one([&group.at, &deny.at, &rewrite.at], what, "one action", report)?;
+    let requirement = "exactly one of group, deny and rewrite must be set";
+    only_one([&group.at, &deny.at, &rewrite.at], requirement, "one action", report)?;
     if !deny.is_set() && message.is_set() {
         report.error(message, "message needs deny", "beside deny");
     }
     if let Some(name) = &**group {
-        let of_chain = |chain: &Chain| {
+        let group_of = |chain: &Chain| {
             chain.groups.iter().copied().find(|group| *groups[*group].name == **name)
         };
-        let found: Vec<_> = chains.iter().map(of_chain).collect();
-        if found.iter().all(Option::is_none) {
+        let group_by_chain: Vec<_> = chains.iter().map(group_of).collect();
+        if group_by_chain.iter().all(Option::is_none) {
             let known: Vec<&str> = groups.iter().map(|group| &*group.name).collect();
-            let (what, allowed) = not_found("group", name, &known);
-            report.error(group, what, allowed);
+            let (unknown_group, allowed) = not_found("group", name, &known);
+            report.error(group, unknown_group, allowed);
             return None;
         }
-        return Some(Action::Group(found));
+        return Some(Action::Group(group_by_chain));
     }
     if let Some(status) = **deny {
         let message = (**message).clone();
@@ -138,8 +138,9 @@ fn action(
         return Some(Action::Deny { status, message });
     }
     if rewrite.is_set() && !table.path.is_set() {
-        let what = "rewrite replaces the part of the path that path matches, but path is not set";
-        report.error(rewrite, what, "beside path");
+        let missing_path =
+            "rewrite replaces the part of the path that path matches, but path is not set";
+        report.error(rewrite, missing_path, "beside path");
         return None;
     }
     (**rewrite).clone().map(Action::Rewrite)
@@ -147,11 +148,11 @@ fn action(
 
 fn check_keys(table: &RuleTable, access: &Access, report: &mut Report<'_>) {
     let known: Vec<&str> = access.keys.iter().map(|key| &*key.grant.name).collect();
-    for (at, name) in table.keys.iter().enumerate() {
+    for (index, name) in table.keys.iter().enumerate() {
         // The holder of a token is named by its issuer and its subject.
         if !known.contains(&&**name) && !name.contains(':') {
             let (message, allowed) = not_found("key", name, &known);
-            report.error(&table.keys.element(at), message, allowed);
+            report.error(&table.keys.element(index), message, allowed);
         }
     }
 }

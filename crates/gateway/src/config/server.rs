@@ -6,35 +6,36 @@ use settings::{Key, Report};
 use super::values::{Address, HOUR, MIB, Size};
 
 settings::table! {
-    /// Where the gateway listens, its threads and its memory.
+    /// Listen addresses, threads and memory of the gateway.
     pub struct ServerTable => pub Server {
-        /// Where clients connect in plain text. Port 0 takes a free one. It may be `off` if
+        /// Address for clients in plain text. Port 0 takes a free one. The address may be `off` if
         /// `listen_tls` is set.
         listen: Address = "127.0.0.1:8645", at_start;
-        /// Where clients connect over TLS, in addition to `listen`. It needs at least one
+        /// Address for clients over TLS, in addition to `listen`. It needs at least one
         /// `[[certificate]]`.
         listen_tls: Address = "off", at_start;
-        /// Where `/metrics`, `/healthz`, `/readyz`, `/status` and the status page are served. It
-        /// has no password: keep it off public addresses.
+        /// Address of `/metrics`, `/healthz`, `/readyz`, `/status` and the status page. It has no
+        /// password: keep it off public addresses.
         admin: Address = "127.0.0.1:8646", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
         threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
-        /// Memory for request bodies, responses and queues of all connections. Above it requests
-        /// get 503 with `Retry-After`, and the connections of the slowest clients are closed.
-        /// Requests take at most half of it, incoming responses of upstreams a quarter, one
-        /// connection an eighth. The cache does not count.
+        /// Memory for request bodies, responses and queues of all connections. Above this limit
+        /// requests get 503 with `Retry-After`, and the connections of the slowest clients are
+        /// closed. Requests use at most half of the memory, incoming responses of upstreams a
+        /// quarter, and one connection an eighth. The cache does not count.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
             follows "a quarter of the memory of the machine or control group";
-        /// How long a graceful stop continues as before while `/readyz` reports the stop, so that
-        /// load balancers notice it.
+        /// Time for which a graceful stop continues as before while `/readyz` reports the stop, so
+        /// that load balancers notice it.
         drain_delay: Duration<0, HOUR> = "0s";
-        /// How long a graceful stop keeps idle connections open. A request in that time is served,
-        /// and its response closes the connection.
+        /// Time for which a graceful stop keeps idle connections open. A request in that time is
+        /// served, and its response closes the connection.
         drain_linger: Duration<0, HOUR> = "1s";
-        /// How long a graceful stop waits for requests in flight.
+        /// Maximum time for which a graceful stop waits for requests in flight.
         drain_deadline: Duration<0, HOUR> = "10s";
-        /// Whether the gateway reloads this file, and those that it names (certificates, keys,
-        /// `keys_file`, `${file:…}`), once they have changed and then not changed for a second.
+        /// If true, the gateway reloads its configuration when this file, or a file that it names
+        /// (certificates, keys, `keys_file`, `${file:…}`), has changed and has then been stable for
+        /// a second.
         reload_on_change: Bool = "false";
     }
 }
@@ -45,7 +46,7 @@ fn cores() -> usize {
 
 /// Checks that the addresses differ and that clients can connect.
 pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
-    addresses(server, report);
+    check_addresses(server, report);
     if server.threads.is_set() && *server.threads > cores() {
         let message = "more threads than this machine has cores";
         report.warn(&server.threads, message, "as many as cores");
@@ -53,18 +54,18 @@ pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
     server.values()
 }
 
-fn addresses(server: &ServerTable, report: &mut Report<'_>) {
+fn check_addresses(server: &ServerTable, report: &mut Report<'_>) {
     let ServerTable { listen, listen_tls, admin, .. } = server;
     if listen.is_none() && listen_tls.is_none() {
         let allowed = "an address here or in listen_tls";
         report.error(listen, "clients cannot connect anywhere", allowed);
     }
-    if same(listen, listen_tls) {
+    if is_same_address(listen, listen_tls) {
         let message = "clear text and tls cannot share an address";
         report.error(listen_tls, message, "two different ports");
     }
     let Some(address) = **admin else { return };
-    if same(admin, listen) || same(admin, listen_tls) {
+    if is_same_address(admin, listen) || is_same_address(admin, listen_tls) {
         let message = "clients and admin cannot share an address";
         let key = if admin.is_set() { admin } else { listen };
         report.error(key, message, "two different ports");
@@ -74,9 +75,9 @@ fn addresses(server: &ServerTable, report: &mut Report<'_>) {
     }
 }
 
-fn same(
-    one: &Key<Option<std::net::SocketAddr>>,
-    other: &Key<Option<std::net::SocketAddr>>,
+fn is_same_address(
+    left: &Key<Option<std::net::SocketAddr>>,
+    right: &Key<Option<std::net::SocketAddr>>,
 ) -> bool {
-    one.is_some_and(|one| one.port() != 0 && **other == Some(one))
+    left.is_some_and(|address| address.port() != 0 && **right == Some(address))
 }

@@ -42,8 +42,8 @@ fn check_expected(file: &Path, printed: &str) {
 
 /// Prints a configuration field by field, without the names of this machine's folders.
 fn fields(file: &Path, config: Config) -> Vec<String> {
-    let own = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
-    let files = config.files.iter().map(own).collect();
+    let relative = |path: &PathBuf| path.strip_prefix(file.parent().unwrap()).unwrap().to_owned();
+    let files = config.files.iter().map(relative).collect();
     let config = Config { warnings: Diagnostics::default(), files, ..config };
     let printed = format!("{config:#?}");
     let mut fields: Vec<String> = Vec::new();
@@ -67,14 +67,15 @@ fn valid_files() {
     };
     let files = cases("valid");
     let least = files.iter().find(|file| file.ends_with("least.toml")).unwrap();
-    let usual = fields(least, read(least));
-    assert!(usual.len() > 20, "{usual:?}");
+    let defaults = fields(least, read(least));
+    assert!(defaults.len() > 20, "{defaults:?}");
     for file in &files {
         let config = read(file);
         let warnings = config.warnings.to_string();
-        let own = fields(file, config).into_iter();
-        let own: String = own.filter(|field| file == least || !usual.contains(field)).collect();
-        check_expected(file, &format!("{warnings}\n{own}"));
+        let settings = fields(file, config).into_iter();
+        let settings: String =
+            settings.filter(|field| file == least || !defaults.contains(field)).collect();
+        check_expected(file, &format!("{warnings}\n{settings}"));
     }
 }
 
@@ -144,7 +145,7 @@ fn damaged_files_neither_panic_nor_print_secrets() {
     let mut faulty = 0;
     for file in cases("valid").into_iter().chain(cases("invalid")) {
         let text = std::fs::read_to_string(&file).unwrap();
-        let positions = text.char_indices().map(|(at, letter)| at..at + letter.len_utf8());
+        let positions = text.char_indices().map(|(start, letter)| start..start + letter.len_utf8());
         for (i, position) in positions.enumerate() {
             let damage = damages[i % damages.len()];
             let damaged = format!("{}{damage}{}", &text[..position.start], &text[position.end..]);
@@ -155,8 +156,8 @@ fn damaged_files_neither_panic_nor_print_secrets() {
                     faults.to_string()
                 }
             };
-            let shown = printed.contains("sekrit");
-            assert!(!shown, "{} at {position:?} with {damage:?}:\n{printed}", file.display());
+            let is_leaked = printed.contains("sekrit");
+            assert!(!is_leaked, "{} at {position:?} with {damage:?}:\n{printed}", file.display());
         }
     }
     assert!(faulty > 1000, "only {faulty} damages were noticed");

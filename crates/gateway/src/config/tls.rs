@@ -29,12 +29,13 @@ use choose::Certificates;
 use sessions::Sessions;
 use tickets::{TicketKey, Tickets};
 
-/// Whether clients are asked for a certificate.
+/// Request for a client certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// No certificate is requested.
     Off,
-    /// They are asked, and served without one. A certificate that is sent must be valid.
+    /// Clients are asked, and are served without a certificate too. A certificate that a client
+    /// sends must be valid.
     Optional,
     /// Clients without a certificate are rejected.
     Required,
@@ -60,9 +61,10 @@ pub(crate) struct Settings {
 pub(crate) enum TicketKeys {
     /// There are no tickets.
     Off,
-    /// Each process makes its own.
-    OfProcess,
-    OfFiles,
+    /// Each process generates its own keys.
+    PerProcess,
+    /// The keys are read from files.
+    FromFiles,
 }
 
 /// Settings under which sessions begin. A session may resume after a reload only if the terms are
@@ -83,8 +85,8 @@ impl Settings {
             auth: auth_id(self.client_auth, &self.client_roots),
             tickets: match &self.tickets {
                 None => TicketKeys::Off,
-                Some(keys) if keys.is_empty() => TicketKeys::OfProcess,
-                Some(_) => TicketKeys::OfFiles,
+                Some(keys) if keys.is_empty() => TicketKeys::PerProcess,
+                Some(_) => TicketKeys::FromFiles,
             },
             sessions_max: self.sessions_max,
             session_age_max: self.session_age_max,
@@ -99,8 +101,8 @@ impl Settings {
 /// If the settings contradict each other; `config/listen_tls.rs` checks that before.
 pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
-    let chosen = !settings.ciphers.is_empty();
-    if chosen {
+    let has_ciphers = !settings.ciphers.is_empty();
+    if has_ciphers {
         crypto.cipher_suites = settings.ciphers;
     }
     let crypto = Arc::new(crypto);
@@ -111,7 +113,7 @@ pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
         .map_err(|error| error.to_string())?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(settings.certificates));
-    server.ignore_client_order = chosen;
+    server.ignore_client_order = has_ciphers;
     server.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     server.session_storage = match settings.sessions_max {
         0 => Arc::new(NoServerSessionStorage {}),
@@ -169,12 +171,12 @@ fn verifier(
 ///
 /// A description of the error in the file.
 pub(crate) fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let broken = |error: rustls::pki_types::pem::Error| match error {
+    let describe_error = |error: rustls::pki_types::pem::Error| match error {
         rustls::pki_types::pem::Error::Io(error) => format!("cannot read the file: {error}"),
         error => format!("not a file of pem certificates: {error}"),
     };
-    let certificates = CertificateDer::pem_file_iter(path).map_err(broken)?;
-    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(broken)?;
+    let certificates = CertificateDer::pem_file_iter(path).map_err(describe_error)?;
+    let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(describe_error)?;
     if certificates.is_empty() {
         return Err("the file contains no certificate".to_owned());
     }

@@ -21,24 +21,24 @@ mod tests;
 settings::table! {
     /// An upstream. Its URL and header values are secrets and are never printed.
     pub struct UpstreamTable as label => pub UpstreamKeys {
-        /// Its name in headers, metrics and logs.
+        /// Name of the upstream in headers, metrics and logs.
         name: Name = follows "host and port of the URL";
-        /// Its address: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the path of a
-        /// socket. A user part becomes an `authorization` header.
+        /// Address of the upstream: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the
+        /// path of a socket. A user part becomes an `authorization` header.
         url: UpstreamAddress = required;
         /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream in addition to
         /// its HTTP address. Calls go there while it works, and to `url` otherwise.
         ws_url: UpstreamAddress = follows "none";
-        /// The chain that it serves. It must be set if there are several.
+        /// The chain that the upstream serves. It must be set if there are several chains.
         chain: Name = follows "the only chain";
-        /// Its share of calls relative to the others, for `weighted` and `hash`.
+        /// Weight of the upstream, relative to the other upstreams, for `weighted` and `hash`.
         weight: Count<1, 1000, u32> = "1";
-        /// Whether it is used only while no other upstream of the group is usable.
+        /// If true, the upstream is used only while no other upstream of its group is usable.
         backup: Bool = "false";
         /// Open connections over all threads.
         connections_max: Count<1, 100_000, usize> = "512";
-        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further ones open
-        /// another.
+        /// Calls in flight on one WebSocket, socket or HTTP/2 connection. Further calls open
+        /// another connection.
         calls_per_connection_max: Count<1, 65_536, usize> = "256";
         /// Longest call sent over the WebSocket or socket. An upstream may close the connection at
         /// a longer one, which loses all calls on it (besu by default accepts 1 MiB, geth 32 MiB).
@@ -49,22 +49,24 @@ settings::table! {
         /// Time without data after which a WebSocket is pinged, and the time for the response to
         /// the ping. HTTP/2 connections are pinged at the same interval.
         ping_interval: Duration<1, HOUR> = "5s";
-        /// Whether HTTP/2 is offered in TLS, so that many calls share a connection. An upstream
-        /// that declines gets HTTP/1.1 for ten minutes, and polls always use HTTP/1.1. Only for
-        /// https.
+        /// If true, the gateway offers HTTP/2 in TLS, so that many calls share a connection. An
+        /// upstream that declines gets HTTP/1.1 for ten minutes, and polls always use HTTP/1.1.
+        /// Only for https.
         http2: Bool = "false";
-        /// Most calls, of any clients, in one JSON-RPC batch; a thread combines the calls that it
-        /// has for the upstream at the moment. 1 disables batches. For providers that only offer
-        /// HTTP. Cheap reads are combined; other calls are sent alone. If the upstream rejects a
-        /// batch as a whole, its calls are sent one by one, and the next batches are smaller.
+        /// Maximum number of calls, of any clients, in one JSON-RPC batch; a thread combines the
+        /// calls that it has for the upstream at the moment. 1 disables batches. For providers that
+        /// only offer HTTP. Cheap reads are combined; other calls are sent alone. If the upstream
+        /// rejects a batch as a whole, its calls are sent one by one, and the next batches are
+        /// smaller.
         batch_calls_max: Count<1, 1000, usize> = "1";
-        /// How long the first call of a batch waits for others. With `0ms` only calls of the same
-        /// event loop turn of a thread are combined, such as those of a client's own batch.
+        /// Time for which the first call of a batch waits for others. With `0ms` only calls of the
+        /// same event loop turn of a thread are combined, such as those of a client's own batch.
         batch_wait: Duration<0, SECOND> = "1ms";
-        /// How long an unused connection stays open. Keep it below the upstream's own timeout.
+        /// Time for which an unused connection stays open. Keep it below the upstream's own
+        /// timeout.
         idle_timeout: Duration<1, DAY> = "10s";
-        /// Whether an HTTP connection is used for more than one call. If not, each call opens its
-        /// own, and sends `connection: close`.
+        /// true: an HTTP connection is used for more than one call; false: each call opens its own
+        /// connection and sends `connection: close`.
         keep_alive: Bool = "true";
         /// Time for a connection to open, TLS included.
         connect_timeout: Duration<1, HOUR> = "2s";
@@ -74,7 +76,7 @@ settings::table! {
         tls_ca: File = follows "Mozilla's roots, built in";
         /// The name that is sent (SNI) and verified. Only for https and wss.
         tls_server_name: Host = follows "the host of the URL";
-        /// Whether the upstream's certificate is verified. Only for https and wss.
+        /// If true, the upstream's certificate is verified. Only for https and wss.
         tls_verify: Bool = "true";
     }
 }
@@ -83,7 +85,7 @@ settings::table! {
 /// (`--rpc-ws-max-frame-size`). A longer call would also delay all others behind it.
 const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-/// One upstream. It dereferences to its keys.
+/// An upstream. The struct dereferences to its keys.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Upstream {
     /// Unique name in headers, metrics and logs. It contains no part of the URL but host and port.
@@ -168,10 +170,10 @@ pub struct Tls {
 pub(crate) enum Trust {
     /// The built-in roots.
     Roots,
-    /// Those of a file, with its content.
+    /// The certificates of a file, with its content.
     File(Arc<[u8]>),
-    /// All certificates.
-    Anybody,
+    /// Any certificate is trusted.
+    Any,
 }
 
 impl Tls {
@@ -179,7 +181,7 @@ impl Tls {
     pub fn ca_pem(&self) -> Option<&[u8]> {
         match &self.trust {
             Trust::File(pem) => Some(pem),
-            Trust::Roots | Trust::Anybody => None,
+            Trust::Roots | Trust::Any => None,
         }
     }
 }
@@ -202,8 +204,8 @@ impl fmt::Debug for Tls {
 }
 
 fn label(table: &UpstreamTable) -> String {
-    let place = || table.url.readable().map(NodeUrl::place);
-    table.name.as_deref().map(str::to_owned).or_else(place).unwrap_or_default()
+    let address = || table.url.readable().map(NodeUrl::default_name);
+    table.name.as_deref().map(str::to_owned).or_else(address).unwrap_or_default()
 }
 
 /// Validates all upstreams, and adds each to its chain.
@@ -221,8 +223,8 @@ pub(super) fn check(
         if table.url.readable().is_none() {
             continue;
         }
-        let name = name_of(table, &mut names, report);
-        let upstream = upstream(table, folder, name, chain.unwrap_or(0), report);
+        let name = unique_name(table, &mut names, report);
+        let upstream = check_upstream(table, folder, name, chain.unwrap_or(0), report);
         if let Some(chain) = chain {
             chains[chain].upstreams.push(upstreams.len());
         }
@@ -235,7 +237,7 @@ pub(super) fn check(
     upstreams
 }
 
-fn name_of(
+fn unique_name(
     table: &UpstreamTable,
     names: &mut HashSet<String>,
     report: &mut Report<'_>,
@@ -248,10 +250,10 @@ fn name_of(
             name.to_owned()
         }
         None => {
-            let place = table.url.place();
-            let numbered = (2..).map(|i| format!("{place}:{i}"));
-            let mut free = std::iter::once(place.clone()).chain(numbered);
-            let name = free.find(|name| !names.contains(name));
+            let address = table.url.default_name();
+            let numbered = (2..).map(|number| format!("{address}:{number}"));
+            let mut candidates = std::iter::once(address.clone()).chain(numbered);
+            let name = candidates.find(|name| !names.contains(name));
             name.expect("one of endlessly many numbers is free")
         }
     };
@@ -259,7 +261,7 @@ fn name_of(
     name.into()
 }
 
-fn upstream(
+fn check_upstream(
     table: &UpstreamTable,
     folder: &Path,
     name: Arc<str>,
@@ -267,12 +269,13 @@ fn upstream(
     report: &mut Report<'_>,
 ) -> Upstream {
     let url = &*table.url;
-    let authorized = table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
-    if authorized && url.authorization().is_some() {
+    let has_authorization =
+        table.headers.iter().any(|(name, _)| *name == http::header::AUTHORIZATION);
+    if has_authorization && url.authorization().is_some() {
         let message = "both the url and the headers set authorization";
         report.error(&table.headers, message, "a user part in the url or the header");
     }
-    let ws_url = ws_url(table, report);
+    let ws_url = check_ws_url(table, report);
     warn_of_plain_secrets(table, &table.url, url, "https:// or wss://", report);
     if let Some(url) = &ws_url {
         warn_of_plain_secrets(table, &table.ws_url, url, "wss://", report);
@@ -281,21 +284,21 @@ fn upstream(
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
         let UpstreamTable { tls_ca, tls_server_name, tls_verify, .. } = table;
         let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
-        for at in keys.into_iter().filter(|at| at.is_written()) {
-            report.error(at, "the url is neither https nor wss", "an https:// or wss:// url");
+        for position in keys.into_iter().filter(|position| position.is_written()) {
+            report.error(position, "the url is neither https nor wss", "an https:// or wss:// url");
         }
     }
-    let own_tls = |url: &NodeUrl, report: &mut Report<'_>| {
+    let tls_for = |url: &NodeUrl, report: &mut Report<'_>| {
         url.tls().then(|| tls_of(table, folder, url, report)).flatten()
     };
     let mut keys = table.values();
-    let usual = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
-    keys.message_bytes_max = keys.message_bytes_max.or(usual);
+    let default = ws_url.is_some().then_some(MESSAGE_BYTES_MAX);
+    keys.message_bytes_max = keys.message_bytes_max.or(default);
     Upstream {
         name,
         chain,
-        tls: own_tls(url, report),
-        ws_tls: ws_url.as_ref().and_then(|url| own_tls(url, report)),
+        tls: tls_for(url, report),
+        ws_tls: ws_url.as_ref().and_then(|url| tls_for(url, report)),
         keys: UpstreamKeys { ws_url, ..keys },
     }
 }
@@ -320,9 +323,11 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
     let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
-    for at in multiplexed.into_iter().filter(|at| at.is_written() && http_alone && !http2) {
+    for position in
+        multiplexed.into_iter().filter(|position| position.is_written() && http_alone && !http2)
+    {
         let message = "the upstream has neither a websocket nor a socket, nor http2";
-        report.error(at, message, "a ws_url, a url that is no http, or http2 = true");
+        report.error(position, message, "a ws_url, a url that is no http, or http2 = true");
     }
     if http2 && (!is_http || !table.url.tls()) {
         report.error(&table.http2, "http/2 is agreed on in tls", "an https:// url");
@@ -339,18 +344,18 @@ fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Repo
         let message = "the upstream has neither a websocket nor a socket";
         report.error(&table.message_bytes_max, message, "a ws_url, or a url that is no http");
     }
-    let gathers = *table.batch_calls_max > 1;
-    if gathers && !http_alone {
+    let has_batches = *table.batch_calls_max > 1;
+    if has_batches && !http_alone {
         let message = "calls over a websocket or socket are not batched";
         report.error(&table.batch_calls_max, message, "1, or an http:// url alone");
     }
-    if table.batch_wait.is_set() && !gathers {
+    if table.batch_wait.is_set() && !has_batches {
         report.error(&table.batch_wait, "there are no batches", "a batch_calls_max above 1");
     }
 }
 
 /// Returns the second address, if there is one.
-fn ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
+fn check_ws_url(table: &UpstreamTable, report: &mut Report<'_>) -> Option<NodeUrl> {
     let ws_url = table.ws_url.as_ref()?;
     if table.url.transport() != Transport::Http {
         let message = "the url is already a websocket or socket";
@@ -384,7 +389,7 @@ fn tls_of(
         super::upstream_tls::trusting_client()
     };
     let trust = match &ca {
-        _ if !*table.tls_verify => Trust::Anybody,
+        _ if !*table.tls_verify => Trust::Any,
         None => Trust::Roots,
         // The next reload notices a file that was just removed; until then it equals nothing else.
         Some(path) => Trust::File(std::fs::read(path).unwrap_or_default().into()),
@@ -407,19 +412,24 @@ fn check_upstream_counts(
     if report.has_errors() && upstreams.is_empty() {
         return;
     }
-    for (at, chain) in chains.iter().enumerate() {
-        let mut place = tables.get(at).map(|(_, table)| table.at.clone()).unwrap_or_default();
-        place.path = format!("chain.{}", chain.name);
+    for (index, chain) in chains.iter().enumerate() {
+        let table = tables.get(index);
+        let mut position = table.map(|(_, table)| table.at.clone()).unwrap_or_default();
+        position.path = format!("chain.{}", chain.name);
         match chain.upstreams.as_slice() {
             [] if report.has_errors() => {}
-            [] => report.error(&place, "the chain has no upstream", "at least one [[upstream]]"),
+            [] => report.error(&position, "the chain has no upstream", "at least one [[upstream]]"),
             [_] => {
                 let message = "the chain has a single upstream: if it fails, all calls fail";
-                report.warn(&place, message, "a second [[upstream]], possibly with backup = true");
+                report.warn(
+                    &position,
+                    message,
+                    "a second [[upstream]], possibly with backup = true",
+                );
             }
-            own if own.iter().all(|upstream| upstreams[*upstream].backup) => {
+            members if members.iter().all(|upstream| upstreams[*upstream].backup) => {
                 let message = "all upstreams of the chain are backups";
-                report.warn(&place, message, "at least one without backup = true");
+                report.warn(&position, message, "at least one without backup = true");
             }
             _ => {}
         }

@@ -18,31 +18,31 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 ///
 /// A description of the error in the file.
 pub(super) fn verifying_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    verifying(ca).map(over_http1)
+    build_verifying(ca).map(with_http1_alpn)
 }
 
-/// Builds the same client for a protocol without an ALPN name.
+/// Builds a client as [`verifying_client`] does, for a protocol without an ALPN name.
 ///
 /// # Errors
 ///
 /// As [`verifying_client`].
 pub(super) fn plain_client(ca: Option<&Path>) -> Result<Arc<ClientConfig>, String> {
-    verifying(ca).map(Arc::new)
+    build_verifying(ca).map(Arc::new)
 }
 
-fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
+fn build_verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
     let mut roots = RootCertStore::empty();
     match ca {
         None => roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned()),
         Some(path) => {
-            let broken = |error: rustls::pki_types::pem::Error| match error {
+            let describe_error = |error: rustls::pki_types::pem::Error| match error {
                 rustls::pki_types::pem::Error::Io(error) => {
                     format!("cannot read the file: {error}")
                 }
                 error => format!("not a file of pem certificates: {error}"),
             };
-            for certificate in CertificateDer::pem_file_iter(path).map_err(broken)? {
-                let certificate = certificate.map_err(broken)?;
+            for certificate in CertificateDer::pem_file_iter(path).map_err(describe_error)? {
+                let certificate = certificate.map_err(describe_error)?;
                 roots.add(certificate).map_err(|error| format!("not a certificate: {error}"))?;
             }
             if roots.is_empty() {
@@ -62,7 +62,7 @@ fn verifying(ca: Option<&Path>) -> Result<ClientConfig, String> {
 pub(super) fn trusting_client() -> Result<Arc<ClientConfig>, String> {
     let verifier = Arc::new(AnyCertificate { provider: aws_lc_rs::default_provider() });
     let builder = builder()?.dangerous().with_custom_certificate_verifier(verifier);
-    Ok(over_http1(builder.with_no_client_auth()))
+    Ok(with_http1_alpn(builder.with_no_client_auth()))
 }
 
 fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, String> {
@@ -71,7 +71,7 @@ fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier
         .map_err(|error| format!("cannot set up tls: {error}"))
 }
 
-fn over_http1(mut client: ClientConfig) -> Arc<ClientConfig> {
+fn with_http1_alpn(mut client: ClientConfig) -> Arc<ClientConfig> {
     client.alpn_protocols = vec![b"http/1.1".to_vec()];
     Arc::new(client)
 }

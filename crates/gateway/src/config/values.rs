@@ -18,7 +18,7 @@ use super::redis_url;
 use super::redis_url::RedisUrl;
 use crate::config::tls::ciphers;
 use crate::policy::access::{MethodSet, Networks};
-use crate::policy::client::Trusted;
+use crate::policy::client::TrustedProxies;
 use crate::policy::limit::Rate;
 
 #[cfg(test)]
@@ -55,7 +55,7 @@ pub(super) type Size<const MIN: u64, const MAX: u64> = settings::value::Bytes<MI
 pub(super) type Methods = As<List<MethodPattern>, MethodSet>;
 
 settings::text! {
-    /// Where a socket listens; `None` for nowhere.
+    /// Address of a listening socket; `None` if there is no socket.
     pub Address: Option<SocketAddr> = address, "an address",
         "ip address and port, such as \"127.0.0.1:8646\", or \"off\"", "127.0.0.1:8646";
     /// A name of a chain, upstream, group, key or zone.
@@ -64,11 +64,11 @@ settings::text! {
     /// The URL of an upstream; it may contain secrets.
     pub UpstreamAddress: NodeUrl = NodeUrl::parse, "a url",
         "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
-        masked url::masked, replaced NodeUrl::masked_unless_in;
+        mask url::mask_quoted, mask_replaced NodeUrl::mask_unless_in;
     /// The URL of a Redis; it may contain secrets.
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",
-        "redis://127.0.0.1:6379", masked redis_url::masked;
+        "redis://127.0.0.1:6379", mask redis_url::mask_url;
     /// The input of a consistent hash.
     pub HashKeyName: HashKey = hash_key, "a hash key",
         "\"call\", \"client\" or \"header:NAME\"", "call";
@@ -96,7 +96,7 @@ settings::text! {
     /// A web origin in lower case, or every origin.
     pub Origin: Box<str> = origin, "an origin",
         "origin such as \"https://app.example\", or \"*\"", "https://app.example",
-        masked |_: &str| None;
+        mask |_: &str| None;
     /// The SHA-256 of a key.
     pub KeyHash: [u8; 32] = hash, "a hash", "sha256: and 64 hexadecimal digits",
         "sha256:0000000000000000000000000000000000000000000000000000000000000000";
@@ -109,7 +109,7 @@ settings::text! {
     /// A header and its value, or a prefix of it; it may contain a secret.
     pub HeaderPattern: (Box<str>, Box<str>) = header_pattern, "a header",
         "header such as \"x-client: mobile\", or \"x-client: mobile*\" for a prefix",
-        "x-client: mobile", masked |_: &str| Some(MASK.to_owned());
+        "x-client: mobile", mask |_: &str| Some(MASK.to_owned());
     /// Format of an access log line.
     pub LogFormat: Format = Format::parse, "a format",
         "\"json\", \"combined\", or a text with variables such as \"$remote_addr $status\"",
@@ -148,10 +148,10 @@ impl Pair for Header {
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     // The gateway sets these itself: framing, and the host.
-    const OWN: [&str; 6] =
+    const SET_BY_GATEWAY: [&str; 6] =
         ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
     let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
-    if OWN.contains(&name.as_str()) {
+    if SET_BY_GATEWAY.contains(&name.as_str()) {
         return Err("the gateway sets this header itself".to_owned());
     }
     let mut value = HeaderValue::from_str(value)
@@ -172,9 +172,9 @@ impl From<Vec<IpNet>> for Networks {
     }
 }
 
-impl From<Vec<IpNet>> for Trusted {
-    fn from(networks: Vec<IpNet>) -> Trusted {
-        Trusted::new(networks)
+impl From<Vec<IpNet>> for TrustedProxies {
+    fn from(networks: Vec<IpNet>) -> TrustedProxies {
+        TrustedProxies::new(networks)
     }
 }
 
@@ -203,26 +203,26 @@ fn cipher(text: &str) -> Result<SupportedCipherSuite, &'static str> {
     ciphers::find(text).ok_or("no such cipher")
 }
 
-/// The bits after the prefix are ignored.
+/// Parses an address or network. Bits after the prefix are ignored.
 fn network(text: &str) -> Result<IpNet, &'static str> {
-    const WHAT: &str = "neither an ip address nor a network";
+    const MESSAGE: &str = "neither an ip address nor a network";
     let network = match text.parse::<IpNet>() {
         Ok(network) => network,
-        Err(_) => IpNet::from(text.parse::<IpAddr>().map_err(|_| WHAT)?),
+        Err(_) => IpNet::from(text.parse::<IpAddr>().map_err(|_| MESSAGE)?),
     };
     Ok(network.trunc())
 }
 
 fn host_pattern(text: &str) -> Result<String, &'static str> {
-    const WHAT: &str = "not a host name; * may only replace its first label";
+    const MESSAGE: &str = "not a host name; * may only replace its first label";
     let name = text.strip_prefix("*.").unwrap_or(text);
     match rustls::pki_types::DnsName::try_from(name) {
         Ok(_) => Ok(text.to_ascii_lowercase()),
-        Err(_) => Err(WHAT),
+        Err(_) => Err(MESSAGE),
     }
 }
 
-/// The prefix `sha256:` is optional.
+/// Parses a hash. The prefix `sha256:` is optional.
 fn hash(text: &str) -> Result<[u8; 32], &'static str> {
     const DIGITS: usize = 64;
     let digits = Some(text.strip_prefix("sha256:").unwrap_or(text));
@@ -265,17 +265,17 @@ fn key_part(text: &str) -> Result<KeyPart, &'static str> {
 }
 
 fn rate(text: &str) -> Result<Rate, &'static str> {
-    const WHAT: &str = "not a rate: a whole number and r/s or r/m";
+    const MESSAGE: &str = "not a rate: a whole number and r/s or r/m";
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let number: u64 = number.parse().map_err(|_| WHAT)?;
+    let number: u64 = number.parse().map_err(|_| MESSAGE)?;
     if !(1..=RATE_MAX).contains(&number) {
         return Err("out of range");
     }
     match unit {
         "r/s" => Ok(Rate::per_second(number)),
         "r/m" => Ok(Rate::per_minute(number)),
-        _ => Err(WHAT),
+        _ => Err(MESSAGE),
     }
 }
 
@@ -287,8 +287,8 @@ pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
     if text.len() > NAME_BYTES_MAX {
         return Err("the name is too long");
     }
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
-    if text.bytes().all(fits) {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.:".contains(&byte);
+    if text.bytes().all(is_allowed) {
         not_empty(text)
     } else {
         Err("the name contains an invalid character")
@@ -296,7 +296,7 @@ pub(super) fn name(text: &str) -> Result<Box<str>, &'static str> {
 }
 
 fn url_path(text: &str) -> Result<Box<str>, &'static str> {
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"/_-.~".contains(&byte);
     if !text.starts_with('/') {
         return Err("a path must begin with /");
     }
@@ -306,7 +306,7 @@ fn url_path(text: &str) -> Result<Box<str>, &'static str> {
     if text.len() > 1 && (text.ends_with('/') || text.contains("//")) {
         return Err("a path must not contain an empty segment");
     }
-    if text.bytes().all(fits) {
+    if text.bytes().all(is_allowed) {
         Ok(text.into())
     } else {
         Err("the path contains an invalid character")
@@ -328,14 +328,14 @@ fn method_pattern(text: &str) -> Result<Box<str>, &'static str> {
 }
 
 fn origin(text: &str) -> Result<Box<str>, &'static str> {
-    const WHAT: &str = "not an origin: scheme, host and port, and nothing after them";
+    const MESSAGE: &str = "not an origin: scheme, host and port, and nothing after them";
     if text == "*" {
         return Ok(text.into());
     }
-    let (scheme, place) = text.split_once("://").ok_or(WHAT)?;
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
-    if scheme.is_empty() || place.is_empty() || !place.bytes().all(fits) {
-        return Err(WHAT);
+    let (scheme, authority) = text.split_once("://").ok_or(MESSAGE)?;
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    if scheme.is_empty() || authority.is_empty() || !authority.bytes().all(is_allowed) {
+        return Err(MESSAGE);
     }
     Ok(text.to_ascii_lowercase().into())
 }

@@ -45,9 +45,12 @@ pub(crate) struct HeadOptions<'a> {
 pub(crate) struct Message {
     pub(crate) status: u16,
     pub(crate) body: Body,
+    /// Value of the `x-weir-cache` header.
     pub(crate) cache: Option<Cow<'static, str>>,
+    /// Value of the `x-weir-upstream` header.
     pub(crate) upstream: Option<Arc<str>>,
     pub(crate) retry_after: Option<Duration>,
+    /// Content coding of the body.
     pub(crate) encoding: Option<&'static str>,
     /// The access-log record; `None` while the log is off.
     pub(crate) record: Option<Box<PendingRecord>>,
@@ -83,7 +86,7 @@ impl Message {
         account: &Rc<Account>,
     ) -> Message {
         if self.body.len() > memory::FREE_BYTES {
-            let mut reservation = Reservation::of(budget, Purpose::Response, account);
+            let mut reservation = Reservation::for_connection(budget, Purpose::Response, account);
             if reservation.set(self.body.len()).is_err() {
                 return Message { record: self.record, ..Message::refuse_memory() };
             }
@@ -92,14 +95,14 @@ impl Message {
         self
     }
 
-    /// The response to GET and HEAD on a chain's path: a health check.
-    pub(crate) fn alive() -> Message {
-        Message::plain(200, Body::whole(Vec::new()))
+    /// Returns the response to GET and HEAD on a chain's path, which serve as a health check.
+    pub(crate) fn health_check() -> Message {
+        Message::plain(200, Body::from_bytes(Vec::new()))
     }
 
-    /// The response to OPTIONS.
+    /// Returns the response to OPTIONS.
     pub(crate) fn options() -> Message {
-        Message::plain(204, Body::whole(Vec::new()))
+        Message::plain(204, Body::from_bytes(Vec::new()))
     }
 
     /// Refuses a whole HTTP request. The JSON-RPC body lets a client library display the text.
@@ -107,11 +110,11 @@ impl Message {
         let code = if status >= 500 { ErrorCode::INTERNAL } else { ErrorCode::INVALID_REQUEST };
         let mut body = Vec::with_capacity(64 + message.len());
         write_error(&mut body, b"null", i64::from(code.0), message, None);
-        Message::plain(status, Body::whole(body))
+        Message::plain(status, Body::from_bytes(body))
     }
 
     /// Refuses a request that access control denies.
-    pub(crate) fn denied(denial: Denial) -> Message {
+    pub(crate) fn refuse_denial(denial: Denial) -> Message {
         match denial {
             Denial::NoKey => Message::refuse(401, "an API key or token is required"),
             Denial::BadKey => Message::refuse(401, "the API key or token is not valid"),
@@ -127,7 +130,7 @@ impl Message {
     }
 
     /// Refuses a request of a client that was denied too often.
-    pub(crate) fn denied_too_often(failure: &Failure) -> Message {
+    pub(crate) fn refuse_frequent_denials(failure: &Failure) -> Message {
         let status = match failure.kind {
             Kind::OverRate { status } => status,
             _ => 429,
@@ -135,7 +138,7 @@ impl Message {
         let text = "too many denied requests from this client";
         let mut body = Vec::with_capacity(128);
         write_error(&mut body, b"null", i64::from(ErrorCode::LIMIT_EXCEEDED.0), text, None);
-        let message = Message::plain(status, Body::whole(body));
+        let message = Message::plain(status, Body::from_bytes(body));
         Message { retry_after: failure.retry_after, ..message }
     }
 
@@ -172,14 +175,14 @@ impl Message {
     /// Builds the message for the calls of one request.
     pub(crate) fn reply(reply: Reply<'_>, snapshot: &Snapshot) -> Message {
         match reply {
-            Reply::Nothing => Message::plain(200, Body::whole(Vec::new())),
-            Reply::One(reply) => one(reply, snapshot),
-            Reply::Batch(items) => batch(&items, snapshot),
+            Reply::Empty => Message::plain(200, Body::from_bytes(Vec::new())),
+            Reply::Single(reply) => single_reply(reply, snapshot),
+            Reply::Batch(items) => batch_reply(&items, snapshot),
         }
     }
 }
 
-fn one(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
+fn single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
     let status = match &reply.payload {
         Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
         _ => 200,
@@ -209,25 +212,25 @@ fn one(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
         payload => {
             let mut start = Vec::with_capacity(256);
             write_content(&mut start, reply.id, &payload, snapshot);
-            Body::whole(start)
+            Body::from_bytes(start)
         }
     };
     message
 }
 
-fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
+fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
     let downstream = &snapshot.config.downstream;
     let mut body = Vec::with_capacity(256 * items.len());
     let mut counts = [0usize; CacheStatus::ALL.len()];
     body.push(b'[');
-    for (at, item) in items.iter().enumerate() {
-        if at > 0 {
+    for (index, item) in items.iter().enumerate() {
+        if index > 0 {
             body.push(b',');
         }
-        let before = body.len();
+        let start = body.len();
         write_content(&mut body, item.id, &item.payload, snapshot);
         if body.len() > downstream.batch_response_bytes_max {
-            body.truncate(before);
+            body.truncate(start);
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
             write_content(&mut body, item.id, &Content::Payload(failed), snapshot);
         }
@@ -237,17 +240,17 @@ fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
     }
     body.push(b']');
     let (status, retry_after) = batch_status(items);
-    let mut message = Message::plain(status, Body::whole(body));
+    let mut message = Message::plain(status, Body::from_bytes(body));
     message.retry_after = retry_after;
     if downstream.answer_headers {
-        let counted: Vec<String> = CacheStatus::ALL
+        let count_texts: Vec<String> = CacheStatus::ALL
             .iter()
             .filter(|cache_status| counts[cache_status.index()] > 0)
             .map(|cache_status| {
                 format!("{}={}", cache_status.as_str(), counts[cache_status.index()])
             })
             .collect();
-        message.cache = (!counted.is_empty()).then(|| Cow::Owned(counted.join(", ")));
+        message.cache = (!count_texts.is_empty()).then(|| Cow::Owned(count_texts.join(", ")));
     }
     message
 }
@@ -256,7 +259,7 @@ fn batch(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
 /// overload refused every call. In that case it is the first call's status, and `Retry-After` is
 /// the shortest wait.
 fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
-    let limited = |item: &CallReply<'_>| match &item.payload {
+    let limit_status = |item: &CallReply<'_>| match &item.payload {
         Content::Payload(Payload::Failed(Failure {
             kind: Kind::OverQuota, retry_after, ..
         })) => Some((429, *retry_after)),
@@ -270,10 +273,10 @@ fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
         })) => Some((*status, *retry_after)),
         _ => None,
     };
-    let Some((status, _)) = items.first().and_then(limited) else { return (200, None) };
+    let Some((status, _)) = items.first().and_then(limit_status) else { return (200, None) };
     let mut waits = Vec::new();
     for item in items {
-        let Some((_, wait)) = limited(item) else { return (200, None) };
+        let Some((_, wait)) = limit_status(item) else { return (200, None) };
         waits.extend(wait);
     }
     (status, waits.into_iter().min())
@@ -301,7 +304,7 @@ pub(crate) fn write_head(out: &mut Vec<u8>, message: &Message, options: HeadOpti
         out.extend_from_slice(b"HTTP/1.1 ");
         write_decimal(out, u64::from(message.status));
         out.push(b' ');
-        out.extend_from_slice(reason(message.status).as_bytes());
+        out.extend_from_slice(reason_phrase(message.status).as_bytes());
         out.extend_from_slice(b"\r\n");
     }
     each_header(message, options, |name, value| {
@@ -355,11 +358,17 @@ pub(crate) fn each_header(
         each("allow", b"GET, HEAD, OPTIONS, POST");
     }
     if let Some(origin) = options.origin {
-        cors(message, options.config, origin, each);
+        cors_headers(message, options.config, origin, each);
     }
 }
 
-fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&str, &[u8])) {
+/// Calls `each` with the headers for browsers.
+fn cors_headers(
+    message: &Message,
+    config: &Config,
+    origin: &str,
+    mut each: impl FnMut(&str, &[u8]),
+) {
     let downstream = &config.downstream;
     match &downstream.cors_origins {
         Cors::Any => each("access-control-allow-origin", b"*"),
@@ -373,18 +382,21 @@ fn cors(message: &Message, config: &Config, origin: &str, mut each: impl FnMut(&
     }
     if message.status == 204 {
         each("access-control-allow-methods", b"GET, HEAD, OPTIONS, POST");
-        let own = "content-type, authorization, accept-encoding";
+        let fixed_headers = "content-type, authorization, accept-encoding";
         each(
             "access-control-allow-headers",
-            format!("{own}, {}", config.access.key_header).as_bytes(),
+            format!("{fixed_headers}, {}", config.access.key_header).as_bytes(),
         );
-        // One day; browsers cap it lower.
+        // One day. Browsers apply a lower limit.
         each("access-control-max-age", b"86400");
     } else {
         each("access-control-expose-headers", b"x-weir-cache, x-weir-upstream, retry-after");
     }
 }
 
-fn reason(status: u16) -> &'static str {
-    http::StatusCode::from_u16(status).ok().and_then(|known| known.canonical_reason()).unwrap_or("")
+fn reason_phrase(status: u16) -> &'static str {
+    http::StatusCode::from_u16(status)
+        .ok()
+        .and_then(|status_code| status_code.canonical_reason())
+        .unwrap_or("")
 }

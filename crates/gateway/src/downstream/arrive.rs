@@ -29,20 +29,20 @@ use crate::state::context::ThreadContext;
 pub(crate) async fn serve_tls(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
-    from: IpAddr,
+    peer_address: IpAddr,
     listen: Arc<ListenTls>,
     state: Rc<ConnectionState>,
 ) {
     // The context is dropped after the handshake, because a connection outlives configurations.
     let cx = thread.context();
-    let Some(mut peer) = identify(&cx, &mut tcp, from).await else { return };
+    let Some(mut peer) = identify(&cx, &mut tcp, peer_address).await else { return };
     let handshake = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
     drop(listen);
     let stream = match handshake {
         Ok(stream) => stream,
         Err(fault) => {
             cx.counters.tls_handshakes_failed[fault.class()].add(1);
-            tracing::debug!(%from, %fault, "tls handshake failed");
+            tracing::debug!(from = %peer_address, %fault, "tls handshake failed");
             return;
         }
     };
@@ -50,9 +50,9 @@ pub(crate) async fn serve_tls(
     let version = TlsVersion::of(session.protocol_version());
     let handshake = Handshake::of(session.handshake_kind());
     cx.counters.tls_handshakes[version][handshake].add(1);
-    if let Some([own, ..]) = session.peer_certificates() {
-        let certificate = ClientCertificate::read(own);
-        tracing::debug!(%from, ?certificate, "client certificate received");
+    if let Some([client_certificate, ..]) = session.peer_certificates() {
+        let certificate = ClientCertificate::read(client_certificate);
+        tracing::debug!(from = %peer_address, ?certificate, "client certificate received");
         peer.certificate = Some(Rc::new(certificate));
     }
     drop(cx);
@@ -61,7 +61,7 @@ pub(crate) async fn serve_tls(
         let account = Rc::clone(&state.account);
         let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
-            tracing::trace!(%from, %error, "client connection ended");
+            tracing::trace!(from = %peer_address, %error, "client connection ended");
         }
     } else {
         http1::serve(thread, stream, peer, state).await;
@@ -72,27 +72,27 @@ pub(crate) async fn serve_tls(
 pub(crate) async fn serve_proxied(
     thread: Rc<Thread>,
     mut tcp: TcpStream,
-    from: IpAddr,
+    peer_address: IpAddr,
     state: Rc<ConnectionState>,
 ) {
     let cx = thread.context();
-    let Some(peer) = identify(&cx, &mut tcp, from).await else { return };
+    let Some(peer) = identify(&cx, &mut tcp, peer_address).await else { return };
     drop(cx);
     http1::serve(thread, tcp, peer, state).await;
 }
 
 /// Identifies the client. Returns `None` if the connection must be closed.
-async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, from: IpAddr) -> Option<Peer> {
+async fn identify(cx: &ThreadContext, tcp: &mut TcpStream, peer_address: IpAddr) -> Option<Peer> {
     let downstream = &cx.snapshot.config.downstream;
     if downstream.client_address != AddressSource::ProxyProtocol {
-        return Some(Peer::new(from));
+        return Some(Peer::new(peer_address));
     }
-    let refusal = if downstream.trusted_proxies.contains(from) {
+    let refusal = if downstream.trusted_proxies.contains(peer_address) {
         let deadline = Instant::now() + downstream.header_timeout;
         match tokio::time::timeout_at(deadline, Box::pin(read_proxy_header(tcp))).await {
-            Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(from))),
+            Ok(Ok(source)) => return Some(Peer::new(source.unwrap_or(peer_address))),
             Ok(Err(error)) => {
-                tracing::debug!(%from, %error, "invalid PROXY header");
+                tracing::debug!(from = %peer_address, %error, "invalid PROXY header");
                 ProxyRefusal::Malformed
             }
             Err(_) => ProxyRefusal::Timeout,
@@ -113,14 +113,15 @@ async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
         if bytes == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let before = header.len();
+        let header_bytes = header.len();
         header.extend_from_slice(&peeked[..bytes]);
-        let read = proxy::read(&header).map_err(io::Error::other)?;
-        let own = read.map_or(header.len(), |proxied| proxied.bytes) - before;
+        let parsed = proxy::parse(&header).map_err(io::Error::other)?;
+        let new_bytes =
+            parsed.map_or(header.len(), |proxy_header| proxy_header.bytes) - header_bytes;
         // This read does not wait, because the bytes were peeked before.
-        tcp.read_exact(&mut peeked[..own]).await?;
-        if let Some(proxied) = read {
-            return Ok(proxied.source);
+        tcp.read_exact(&mut peeked[..new_bytes]).await?;
+        if let Some(proxy_header) = parsed {
+            return Ok(proxy_header.source);
         }
     }
 }

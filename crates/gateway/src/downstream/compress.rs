@@ -13,11 +13,12 @@ use crate::config::downstream::Downstream;
 use crate::downstream::answer::Message;
 use crate::downstream::head::{Accept, Coding};
 
-/// Larger bodies are compressed on another thread. At about 100 MB/s for gzip's fastest level, a
-/// larger body would block the other connections of this thread for over half a millisecond.
+/// Maximum bytes of a body that is compressed on the serving thread. At about 100 MB/s for gzip's
+/// fastest level, a larger body would block the other connections of the thread for over half a
+/// millisecond.
 pub(crate) const INLINE_BYTES_MAX: usize = 64 * 1024;
-/// Larger compressed requests are decompressed on another thread. So are requests that expand to
-/// more than [`INLINE_BYTES_MAX`]. One compressed byte can cost as much as a thousand bytes of
+/// Maximum bytes of a compressed request that is decompressed on the serving thread, if it expands
+/// to at most [`INLINE_BYTES_MAX`]. One compressed byte can cost as much as a thousand bytes of
 /// JSON.
 pub(crate) const DECODE_INLINE_BYTES_MAX: usize = 4 * 1024;
 /// Maximum number of members of a gzip file. Tools that write members of 64 KiB need 80 for the
@@ -52,7 +53,7 @@ pub(crate) enum DecodeFault {
 }
 
 impl DecodeFault {
-    /// The refusal that the client receives.
+    /// Returns the refusal that the client receives.
     pub(crate) fn message(self, body_bytes_max: usize) -> Message {
         match self {
             DecodeFault::Invalid => {
@@ -166,15 +167,15 @@ pub(crate) async fn encode(mut message: Message, accept: Accept) -> Message {
         // The body is shared, so it still exists if the compression fails.
         let body = std::sync::Arc::new(body);
         let shared = std::sync::Arc::clone(&body);
-        let done = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;
-        done.unwrap_or(Err(())).map_err(|()| std::sync::Arc::unwrap_or_clone(body))
+        let outcome = tokio::task::spawn_blocking(move || compress(&shared, accept.zstd)).await;
+        outcome.unwrap_or(Err(())).map_err(|()| std::sync::Arc::unwrap_or_clone(body))
     };
     match encoded {
         Ok(encoded) => {
-            message.body = Body::whole(encoded);
+            message.body = Body::from_bytes(encoded);
             message.encoding = Some(if accept.zstd { "zstd" } else { "gzip" });
         }
-        Err(body) => message.body = Body::whole(body),
+        Err(body) => message.body = Body::from_bytes(body),
     }
     message
 }
@@ -208,7 +209,7 @@ mod tests {
                 Err(DecodeFault::TooLarge)
             );
             assert_eq!(
-                decompress(coding, b"not packed", 100, WINDOW_LOG_MAX),
+                decompress(coding, b"not compressed", 100, WINDOW_LOG_MAX),
                 Err(DecodeFault::Invalid)
             );
         }
@@ -217,19 +218,19 @@ mod tests {
     #[test]
     fn members_of_gzip_are_joined_and_bounded() {
         let member = compress(b"ab", false).unwrap();
-        let some = member.repeat(MEMBERS_MAX);
+        let members = member.repeat(MEMBERS_MAX);
         assert_eq!(
-            decompress(Coding::Gzip, &some, 10_000, WINDOW_LOG_MAX),
+            decompress(Coding::Gzip, &members, 10_000, WINDOW_LOG_MAX),
             Ok(b"ab".repeat(MEMBERS_MAX))
         );
         assert_eq!(
-            decompress(Coding::Gzip, &some, 100, WINDOW_LOG_MAX),
+            decompress(Coding::Gzip, &members, 100, WINDOW_LOG_MAX),
             Err(DecodeFault::TooLarge)
         );
         let empty = compress(b"", false).unwrap();
-        let more = empty.repeat(MEMBERS_MAX + 1);
+        let too_many = empty.repeat(MEMBERS_MAX + 1);
         assert_eq!(
-            decompress(Coding::Gzip, &more, 10_000, WINDOW_LOG_MAX),
+            decompress(Coding::Gzip, &too_many, 10_000, WINDOW_LOG_MAX),
             Err(DecodeFault::Invalid)
         );
     }
@@ -252,9 +253,12 @@ mod tests {
         });
         let calls: Vec<_> = calls.collect();
         tokio::task::yield_now().await;
-        let long = Duration::from_secs(30);
-        (0..decoders_max()).for_each(|_| starts.recv_timeout(long).unwrap());
-        assert!(starts.recv_timeout(Duration::from_millis(100)).is_err(), "one too many");
+        let timeout = Duration::from_secs(30);
+        (0..decoders_max()).for_each(|_| starts.recv_timeout(timeout).unwrap());
+        assert!(
+            starts.recv_timeout(Duration::from_millis(100)).is_err(),
+            "more decompressions than processors"
+        );
         drop(open);
         for call in calls {
             assert_eq!(call.await.unwrap(), Some(()));

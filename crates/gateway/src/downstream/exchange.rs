@@ -13,7 +13,7 @@ use crate::access::caller::{self, Caller};
 use crate::access_log::pending::CallRecords;
 use crate::config::downstream::ContentType;
 use crate::io::memory::Account;
-use crate::path::{self, Request, rewritten};
+use crate::path::{self, Request, rewritten_chain};
 use crate::policy::access::Denial;
 use crate::state::context::ThreadContext;
 use crate::subscribe::subscriber::MessageGuard;
@@ -24,7 +24,7 @@ use crate::subscribe::{SubscribeContext, Subscriptions};
 pub(crate) struct RequestOrigin<'a> {
     peer: &'a Peer,
     protocol: &'static str,
-    /// The number of the request's calls that a limit delays.
+    /// Number of the request's calls that a limit delays or that wait for a permit.
     waiting: &'a Cell<usize>,
     /// The connection's account in the memory budget.
     account: &'a Rc<Account>,
@@ -62,13 +62,13 @@ pub(crate) async fn respond(
 ) -> Message {
     let RequestOrigin { peer, protocol, waiting, account, subscribe_context } = *origin;
     let snapshot = &cx.snapshot;
-    let client = peer.client(head, &snapshot.config.downstream);
+    let client = peer.client_address(head, &snapshot.config.downstream);
     let calls = snapshot.access_log.is_some().then(CallRecords::new);
-    let mut caller = Caller::at(client);
+    let mut caller = Caller::without_key(client);
     let mut path = head.path.as_str();
     let mut message = 'served: {
         if let Some(key_index) = &snapshot.key_index {
-            if let Some(message) = denied_too_often(cx, client) {
+            if let Some(message) = refuse_frequent_denials(cx, client) {
                 break 'served message;
             }
             let identity = head.identity(client, peer.certificate.as_deref());
@@ -76,9 +76,9 @@ pub(crate) async fn respond(
                 Ok(authenticated) => (caller, path) = (authenticated.caller, authenticated.path),
                 Err(denial) => {
                     if let Some(limits) = &snapshot.limits {
-                        limits.failed(client, cx.now_ms(), &cx.counters);
+                        limits.record_failure(client, cx.now_ms(), &cx.counters);
                     }
-                    break 'served denied(cx, denial);
+                    break 'served deny(cx, denial);
                 }
             }
         }
@@ -95,18 +95,18 @@ pub(crate) async fn respond(
             calls: calls.as_ref(),
             subscribe_context,
         };
-        let chain = snapshot.router.chain(path).or_else(|| rewritten(cx, &request));
+        let chain = snapshot.router.chain(path).or_else(|| rewritten_chain(cx, &request));
         let Some(chain) = chain else {
             break 'served refuse(cx, Message::refuse(404, "no chain is served at this path"));
         };
         request.chain = chain;
-        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.leads_to(chain));
+        let denies = request.caller.grant.as_ref().is_some_and(|grant| !grant.allows_chain(chain));
         if denies && (head.verb == Verb::Post || head.upgrade.is_some()) {
-            break 'served denied(cx, Denial::Chain);
+            break 'served deny(cx, Denial::Chain);
         }
         match head.verb {
             Verb::Post => {}
-            Verb::Get | Verb::Head => break 'served Message::alive(),
+            Verb::Get | Verb::Head => break 'served Message::health_check(),
             Verb::Options => break 'served Message::options(),
             Verb::Other => {
                 let text = "method must be POST, GET, HEAD or OPTIONS";
@@ -123,27 +123,28 @@ pub(crate) async fn respond(
         Message::reply(reply, snapshot)
     };
     if let Some(calls) = calls {
-        message.record = Some(log::pending(head, caller, path, body.len(), protocol, calls));
+        message.record = Some(log::start_record(head, caller, path, body.len(), protocol, calls));
     }
     message.with_reservation(&snapshot.registry.memory, account)
 }
 
 /// Returns a refusal if the client was denied more often than a limit allows.
-fn denied_too_often(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
+fn refuse_frequent_denials(cx: &ThreadContext, client: IpAddr) -> Option<Message> {
     let limits = cx.snapshot.limits.as_ref()?;
     cx.tick();
     let failure = limits.check_failures(client, cx.now_ms(), &cx.counters).err()?;
-    Some(refuse(cx, Message::denied_too_often(&failure)))
+    Some(refuse(cx, Message::refuse_frequent_denials(&failure)))
 }
 
-fn denied(cx: &ThreadContext, denial: Denial) -> Message {
+/// Counts a denied request and returns its refusal.
+fn deny(cx: &ThreadContext, denial: Denial) -> Message {
     cx.counters.denied[denial].add(1);
-    refuse(cx, Message::denied(denial))
+    refuse(cx, Message::refuse_denial(denial))
 }
 
-/// Counts a refused request.
+/// Counts a refused request and returns its refusal.
 pub(crate) fn refuse(cx: &ThreadContext, message: Message) -> Message {
-    cx.counters.refused(message.status);
+    cx.counters.record_refusal(message.status);
     message
 }
 
@@ -151,7 +152,7 @@ pub(crate) fn refuse(cx: &ThreadContext, message: Message) -> Message {
 ///
 /// # Errors
 /// The refusal, not counted yet.
-pub(crate) async fn decoded(
+pub(crate) async fn decode_body(
     head: &Head,
     body: Vec<u8>,
     bytes_max: usize,
@@ -169,7 +170,11 @@ pub(crate) async fn decoded(
 }
 
 /// Compresses the message if the client accepts a coding and the body is large enough.
-pub(crate) async fn compressed(cx: &ThreadContext, head: &Head, message: Message) -> Message {
+pub(crate) async fn compress_if_accepted(
+    cx: &ThreadContext,
+    head: &Head,
+    message: Message,
+) -> Message {
     if compress::should_compress(&message, head.accept, &cx.snapshot.config.downstream) {
         return Box::pin(compress::encode(message, head.accept)).await;
     }

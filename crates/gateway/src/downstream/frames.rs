@@ -14,40 +14,43 @@ const ALLOWED_BYTES: u64 = 1 << 20;
 /// Byte counts of the frames in one direction.
 #[derive(Debug, Default)]
 pub(super) struct FrameCounter {
+    /// Header of the current frame.
     header: [u8; HEADER_BYTES],
+    /// Number of bytes of `header` that were read.
     header_bytes: usize,
     /// Bytes of the current frame that are still to come.
-    left: usize,
-    all: u64,
+    frame_bytes_left: usize,
+    /// Bytes of all frames.
+    all_bytes: u64,
     /// Bytes of header and body frames.
-    useful: u64,
+    useful_bytes: u64,
 }
 
 impl FrameCounter {
     /// Counts the frames of a client, which start with the preface.
     pub(super) fn of_client() -> FrameCounter {
-        FrameCounter { left: PREFACE_BYTES, ..FrameCounter::default() }
+        FrameCounter { frame_bytes_left: PREFACE_BYTES, ..FrameCounter::default() }
     }
 
     /// Counts the next bytes of this direction.
     pub(super) fn feed(&mut self, mut bytes: &[u8]) {
-        self.all += bytes.len() as u64;
+        self.all_bytes += bytes.len() as u64;
         while !bytes.is_empty() {
-            let skipped = self.left.min(bytes.len());
-            self.left -= skipped;
+            let skipped = self.frame_bytes_left.min(bytes.len());
+            self.frame_bytes_left -= skipped;
             bytes = &bytes[skipped..];
-            let taken = bytes.len().min(HEADER_BYTES - self.header_bytes);
-            let end = self.header_bytes + taken;
-            self.header[self.header_bytes..end].copy_from_slice(&bytes[..taken]);
+            let header_part = bytes.len().min(HEADER_BYTES - self.header_bytes);
+            let end = self.header_bytes + header_part;
+            self.header[self.header_bytes..end].copy_from_slice(&bytes[..header_part]);
             self.header_bytes = end;
-            bytes = &bytes[taken..];
+            bytes = &bytes[header_part..];
             if self.header_bytes == HEADER_BYTES {
                 self.header_bytes = 0;
                 let [high, middle, low, kind, ..] = self.header;
-                self.left = u32::from_be_bytes([0, high, middle, low]) as usize;
+                self.frame_bytes_left = u32::from_be_bytes([0, high, middle, low]) as usize;
                 // DATA, HEADERS and CONTINUATION.
                 if matches!(kind, 0 | 1 | 9) {
-                    self.useful += self.left as u64;
+                    self.useful_bytes += self.frame_bytes_left as u64;
                 }
             }
         }
@@ -56,7 +59,8 @@ impl FrameCounter {
 
 /// Returns true if almost none of the bytes in both directions belong to headers or bodies.
 pub(super) fn is_flood(client: &FrameCounter, server: &FrameCounter) -> bool {
-    (client.all + server.all) / 8 > client.useful + server.useful + ALLOWED_BYTES
+    (client.all_bytes + server.all_bytes) / 8
+        > client.useful_bytes + server.useful_bytes + ALLOWED_BYTES
 }
 
 #[cfg(test)]
@@ -75,11 +79,15 @@ mod tests {
     #[test]
     fn read_boundaries_make_no_difference() {
         let frames = [frame(4, 6), frame(1, 300), frame(0, 70_000), frame(6, 8), frame(0, 0)];
-        let all = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
-        for step in [1, 7, 9, 4096, all.len()] {
+        let stream = [&[b'P'; PREFACE_BYTES][..], &frames.concat()].concat();
+        for piece_bytes in [1, 7, 9, 4096, stream.len()] {
             let mut client = FrameCounter::of_client();
-            all.chunks(step).for_each(|part| client.feed(part));
-            assert_eq!((client.all, client.useful), (all.len() as u64, 70_300), "{step}");
+            stream.chunks(piece_bytes).for_each(|part| client.feed(part));
+            assert_eq!(
+                (client.all_bytes, client.useful_bytes),
+                (stream.len() as u64, 70_300),
+                "{piece_bytes}"
+            );
         }
     }
 
@@ -89,7 +97,7 @@ mod tests {
         let mut pings = FrameCounter::of_client();
         let ping = frame(6, 8).repeat(1 << 16);
         while !is_flood(&pings, &server) {
-            assert!(pings.all < 16 << 20, "a flood is not seen");
+            assert!(pings.all_bytes < 16 << 20, "the flood is not detected");
             pings.feed(&ping);
         }
         let mut updates = FrameCounter::of_client();

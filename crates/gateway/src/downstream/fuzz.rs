@@ -28,34 +28,38 @@ struct Conversation {
 /// # Panics
 /// If an invariant is violated.
 pub(crate) fn http1(bytes: &[u8]) {
-    let whole = converse(bytes, usize::MAX);
-    for step in [1, 2, 7, 64] {
-        assert_eq!(converse(bytes, step), whole, "read otherwise in pieces of {step} bytes");
+    let expected = converse(bytes, usize::MAX);
+    for piece_bytes in [1, 2, 7, 64] {
+        assert_eq!(
+            converse(bytes, piece_bytes),
+            expected,
+            "pieces of {piece_bytes} bytes change the outcome"
+        );
     }
-    for (head, _) in &whole.requests {
+    for (head, _) in &expected.requests {
         assert_plain(head);
     }
 }
 
-/// Parses as a connection does, from reads of `step` bytes.
-fn converse(bytes: &[u8], step: usize) -> Conversation {
-    let mut read = Conversation { requests: Vec::new(), refused: false };
+/// Parses the bytes as a connection does, from reads of `piece_bytes` bytes.
+fn converse(bytes: &[u8], piece_bytes: usize) -> Conversation {
+    let mut conversation = Conversation { requests: Vec::new(), refused: false };
     let mut buf = Vec::new();
     let mut open: Option<PartialRequest> = None;
-    for piece in bytes.chunks(step.min(bytes.len().max(1))) {
+    for piece in bytes.chunks(piece_bytes.min(bytes.len().max(1))) {
         buf.extend_from_slice(piece);
         loop {
             match next_request(&mut buf, &mut open) {
-                Ok(Some(request)) => read.requests.push(request),
+                Ok(Some(request)) => conversation.requests.push(request),
                 Ok(None) => break,
                 Err(()) => {
-                    read.refused = true;
-                    return read;
+                    conversation.refused = true;
+                    return conversation;
                 }
             }
         }
     }
-    read
+    conversation
 }
 
 /// A request with a parsed head.
@@ -76,7 +80,10 @@ fn next_request(
         else {
             return Ok(None);
         };
-        assert!(head.bytes <= buf.len().min(HEAD_BYTES_MAX), "more than there is");
+        assert!(
+            head.bytes <= buf.len().min(HEAD_BYTES_MAX),
+            "the parser used more bytes than it got"
+        );
         if matches!(head.length, Length::Fixed(length) if length > BODY_BYTES_MAX as u64) {
             return Err(());
         }
@@ -91,7 +98,7 @@ fn next_request(
         Length::Fixed(length) => buf.drain(..length as usize).collect(),
         Length::Chunked => {
             let used = request.chunked.feed(buf).map_err(|_| ())?;
-            assert!(used <= buf.len(), "more than there is");
+            assert!(used <= buf.len(), "the parser used more bytes than it got");
             buf.drain(..used);
             if !request.chunked.is_done() {
                 return Ok(None);
@@ -107,7 +114,7 @@ fn next_request(
 /// Checks the text of a fault. The kind of the fault can depend on read boundaries: a head can be
 /// both too long and malformed.
 fn check_fault(fault: HeadFault) {
-    assert!(!fault.to_string().is_empty(), "a fault says nothing");
+    assert!(!fault.to_string().is_empty(), "a fault has no message");
 }
 
 /// Checks an accepted head by a second, line-based reading.
@@ -120,27 +127,31 @@ fn assert_plain(head: &[u8]) {
         .map(|line| {
             let bare = line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
             assert!(!bare, "a line hides another: {}", line.escape_ascii());
-            assert!(!matches!(line.first(), None | Some(b' ' | b'\t')), "a folded line was taken");
+            assert!(
+                !matches!(line.first(), None | Some(b' ' | b'\t')),
+                "a folded line was accepted"
+            );
             let colon = line.iter().position(|byte| *byte == b':').expect("a header has a colon");
             line[..colon].to_ascii_lowercase()
         })
         .collect();
-    let count = |name: &str| names.iter().filter(|own| own.as_slice() == name.as_bytes()).count();
+    let count =
+        |name: &str| names.iter().filter(|header| header.as_slice() == name.as_bytes()).count();
     let (lengths, codings, hosts) =
         (count("content-length"), count("transfer-encoding"), count("host"));
-    assert!(lengths + codings <= 1, "two lengths were taken: {}", head.escape_ascii());
-    assert!(hosts <= 1, "two hosts were taken: {}", head.escape_ascii());
+    assert!(lengths + codings <= 1, "two lengths were accepted: {}", head.escape_ascii());
+    assert!(hosts <= 1, "two hosts were accepted: {}", head.escape_ascii());
 }
 
 /// Splits a text at CR LF.
 fn split(text: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
-    let mut rest = text;
-    while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
-        lines.push(&rest[..at]);
-        rest = &rest[at + 2..];
+    let mut remaining = text;
+    while let Some(line_end) = remaining.windows(2).position(|pair| pair == b"\r\n") {
+        lines.push(&remaining[..line_end]);
+        remaining = &remaining[line_end + 2..];
     }
-    lines.push(rest);
+    lines.push(remaining);
     lines
 }
 
@@ -180,13 +191,27 @@ mod tests {
             .iter()
             .map(|seed| {
                 http1(seed);
-                let read = converse(seed, usize::MAX);
-                (read.requests.len(), read.refused)
+                let conversation = converse(seed, usize::MAX);
+                (conversation.requests.len(), conversation.refused)
             })
             .collect();
-        let (one, none) = ((1, false), (0, true));
-        assert_eq!(counts, [one, one, (2, false), one, one, none, none, none, none, none]);
-        let body = |at: usize| converse(&seeds()[at], 3).requests[0].1.clone();
+        let (single, refused) = ((1, false), (0, true));
+        assert_eq!(
+            counts,
+            [
+                single,
+                single,
+                (2, false),
+                single,
+                single,
+                refused,
+                refused,
+                refused,
+                refused,
+                refused
+            ]
+        );
+        let body = |index: usize| converse(&seeds()[index], 3).requests[0].1.clone();
         assert_eq!((body(0).len(), body(1)), (14, b"hello world".to_vec()));
     }
 

@@ -18,7 +18,7 @@ use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
 /// Maximum number of header lines in a request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
 
-/// How the request body is delimited.
+/// The delimitation of the request body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Length {
     /// Neither length header is present, so there is no body.
@@ -114,7 +114,7 @@ pub(crate) enum Path {
 }
 
 impl Path {
-    /// The path as text.
+    /// Returns the path as text.
     pub(crate) fn as_str(&self) -> &str {
         match self {
             Path::Root => "/",
@@ -152,16 +152,16 @@ pub(crate) enum HeadFault {
 
 /// Parses a head at the start of `buf`. Returns `Ok(None)` while the head is incomplete.
 ///
-/// `wanted` selects the optional fields to store. If the hash header is repeated, the last value
+/// `fields` selects the optional fields to store. If the hash header is repeated, the last value
 /// counts. If a rate-limit header is repeated, the first value counts, as for nginx's `$http_NAME`.
-/// `forwarded` names the header with the client's address.
+/// `forwarded_header` names the header with the client's address.
 ///
 /// # Errors
 /// A [`HeadFault`], always caused by the client. The connection cannot be reused.
 pub(crate) fn read_head(
     buf: &[u8],
     bytes_max: usize,
-    wanted: &HeadFields,
+    fields: &HeadFields,
     forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Result<Option<Head>, HeadFault> {
     let mut slots = [const { std::mem::MaybeUninit::uninit() }; HEADERS_MAX];
@@ -180,41 +180,47 @@ pub(crate) fn read_head(
     }
     refuse_bare_line_feeds(&buf[..bytes])?;
     let version = parsed.version.unwrap_or(0);
-    let mut builder = HeadBuilder::new(version, wanted.limits.len());
+    let mut builder = HeadBuilder::new(version, fields.limits.len());
     for header in parsed.headers.iter() {
-        builder.add(header, wanted)?;
+        builder.add(header, fields)?;
     }
     let target = parsed.path.unwrap_or("/");
-    if let Some(wanted) = &wanted.extra {
-        let mut extra = ExtraValues::new(wanted);
+    if let Some(extra_fields) = &fields.extra {
+        let mut extra = ExtraValues::new(extra_fields);
         let mut host = "";
         for header in parsed.headers.iter() {
             if header.name.eq_ignore_ascii_case("host") {
                 host = std::str::from_utf8(header.value).unwrap_or("");
             }
-            extra.add_header(header.name, header.value, wanted);
+            extra.add_header(header.name, header.value, extra_fields);
         }
-        extra.set_target(authority(target).unwrap_or(host), target, wanted);
+        extra.set_target(authority(target).unwrap_or(host), target, extra_fields);
         builder.extra = Some(Arc::new(extra));
     }
     let mut head = builder.build(verb(parsed.method.unwrap_or("")), path(target), bytes)?;
     if let Some(forwarded_header) = forwarded_header {
-        let own = |header: &&httparse::Header<'_>| {
+        let is_forwarded = |header: &&httparse::Header<'_>| {
             header.name.eq_ignore_ascii_case(forwarded_header.header())
         };
-        head.forwarded =
-            forwarded_header.client(parsed.headers.iter().filter(own).map(|header| header.value));
+        head.forwarded = forwarded_header
+            .client(parsed.headers.iter().filter(is_forwarded).map(|header| header.value));
     }
     Ok(Some(head))
 }
 
 /// The fields collected from the header lines so far.
 struct HeadBuilder {
+    /// Minor version of HTTP/1.
     version: u8,
+    /// Number of `Host` headers.
     hosts: usize,
+    /// Value of `Content-Length`.
     fixed: Option<u64>,
+    /// True if the body is chunked.
     chunked: bool,
+    /// True if `Connection: close` was found.
     close: bool,
+    /// True if `Connection: keep-alive` was found.
     keep_alive: bool,
     expect_continue: bool,
     media: Media,
@@ -224,8 +230,10 @@ struct HeadBuilder {
     hash_header: Option<Box<[u8]>>,
     limit_headers: HeaderValues,
     extra: Option<Arc<ExtraValues>>,
-    /// True if `Connection: upgrade` and `Upgrade: websocket` were found, in this order.
-    upgrade: (bool, bool),
+    /// True if `Connection: upgrade` was found.
+    connection_upgrade: bool,
+    /// True if `Upgrade: websocket` was found.
+    upgrade_websocket: bool,
     websocket: Upgrade,
 }
 
@@ -246,14 +254,15 @@ impl HeadBuilder {
             hash_header: None,
             limit_headers: SmallVec::from_elem(None, limit_headers),
             extra: None,
-            upgrade: (false, false),
+            connection_upgrade: false,
+            upgrade_websocket: false,
             websocket: Upgrade::default(),
         }
     }
 
-    fn add(&mut self, header: &httparse::Header<'_>, wanted: &HeadFields) -> Result<(), HeadFault> {
+    fn add(&mut self, header: &httparse::Header<'_>, fields: &HeadFields) -> Result<(), HeadFault> {
         let (name, value) = (header.name, header.value);
-        let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+        let is = |other: &str| name.eq_ignore_ascii_case(other);
         // Comparing lengths first rejects most names before any byte is compared.
         match name.len() {
             4 if is("host") => {
@@ -269,7 +278,7 @@ impl HeadBuilder {
                 self.expect_continue = true;
             }
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
-            7 if is("upgrade") => self.upgrade.1 |= has_token(value, b"websocket"),
+            7 if is("upgrade") => self.upgrade_websocket |= has_token(value, b"websocket"),
             10 if is("connection") => self.add_connection(value),
             12 if is("content-type") => self.media = media(value),
             14 if is("content-length") => self.add_length(value)?,
@@ -285,20 +294,20 @@ impl HeadBuilder {
                 self.websocket.key = std::str::from_utf8(value).ok().map(Box::from);
             }
             24 if is("sec-websocket-extensions") => {
-                let known = &mut self.websocket.extensions;
-                if !known.is_empty() {
-                    known.push(',');
+                let extensions = &mut self.websocket.extensions;
+                if !extensions.is_empty() {
+                    extensions.push(',');
                 }
-                known.push_str(std::str::from_utf8(value).unwrap_or_default());
+                extensions.push_str(std::str::from_utf8(value).unwrap_or_default());
             }
             21 if is("sec-websocket-version") => self.websocket.version_known = value == b"13",
             _ => {}
         }
-        if wanted.hash_header.as_deref().is_some_and(is) {
+        if fields.hash_header.as_deref().is_some_and(is) {
             self.hash_header = Some(value.into());
         }
-        for (known, slot) in wanted.limits.iter().zip(&mut self.limit_headers) {
-            if slot.is_none() && is(known.as_str()) {
+        for (limit_header, slot) in fields.limits.iter().zip(&mut self.limit_headers) {
+            if slot.is_none() && is(limit_header.as_str()) {
                 *slot = Some(SmallVec::from_slice(value));
             }
         }
@@ -316,7 +325,7 @@ impl HeadBuilder {
         for token in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
             self.close |= token.eq_ignore_ascii_case(b"close");
             self.keep_alive |= token.eq_ignore_ascii_case(b"keep-alive");
-            self.upgrade.0 |= token.eq_ignore_ascii_case(b"upgrade");
+            self.connection_upgrade |= token.eq_ignore_ascii_case(b"upgrade");
         }
     }
 
@@ -330,6 +339,10 @@ impl HeadBuilder {
             (None, true) => Length::Chunked,
             (None, false) => Length::None,
         };
+        let is_upgrade = verb == Verb::Get
+            && self.version == 1
+            && self.connection_upgrade
+            && self.upgrade_websocket;
         Ok(Head {
             verb,
             path,
@@ -345,20 +358,22 @@ impl HeadBuilder {
             forwarded: None,
             limit_headers: self.limit_headers,
             extra: self.extra,
-            upgrade: (verb == Verb::Get && self.version == 1 && self.upgrade == (true, true))
-                .then_some(self.websocket),
+            upgrade: is_upgrade.then_some(self.websocket),
             bytes,
         })
     }
 }
 
-fn has_token(value: &[u8], wanted: &[u8]) -> bool {
-    value.split(|byte| *byte == b',').any(|token| token.trim_ascii().eq_ignore_ascii_case(wanted))
+fn has_token(value: &[u8], token_name: &[u8]) -> bool {
+    value
+        .split(|byte| *byte == b',')
+        .any(|token| token.trim_ascii().eq_ignore_ascii_case(token_name))
 }
 
 fn refuse_bare_line_feeds(head: &[u8]) -> Result<(), HeadFault> {
-    let bare = memchr::memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r');
-    if bare { Err(HeadFault::BareLineFeed) } else { Ok(()) }
+    let has_bare_line_feed =
+        memchr::memchr_iter(b'\n', head).any(|index| index == 0 || head[index - 1] != b'\r');
+    if has_bare_line_feed { Err(HeadFault::BareLineFeed) } else { Ok(()) }
 }
 
 fn verb(name: &str) -> Verb {
@@ -374,8 +389,8 @@ fn verb(name: &str) -> Verb {
 /// Returns the host and port of an absolute-form target, which override the `Host` header (RFC
 /// 9112, section 3.2.2).
 fn authority(target: &str) -> Option<&str> {
-    let (_, rest) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
-    let authority = rest.split(['/', '?', '#']).next().unwrap_or("");
+    let (_, after_scheme) = target.split_once("://").filter(|_| !target.starts_with('/'))?;
+    let authority = after_scheme.split(['/', '?', '#']).next().unwrap_or("");
     Some(authority.rsplit_once('@').map_or(authority, |(_, host)| host))
 }
 
@@ -386,25 +401,27 @@ pub(crate) fn path(target: &str) -> Path {
     }
     let target = match target.find("://") {
         Some(scheme) if !target.starts_with('/') => {
-            let rest = &target[scheme + 3..];
-            rest.find('/').map_or("/", |slash| &rest[slash..])
+            let after_scheme = &target[scheme + 3..];
+            after_scheme.find('/').map_or("/", |slash| &after_scheme[slash..])
         }
         _ => target,
     };
     match target.split(['?', '#']).next().unwrap_or("/") {
         "/" | "" => Path::Root,
-        named => Path::Named(named.into()),
+        path => Path::Named(path.into()),
     }
 }
 
 /// Returns true if a value is `uri-host [ ":" port ]`, as RFC 9112, section 3.2, requires. The host
-/// can be empty, because a target can lack one.
+/// can be empty, because a target can lack a host.
 fn is_host(value: &[u8]) -> bool {
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=%".contains(byte);
-    let (named, port) = match value.strip_prefix(b"[") {
-        Some(rest) => {
-            let Some(end) = rest.iter().position(|byte| *byte == b']') else { return false };
-            let (literal, port) = rest.split_at(end);
+    let (has_valid_name, port) = match value.strip_prefix(b"[") {
+        Some(after_bracket) => {
+            let Some(end) = after_bracket.iter().position(|byte| *byte == b']') else {
+                return false;
+            };
+            let (literal, port) = after_bracket.split_at(end);
             (literal.iter().all(|byte| *byte == b':' || is_name(byte)) && end > 0, &port[1..])
         }
         None => {
@@ -414,13 +431,13 @@ fn is_host(value: &[u8]) -> bool {
         }
     };
     let is_port = |port: &[u8]| port.iter().all(u8::is_ascii_digit);
-    named && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
+    has_valid_name && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
 }
 
 fn content_length(value: &[u8]) -> Result<u64, HeadFault> {
-    let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let is_decimal = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let text = std::str::from_utf8(value).map_err(|_| HeadFault::BadLength)?;
-    if digits {
+    if is_decimal {
         u64::from_str(text).map_err(|_| HeadFault::BadLength)
     } else {
         Err(HeadFault::BadLength)
@@ -431,9 +448,9 @@ fn content_length(value: &[u8]) -> Result<u64, HeadFault> {
 /// its `rpc/http.go`).
 pub(crate) fn media(value: &[u8]) -> Media {
     let essence = value.split(|byte| *byte == b';').next().unwrap_or(b"").trim_ascii();
-    let json: [&[u8]; 3] =
+    let json_types: [&[u8]; 3] =
         [b"application/json", b"application/json-rpc", b"application/jsonrequest"];
-    if json.iter().any(|known| essence.eq_ignore_ascii_case(known)) {
+    if json_types.iter().any(|json_type| essence.eq_ignore_ascii_case(json_type)) {
         Media::Json
     } else {
         Media::Other
@@ -446,12 +463,12 @@ pub(crate) fn accept(value: &[u8]) -> Accept {
     for entry in value.split(|byte| *byte == b',') {
         let mut parts = entry.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let name = parts.next().unwrap_or(b"");
-        let refused = parts.any(|part| {
-            let zero = part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q="));
-            zero.is_some_and(|q| q.iter().all(|byte| matches!(byte, b'0' | b'.')))
+        let is_refused = parts.any(|part| {
+            let quality = part.strip_prefix(b"q=").or_else(|| part.strip_prefix(b"Q="));
+            quality.is_some_and(|q| q.iter().all(|byte| matches!(byte, b'0' | b'.')))
         });
-        accept.gzip |= !refused && name.eq_ignore_ascii_case(b"gzip");
-        accept.zstd |= !refused && name.eq_ignore_ascii_case(b"zstd");
+        accept.gzip |= !is_refused && name.eq_ignore_ascii_case(b"gzip");
+        accept.zstd |= !is_refused && name.eq_ignore_ascii_case(b"zstd");
     }
     accept
 }

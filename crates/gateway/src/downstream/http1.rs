@@ -28,20 +28,21 @@ use crate::downstream::{answer, http2, log, websocket};
 use crate::io::chunked::Chunked;
 use crate::io::memory::{Account, Full, Reservation};
 use crate::io::wait;
-use crate::io::wait::{Filled, Watchdog};
+use crate::io::wait::{ReadOutcome, Watchdog};
 use crate::io::websocket::deflate;
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 use crate::upstream::overload;
 
-/// How long the rest of a refused request is read and dropped, so that the client receives the
-/// refusal instead of a reset (nginx's `lingering_timeout`).
+/// Time for which the rest of a refused request is read and dropped, so that the client receives
+/// the refusal instead of a reset (nginx's `lingering_timeout`).
 const LINGER: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
-/// A larger payload is sent from its own buffer instead of being copied behind the head.
+/// Maximum bytes of a payload that is copied behind the head. A larger payload is sent from its own
+/// buffer.
 pub(super) const COPY_BYTES_MAX: usize = 32 * 1024;
-/// A larger buffer is freed between requests.
+/// Maximum bytes of the buffer that an idle connection keeps. A larger buffer is freed.
 const IDLE_BUFFER_BYTES_MAX: usize = 1024;
 /// Maximum bytes that are read ahead while a limit delays a request. Then the socket is not read
 /// until the response is written.
@@ -54,7 +55,7 @@ const PROTOCOL: &str = "HTTP/1.1";
 /// The part of a connection's state that a graceful stop reads.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionState {
-    /// True while a request waits for its response.
+    /// True from the first byte of a request until its response is written.
     busy: Cell<bool>,
     /// True if a graceful stop has begun.
     closing: Cell<bool>,
@@ -96,11 +97,11 @@ pub(crate) async fn serve<S>(thread: Rc<Thread>, stream: S, peer: Peer, state: R
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let from = peer.clone();
+    let logged_peer = peer.clone();
     let budget = Arc::clone(&thread.context().snapshot.registry.memory);
     let connection = Connection {
         stream,
-        reservation: Reservation::of(&budget, Purpose::Request, &state.account),
+        reservation: Reservation::for_connection(&budget, Purpose::Request, &state.account),
         watchdog: Watchdog::default(),
         buf: Vec::new(),
         read_ahead: Vec::new(),
@@ -110,8 +111,8 @@ where
     };
     // A disconnect is normal, so it is only traced.
     if let Err(error) = connection.run().await {
-        let client = from.address;
-        tracing::trace!(%client, subject = from.subject(), %error, "client connection ended");
+        let client = logged_peer.address;
+        tracing::trace!(%client, subject = logged_peer.subject(), %error, "client connection ended");
     }
 }
 
@@ -120,6 +121,7 @@ struct Connection<S> {
     watchdog: Watchdog,
     /// The memory reservation for request bytes.
     reservation: Reservation,
+    /// Bytes that were read and belong to requests without a response.
     buf: Vec<u8>,
     /// Bytes that were read while a limit delayed a request; they follow `buf`.
     read_ahead: Vec<u8>,
@@ -152,27 +154,27 @@ where
 {
     async fn run(mut self) -> io::Result<()> {
         let mut requests = 0u64;
-        let mut first = true;
+        let mut is_first = true;
         loop {
-            if self.buf.is_empty() && !self.wait_for_request(first).await? {
+            if self.buf.is_empty() && !self.wait_for_request(is_first).await? {
                 return Ok(());
             }
             self.state.busy.set(true);
             // One configuration applies to the whole request, even if a reload happens meanwhile.
             let cx = self.thread.context();
-            let head = match self.read_next_head(&cx, first).await {
+            let head = match self.read_next_head(&cx, is_first).await {
                 Ok(Some(head)) => head,
                 Ok(None) => {
                     // An HTTP/2 connection closes its own streams when a stop begins.
                     drop(cx);
-                    let rest = std::mem::take(&mut self.buf);
+                    let unread = std::mem::take(&mut self.buf);
                     let account = Rc::clone(&self.state.account);
-                    let served = http2::serve(self.thread, self.stream, rest, self.peer, account);
+                    let served = http2::serve(self.thread, self.stream, unread, self.peer, account);
                     return Box::pin(served).await;
                 }
                 Err(stop) => return Box::pin(self.stop(&cx, stop)).await,
             };
-            first = false;
+            is_first = false;
             if head.upgrade.is_some() && cx.snapshot.config.downstream.websocket {
                 return Box::pin(self.upgrade(cx, head)).await;
             }
@@ -198,12 +200,12 @@ where
                 );
                 exchange::respond(&cx, &head, bytes, &origin).await
             };
-            message = exchange::compressed(&cx, &head, message).await;
+            message = exchange::compress_if_accepted(&cx, &head, message).await;
             // A stop can have begun during the request.
             requests += 1;
-            let more =
-                requests < downstream.keep_alive_requests_max && !self.thread.state.draining();
-            let keep_alive = head.keep_alive && more;
+            let accepts_more =
+                requests < downstream.keep_alive_requests_max && !self.thread.state.is_draining();
+            let keep_alive = head.keep_alive && accepts_more;
             let written = self.write(&cx, &head, &message, keep_alive).await;
             if let Some(record) = message.record.take() {
                 log::log(&cx, *record, &message);
@@ -228,15 +230,15 @@ where
         let upgrade = head.upgrade.clone().unwrap_or_default();
         let downstream = &cx.snapshot.config.downstream;
         if !upgrade.version_known {
-            let (patience, parts) =
-                (downstream.write_timeout, [websocket::OTHER_VERSION, b"", b""]);
-            wait::write(&mut self.stream, &mut self.watchdog, patience, parts).await?;
+            let (write_timeout, parts) =
+                (downstream.write_timeout, [websocket::UNSUPPORTED_VERSION_RESPONSE, b"", b""]);
+            wait::write(&mut self.stream, &mut self.watchdog, write_timeout, parts).await?;
             return self.stream.shutdown().await;
         }
         let compresses =
             downstream.websocket_compression && deflate::is_offered(&upgrade.extensions);
-        let opening = websocket::accept_response(&upgrade, compresses);
-        let opening = opening.filter(|_| head.length == Length::None);
+        let accept_response = websocket::accept_response(&upgrade, compresses);
+        let accept_response = accept_response.filter(|_| head.length == Length::None);
         // The access rules are those of a GET request.
         let waiting = Cell::new(0);
         let origin = RequestOrigin::of(
@@ -250,19 +252,19 @@ where
         if !websocket::may_open(downstream, head.origin.as_deref()) {
             message = exchange::refuse(&cx, Message::refuse(403, "this origin is not allowed"));
         }
-        let (Some(opening), 200) = (&opening, message.status) else {
+        let (Some(accept_response), 200) = (&accept_response, message.status) else {
             if message.status == 200 {
                 message = exchange::refuse(&cx, Message::refuse(400, "bad WebSocket request"));
             }
             return self.stop(&cx, refuse(message)).await;
         };
-        let parts = [&opening[..], b"", b""];
+        let parts = [&accept_response[..], b"", b""];
         wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts).await?;
         message.status = 101;
         if let Some(record) = message.record.take() {
             log::log(&cx, *record, &message);
         }
-        let (rest, settings) =
+        let (unread, settings) =
             (self.buf.split_off(head.bytes), websocket::Settings::of(downstream, compresses));
         // Each message uses the configuration that is current when it arrives.
         drop(cx);
@@ -270,7 +272,7 @@ where
             thread: self.thread,
             stream: self.stream,
             watchdog: self.watchdog,
-            rest,
+            unread,
             peer: self.peer,
             state: self.state,
         };
@@ -283,7 +285,7 @@ where
         &mut self,
         cx: &Rc<ThreadContext>,
         head: &Head,
-        body: &ReadBody,
+        body: &StoredBody,
     ) -> Option<Message> {
         let waiting = Cell::new(0);
         let bytes = body.bytes(&self.buf);
@@ -294,7 +296,7 @@ where
             &self.state.account,
             &self.thread.subscriptions,
         );
-        let held = self.buf.capacity();
+        let buffer_bytes = self.buf.capacity();
         let mut responding = pin!(exchange::respond(cx, head, bytes, &origin));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(message) = responding.as_mut().poll(cx) {
@@ -304,11 +306,12 @@ where
             // `read_ahead`.
             while waiting.get() > 0 && self.read_ahead.len() < READ_AHEAD_BYTES_MAX {
                 let read_ahead = &mut self.read_ahead;
-                match wait::poll_read(&mut self.stream, cx, |read| {
-                    read_ahead.extend_from_slice(read)
+                match wait::poll_read(&mut self.stream, cx, |bytes| {
+                    read_ahead.extend_from_slice(bytes)
                 }) {
                     Poll::Ready(Ok(bytes)) if bytes > 0 => {
-                        if self.reservation.set(held + self.read_ahead.capacity()).is_err() {
+                        if self.reservation.set(buffer_bytes + self.read_ahead.capacity()).is_err()
+                        {
                             return Poll::Ready(None);
                         }
                     }
@@ -323,14 +326,14 @@ where
 
     /// Waits for the first bytes of a request without holding a configuration. Returns false if the
     /// connection must close.
-    async fn wait_for_request(&mut self, first: bool) -> io::Result<bool> {
+    async fn wait_for_request(&mut self, is_first: bool) -> io::Result<bool> {
         self.state.busy.set(false);
         let deadline = {
             let cx = self.thread.context();
             let downstream = &cx.snapshot.config.downstream;
             // For the first request, the header timeout starts when the client connects. Between
             // requests the idle timeout applies until the next request begins.
-            if first {
+            if is_first {
                 cx.tick() + downstream.header_timeout
             } else {
                 cx.recent() + downstream.idle_timeout
@@ -341,21 +344,21 @@ where
             buf.extend_from_slice(bytes);
         }));
         let filled = std::future::poll_fn(|cx| match fill.as_mut().poll(cx) {
-            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(Filled::Late)),
+            Poll::Pending if state.must_close(cx) => Poll::Ready(Ok(ReadOutcome::Late)),
             filled => filled,
         });
-        Ok(matches!(filled.await?, Filled::Bytes(())))
+        Ok(matches!(filled.await?, ReadOutcome::Bytes(())))
     }
 
     /// Reads until the current head is complete. Returns `None` if the client speaks HTTP/2.
     async fn read_next_head(
         &mut self,
         cx: &Rc<ThreadContext>,
-        first: bool,
+        is_first: bool,
     ) -> Result<Option<Rc<Head>>, Stop> {
         let mut deadline = None;
         loop {
-            if first && is_preface(&self.buf) {
+            if is_first && is_preface(&self.buf) {
                 if self.buf.len() >= HTTP2_PREFACE.len() {
                     return Ok(None);
                 }
@@ -369,16 +372,16 @@ where
             let header_timeout = cx.snapshot.config.downstream.header_timeout;
             let deadline = *deadline.get_or_insert_with(|| Instant::now() + header_timeout);
             match self.fill(deadline).await? {
-                Filled::Bytes(()) => self.count(0)?,
-                Filled::End => return Err(Stop::Close),
-                Filled::Late => {
+                ReadOutcome::Bytes(()) => self.reserve(0)?,
+                ReadOutcome::End => return Err(Stop::Close),
+                ReadOutcome::Late => {
                     return Err(refuse(Message::refuse(408, "request head took too long")));
                 }
             }
         }
     }
 
-    async fn fill(&mut self, deadline: Instant) -> io::Result<Filled<()>> {
+    async fn fill(&mut self, deadline: Instant) -> io::Result<ReadOutcome<()>> {
         let buf = &mut self.buf;
         wait::fill(&mut self.stream, &mut self.watchdog, deadline, |bytes| {
             buf.extend_from_slice(bytes);
@@ -386,7 +389,7 @@ where
         .await
     }
 
-    async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<ReadBody, Stop> {
+    async fn read_body(&mut self, cx: &ThreadContext, head: &Head) -> Result<StoredBody, Stop> {
         let downstream = &cx.snapshot.config.downstream;
         let body_bytes_max = downstream.body_bytes_max;
         if let Length::Fixed(length) = head.length
@@ -396,7 +399,7 @@ where
         }
         let budget = &cx.snapshot.registry.memory;
         if let Length::Fixed(length) = head.length
-            && !budget.fits(Purpose::Request, length as usize)
+            && !budget.has_room(Purpose::Request, length as usize)
         {
             budget.count_refusal(Purpose::Request);
             return Err(refuse(Message::refuse_memory()));
@@ -411,8 +414,8 @@ where
             )
             .await?;
         }
-        let read = match head.length {
-            Length::None => ReadBody::InPlace { start: head.bytes, end: head.bytes },
+        let stored_body = match head.length {
+            Length::None => StoredBody::InPlace { start: head.bytes, end: head.bytes },
             Length::Fixed(length) => {
                 self.read_fixed(head.bytes, length as usize, downstream.body_timeout).await?
             }
@@ -420,12 +423,12 @@ where
         };
         self.reservation.set_waiting(false);
         if head.coding == Coding::Identity {
-            return Ok(read);
+            return Ok(stored_body);
         }
-        let (end, encoded) = (read.end(head), read.into_bytes(&self.buf));
-        let body = exchange::decoded(head, encoded, body_bytes_max).await.map_err(refuse)?;
-        self.count(body.capacity())?;
-        Ok(ReadBody::Decoded { body, end })
+        let (end, encoded) = (stored_body.end(head), stored_body.into_bytes(&self.buf));
+        let body = exchange::decode_body(head, encoded, body_bytes_max).await.map_err(refuse)?;
+        self.reserve(body.capacity())?;
+        Ok(StoredBody::Decoded { body, end })
     }
 
     async fn read_fixed(
@@ -433,23 +436,23 @@ where
         start: usize,
         length: usize,
         timeout: Duration,
-    ) -> Result<ReadBody, Stop> {
+    ) -> Result<StoredBody, Stop> {
         let end = start + length;
         if self.buf.len() < end {
             let deadline = Instant::now() + timeout;
             while self.buf.len() < end {
                 self.fill_body(deadline).await?;
-                self.count(0)?;
+                self.reserve(0)?;
             }
         }
-        Ok(ReadBody::InPlace { start, end })
+        Ok(StoredBody::InPlace { start, end })
     }
 
     async fn read_chunks(
         &mut self,
         start: usize,
         downstream: &Downstream,
-    ) -> Result<ReadBody, Stop> {
+    ) -> Result<StoredBody, Stop> {
         let body_bytes_max = downstream.body_bytes_max;
         let mut chunked = Chunked::new(body_bytes_max);
         let deadline = Instant::now() + downstream.body_timeout;
@@ -459,25 +462,25 @@ where
                 .map_err(|fault| refuse(Message::refuse_chunks(fault, body_bytes_max)))?;
             // Decoded bytes are dropped at once, so that memory holds the body only once.
             self.buf.drain(start..start + used);
-            self.count(chunked.bytes_held())?;
+            self.reserve(chunked.bytes_held())?;
             if chunked.is_done() {
-                return Ok(ReadBody::Decoded { body: chunked.into_body(), end: start });
+                return Ok(StoredBody::Decoded { body: chunked.into_body(), end: start });
             }
             self.fill_body(deadline).await?;
         }
     }
 
-    /// Reserves memory for the request, plus `apart` bytes of a separate body.
-    fn count(&mut self, apart: usize) -> Result<(), Stop> {
-        let counted = self.reservation.set(self.buf.capacity() + apart);
-        counted.map_err(|Full| refuse(Message::refuse_memory()))
+    /// Reserves memory for the request, plus `body_bytes` bytes of a separate body.
+    fn reserve(&mut self, body_bytes: usize) -> Result<(), Stop> {
+        let reserved = self.reservation.set(self.buf.capacity() + body_bytes);
+        reserved.map_err(|Full| refuse(Message::refuse_memory()))
     }
 
     async fn fill_body(&mut self, deadline: Instant) -> Result<(), Stop> {
         match self.fill(deadline).await? {
-            Filled::Bytes(()) => Ok(()),
-            Filled::End => Err(Stop::Close),
-            Filled::Late => Err(refuse(Message::refuse(408, "request body took too long"))),
+            ReadOutcome::Bytes(()) => Ok(()),
+            ReadOutcome::End => Err(Stop::Close),
+            ReadOutcome::Late => Err(refuse(Message::refuse(408, "request body took too long"))),
         }
     }
 
@@ -515,11 +518,11 @@ where
             out.extend_from_slice(&body.start);
             [&out[..], &body.middle[..], body.end]
         };
-        let done =
+        let written =
             wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
                 .await;
         cx.upstream.buffers.give(out);
-        done
+        written
     }
 
     /// Drops the served request from the buffer.
@@ -533,13 +536,14 @@ where
         }
     }
 
+    /// Sends the refusal, if there is one, and closes the connection.
     async fn stop(mut self, cx: &ThreadContext, stop: Stop) -> io::Result<()> {
         let Stop::Refuse(message) = stop else { return Ok(()) };
         self.buf = Vec::new();
         let _freed = self.reservation.set(0);
-        cx.counters.refused(message.status);
+        cx.counters.record_refusal(message.status);
         if cx.snapshot.access_log.is_some() {
-            log::log(cx, PendingRecord::bare(self.peer.address, PROTOCOL), &message);
+            log::log(cx, PendingRecord::without_head(self.peer.address, PROTOCOL), &message);
         }
         let mut out = cx.upstream.buffers.take();
         let date = cx.date();
@@ -554,11 +558,11 @@ where
         };
         answer::write_head(&mut out, &message, options);
         let parts = [&out[..], &message.body.start[..], &[]];
-        let done =
+        let written =
             wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)
                 .await;
         cx.upstream.buffers.give(out);
-        done?;
+        written?;
         self.stream.shutdown().await?;
         let deadline = Instant::now() + LINGER;
         let mut dropped = 0;
@@ -566,50 +570,48 @@ where
             let filled =
                 wait::fill(&mut self.stream, &mut self.watchdog, deadline, <[u8]>::len).await?;
             match filled {
-                Filled::Bytes(bytes) => dropped += bytes,
-                Filled::End | Filled::Late => break,
+                ReadOutcome::Bytes(bytes) => dropped += bytes,
+                ReadOutcome::End | ReadOutcome::Late => break,
             }
         }
         Ok(())
     }
 }
 
-/// Where a complete request body is stored.
-enum ReadBody {
-    InPlace {
-        start: usize,
-        end: usize,
-    },
+/// The place where a complete request body is stored.
+enum StoredBody {
+    /// A range of the connection's buffer.
+    InPlace { start: usize, end: usize },
     /// Decoded into its own buffer; the request ends at `end` in the connection's buffer.
-    Decoded {
-        body: Vec<u8>,
-        end: usize,
-    },
+    Decoded { body: Vec<u8>, end: usize },
 }
 
-impl ReadBody {
+impl StoredBody {
     fn bytes<'a>(&'a self, buf: &'a [u8]) -> &'a [u8] {
         match self {
-            ReadBody::InPlace { start, end } => &buf[*start..*end],
-            ReadBody::Decoded { body, .. } => body,
+            StoredBody::InPlace { start, end } => &buf[*start..*end],
+            StoredBody::Decoded { body, .. } => body,
         }
     }
 
     fn into_bytes(self, buf: &[u8]) -> Vec<u8> {
         match self {
-            ReadBody::InPlace { start, end } => buf[start..end].to_vec(),
-            ReadBody::Decoded { body, .. } => body,
+            StoredBody::InPlace { start, end } => buf[start..end].to_vec(),
+            StoredBody::Decoded { body, .. } => body,
         }
     }
 
+    /// Returns the end of the request in the connection's buffer.
     fn end(&self, head: &Head) -> usize {
         match self {
-            ReadBody::InPlace { end, .. } | ReadBody::Decoded { end, .. } => (*end).max(head.bytes),
+            StoredBody::InPlace { end, .. } | StoredBody::Decoded { end, .. } => {
+                (*end).max(head.bytes)
+            }
         }
     }
 }
 
 fn is_preface(buf: &[u8]) -> bool {
-    let known = buf.len().min(HTTP2_PREFACE.len());
-    buf[..known] == HTTP2_PREFACE[..known]
+    let compared = buf.len().min(HTTP2_PREFACE.len());
+    buf[..compared] == HTTP2_PREFACE[..compared]
 }

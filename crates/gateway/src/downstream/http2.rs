@@ -42,26 +42,32 @@ const STREAMS_MAX: u32 = 128;
 
 const PROTOCOL: &str = "HTTP/2.0";
 
-/// Serves a connection. `read` holds the bytes that were already read.
+/// Serves a connection. `read_ahead` holds the bytes that were already read.
 ///
 /// Each request uses the configuration at its own start. The connection keeps the limits of the
 /// configuration at its start.
 pub(crate) async fn serve<S>(
     thread: Rc<Thread>,
     stream: S,
-    read: Vec<u8>,
+    read_ahead: Vec<u8>,
     peer: Peer,
     account: Rc<Account>,
 ) -> io::Result<()>
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let blocked = Rc::new(Cell::new(None));
+    let blocked_since = Rc::new(Cell::new(None));
     let mut client = FrameCounter::of_client();
-    client.feed(&read);
+    client.feed(&read_ahead);
     let server = FrameCounter::default();
-    let monitored =
-        MonitoredStream { read, at: 0, stream, blocked: Rc::clone(&blocked), client, server };
+    let monitored = MonitoredStream {
+        read_ahead,
+        read_ahead_returned: 0,
+        stream,
+        blocked_since: Rc::clone(&blocked_since),
+        client,
+        server,
+    };
     let unfinished = Rc::new(UnfinishedResponses::default());
     let active = ActiveStreams::new();
     let service = hyper::service::service_fn(|request| {
@@ -88,13 +94,13 @@ where
     let mut goaway_at: Option<Instant> = None;
     loop {
         tokio::select! {
-            done = connection.as_mut() => return done.map_err(io::Error::other),
-            () = thread.state.drain_begun(), if !draining => {
+            ended = connection.as_mut() => return ended.map_err(io::Error::other),
+            () = thread.state.wait_for_drain(), if !draining => {
                 draining = true;
                 connection.as_mut().graceful_shutdown();
             }
             _ = checks.tick() => {
-                let since: Option<Instant> = blocked.get();
+                let since: Option<Instant> = blocked_since.get();
                 let is_blocked = since.is_some_and(|since| since.elapsed() > write_timeout);
                 if is_blocked || unfinished.is_stalled(write_timeout) {
                     return Err(io::ErrorKind::TimedOut.into());
@@ -105,7 +111,7 @@ where
                         goaway_at = Some(Instant::now());
                         connection.as_mut().graceful_shutdown();
                     }
-                    Some(since) if is_idle && since.elapsed() > write_timeout => {
+                    Some(sent_at) if is_idle && sent_at.elapsed() > write_timeout => {
                         return Err(io::ErrorKind::TimedOut.into());
                     }
                     _ => {}
@@ -115,17 +121,17 @@ where
     }
 }
 
-/// Counts the active requests of one connection. PING and SETTINGS frames do not extend the idle
-/// timeout.
+/// Counts the active requests of one connection, for the idle timeout. PING and SETTINGS frames do
+/// not extend it.
 struct ActiveStreams {
     count: Cell<usize>,
     /// When the last request ended, or the connection started.
-    last: Cell<Instant>,
+    last_ended: Cell<Instant>,
 }
 
 impl ActiveStreams {
     fn new() -> Rc<ActiveStreams> {
-        Rc::new(ActiveStreams { count: Cell::new(0), last: Cell::new(Instant::now()) })
+        Rc::new(ActiveStreams { count: Cell::new(0), last_ended: Cell::new(Instant::now()) })
     }
 
     /// Counts a request until the guard is dropped. A reset of the stream drops the guard too.
@@ -134,8 +140,8 @@ impl ActiveStreams {
         ActiveStream(Rc::clone(self))
     }
 
-    fn is_idle_for(&self, time: Duration) -> bool {
-        self.count.get() == 0 && self.last.get().elapsed() > time
+    fn is_idle_for(&self, idle_timeout: Duration) -> bool {
+        self.count.get() == 0 && self.last_ended.get().elapsed() > idle_timeout
     }
 }
 
@@ -144,7 +150,7 @@ struct ActiveStream(Rc<ActiveStreams>);
 impl Drop for ActiveStream {
     fn drop(&mut self) {
         self.0.count.set(self.0.count.get() - 1);
-        self.0.last.set(Instant::now());
+        self.0.last_ended.set(Instant::now());
     }
 }
 
@@ -169,21 +175,23 @@ async fn respond(
 ) -> http::Response<ResponseBody> {
     let downstream = &cx.snapshot.config.downstream;
     let (parts, body) = request.into_parts();
-    let head = head_of(&parts, &cx.snapshot.head_fields, ForwardedHeader::of(downstream));
-    let client = peer.client(&head, downstream);
+    let head = convert_head(&parts, &cx.snapshot.head_fields, ForwardedHeader::of(downstream));
+    let client = peer.client_address(&head, downstream);
     let body_bytes_max = downstream.body_bytes_max;
     let waiting = Cell::new(0);
     let origin = RequestOrigin::of(peer, PROTOCOL, &waiting, account, subscriptions);
     let budget = &cx.snapshot.registry.memory;
-    let mut reservation = Reservation::of(budget, Purpose::Request, account);
-    let read =
-        tokio::time::timeout(downstream.body_timeout, read(body, body_bytes_max, &mut reservation));
+    let mut reservation = Reservation::for_connection(budget, Purpose::Request, account);
+    let read = tokio::time::timeout(
+        downstream.body_timeout,
+        read_body(body, body_bytes_max, &mut reservation),
+    );
     let body = match read.await {
         Err(_) => Err(Message::refuse(408, "request body took too long")),
         Ok(Err(message)) => Err(message),
         Ok(Ok(body)) => {
             reservation.set_waiting(false);
-            exchange::decoded(&head, body, body_bytes_max).await
+            exchange::decode_body(&head, body, body_bytes_max).await
         }
     };
     let message = match body {
@@ -191,37 +199,39 @@ async fn respond(
         Err(message) => exchange::refuse(cx, message),
     };
     drop(reservation);
-    let mut message = exchange::compressed(cx, &head, message).await;
+    let mut message = exchange::compress_if_accepted(cx, &head, message).await;
     if cx.snapshot.access_log.is_some() {
         let record = message.record.take();
-        let record = record.unwrap_or_else(|| Box::new(PendingRecord::bare(client, PROTOCOL)));
+        let record =
+            record.unwrap_or_else(|| Box::new(PendingRecord::without_head(client, PROTOCOL)));
         log::log(cx, *record, &message);
     }
-    response(cx, unfinished, &head, message)
+    http_response(cx, unfinished, &head, message)
 }
 
 /// Reads a request body and reserves memory for it.
-async fn read(
+async fn read_body(
     mut body: Incoming,
     bytes_max: usize,
     reservation: &mut Reservation,
 ) -> Result<Vec<u8>, Message> {
-    let mut whole = Vec::new();
+    let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
             return Err(Message::refuse(400, "request body was cut off"));
         };
         let Ok(piece) = frame.into_data() else { continue };
-        if whole.len() + piece.len() > bytes_max {
+        if bytes.len() + piece.len() > bytes_max {
             return Err(Message::refuse_size(bytes_max));
         }
-        whole.extend_from_slice(&piece);
-        reservation.set(whole.capacity()).map_err(|Full| Message::refuse_memory())?;
+        bytes.extend_from_slice(&piece);
+        reservation.set(bytes.capacity()).map_err(|Full| Message::refuse_memory())?;
     }
-    Ok(whole)
+    Ok(bytes)
 }
 
-fn response(
+/// Builds the HTTP response of a message.
+fn http_response(
     cx: &ThreadContext,
     unfinished: &Rc<UnfinishedResponses>,
     head: &Head,
@@ -248,21 +258,22 @@ fn response(
     response.map(|()| unfinished.track(body, message.reservation))
 }
 
-fn head_of(
+/// Converts the head of an HTTP/2 request.
+fn convert_head(
     parts: &http::request::Parts,
-    wanted: &HeadFields,
+    fields: &HeadFields,
     forwarded_header: Option<ForwardedHeader<'_>>,
 ) -> Head {
-    let extra = wanted.extra.as_ref().map(|wanted| {
-        let mut extra = ExtraValues::new(wanted);
+    let extra = fields.extra.as_ref().map(|extra_fields| {
+        let mut extra = ExtraValues::new(extra_fields);
         for (name, value) in &parts.headers {
-            extra.add_header(name.as_str(), value.as_bytes(), wanted);
+            extra.add_header(name.as_str(), value.as_bytes(), extra_fields);
         }
         // The `:authority` pseudo-header replaces `host` (RFC 9113, section 8.3.1).
-        let named = || parts.headers.get("host").and_then(|host| host.to_str().ok());
-        let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(named);
+        let host_header = || parts.headers.get("host").and_then(|host| host.to_str().ok());
+        let host = parts.uri.authority().map(http::uri::Authority::as_str).or_else(host_header);
         let target = parts.uri.path_and_query().map_or("/", |target| target.as_str());
-        extra.set_target(host.unwrap_or(""), target, wanted);
+        extra.set_target(host.unwrap_or(""), target, extra_fields);
         Arc::new(extra)
     });
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
@@ -283,8 +294,8 @@ fn head_of(
         accept: value("accept-encoding").map_or(Accept::default(), head::accept),
         coding: value("content-encoding").map_or(Coding::Identity, head::coding),
         origin: value("origin").and_then(|origin| std::str::from_utf8(origin).ok()).map(Box::from),
-        hash_header: wanted.hash_header.as_deref().and_then(value).map(Box::from),
-        limit_headers: wanted
+        hash_header: fields.hash_header.as_deref().and_then(value).map(Box::from),
+        limit_headers: fields
             .limits
             .iter()
             .map(|name| value(name.as_str()).map(SmallVec::from_slice))
@@ -318,21 +329,27 @@ where
 /// and clients that do not read. Otherwise a client that floods PING or SETTINGS frames and never
 /// reads would keep its connection forever.
 struct MonitoredStream<S> {
-    read: Vec<u8>,
-    at: usize,
+    /// Bytes that were read earlier.
+    read_ahead: Vec<u8>,
+    /// Number of bytes of `read_ahead` that were returned.
+    read_ahead_returned: usize,
     stream: S,
-    blocked: Rc<Cell<Option<Instant>>>,
+    /// When the stream stopped accepting bytes; `None` while it accepts bytes.
+    blocked_since: Rc<Cell<Option<Instant>>>,
+    /// Frames of the client.
     client: FrameCounter,
+    /// Frames of the gateway.
     server: FrameCounter,
 }
 
 impl<S> MonitoredStream<S> {
+    /// Records whether a write waits for the stream.
     fn track<T>(&self, polled: Poll<T>) -> Poll<T> {
         let since = match &polled {
             Poll::Ready(_) => None,
-            Poll::Pending => Some(self.blocked.get().unwrap_or_else(Instant::now)),
+            Poll::Pending => Some(self.blocked_since.get().unwrap_or_else(Instant::now)),
         };
-        self.blocked.set(since);
+        self.blocked_since.set(since);
         polled
     }
 }
@@ -344,19 +361,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for MonitoredStream<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.at < this.read.len() {
-            let bytes = buf.remaining().min(this.read.len() - this.at);
-            buf.put_slice(&this.read[this.at..this.at + bytes]);
-            this.at += bytes;
-            if this.at == this.read.len() {
-                this.read = Vec::new();
-                this.at = 0;
+        if this.read_ahead_returned < this.read_ahead.len() {
+            let bytes = buf.remaining().min(this.read_ahead.len() - this.read_ahead_returned);
+            buf.put_slice(
+                &this.read_ahead[this.read_ahead_returned..this.read_ahead_returned + bytes],
+            );
+            this.read_ahead_returned += bytes;
+            if this.read_ahead_returned == this.read_ahead.len() {
+                this.read_ahead = Vec::new();
+                this.read_ahead_returned = 0;
             }
             return Poll::Ready(Ok(()));
         }
-        let before = buf.filled().len();
+        let filled_before = buf.filled().len();
         std::task::ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
-        this.client.feed(&buf.filled()[before..]);
+        this.client.feed(&buf.filled()[filled_before..]);
         if frames::is_flood(&this.client, &this.server) {
             return Poll::Ready(Err(io::Error::other("a flood of frames without requests")));
         }

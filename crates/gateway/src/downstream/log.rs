@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use crate::access::caller::Caller;
 use crate::access_log::pending::{CallRecords, PendingRecord};
-use crate::access_log::record::{Record, masked};
+use crate::access_log::record::{Record, mask_path};
 use crate::downstream::answer::Message;
 use crate::downstream::head::{Head, Verb};
 use crate::state::context::ThreadContext;
 
 /// Starts the record of a request when its response is ready.
-pub(crate) fn pending(
+pub(crate) fn start_record(
     head: &Head,
     caller: Caller,
     path: &str,
@@ -23,7 +23,7 @@ pub(crate) fn pending(
     let record = Record {
         key: grant.map(|grant| Arc::clone(&grant.name)),
         tier: grant.and_then(|grant| grant.tier.clone()),
-        path: masked(path),
+        path: mask_path(path),
         http_method: match head.verb {
             Verb::Post => "POST",
             Verb::Get => "GET",
@@ -33,7 +33,7 @@ pub(crate) fn pending(
         },
         bytes_in,
         extra: head.extra.clone(),
-        ..Record::bare(caller.address, protocol)
+        ..Record::without_head(caller.address, protocol)
     };
     Box::new(PendingRecord::new(record, calls))
 }

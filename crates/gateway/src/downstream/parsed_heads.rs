@@ -11,8 +11,8 @@ use crate::config::tls::client::ClientCertificate;
 use crate::io::head_cache::HeadCache;
 use crate::state::context::ThreadContext;
 
-/// Maximum cached heads per thread: a few kinds of clients, with one head for each usual body
-/// length.
+/// Maximum number of cached heads per thread. It is enough for a few kinds of clients, with one
+/// head for each common body length.
 const HEADS_MAX: usize = 64;
 
 type Heads = HeadCache<Rc<Head>>;
@@ -31,7 +31,7 @@ impl ParsedHeads {
         buf: &[u8],
     ) -> Result<Option<Rc<Head>>, HeadFault> {
         let mut cached = self.0.borrow_mut();
-        if !cached.as_ref().is_some_and(|(of, _)| std::ptr::eq(of.as_ptr(), &**cx)) {
+        if !cached.as_ref().is_some_and(|(context, _)| std::ptr::eq(context.as_ptr(), &**cx)) {
             *cached = Some((Rc::downgrade(cx), Heads::new(HEADS_MAX)));
         }
         let Some((_, heads)) = &mut *cached else { return Ok(None) };
@@ -48,7 +48,7 @@ impl ParsedHeads {
         let head = Rc::new(head);
         // Each WebSocket upgrade has a unique key, so its head is not cached.
         if head.upgrade.is_none() {
-            heads.keep(buf, head.bytes, Rc::clone(&head));
+            heads.insert(buf, head.bytes, Rc::clone(&head));
         }
         Ok(Some(head))
     }
@@ -95,7 +95,10 @@ mod tests {
         let read = |cx| heads.read(cx, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap().unwrap();
         let head = read(&first);
         assert!(Rc::ptr_eq(&head, &read(&first)));
-        assert!(!Rc::ptr_eq(&head, &read(&second)), "what is read of a head may be another now");
+        assert!(
+            !Rc::ptr_eq(&head, &read(&second)),
+            "another configuration may select other fields"
+        );
         let ended = Rc::downgrade(&second);
         drop(second);
         assert!(ended.upgrade().is_none());

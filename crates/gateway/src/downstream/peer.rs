@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::config::downstream::Downstream;
 use crate::config::tls::client::ClientCertificate;
 use crate::downstream::head::Head;
-use crate::policy::client::Trusted;
+use crate::policy::client::TrustedProxies;
 
 /// The remote end of a connection.
 #[derive(Debug, Clone)]
@@ -18,14 +18,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Creates a client without a certificate.
+    /// Returns a peer without a certificate.
     pub(crate) fn new(address: IpAddr) -> Peer {
         Peer { address, certificate: None }
     }
 
     /// Returns the client's address for one request. Forwarding headers are used only from a
     /// trusted proxy.
-    pub(crate) fn client(&self, head: &Head, downstream: &Downstream) -> IpAddr {
+    pub(crate) fn client_address(&self, head: &Head, downstream: &Downstream) -> IpAddr {
         match head.forwarded {
             Some(client) if downstream.trusted_proxies.contains(self.address) => client,
             _ => self.address,
@@ -63,7 +63,7 @@ impl<'a> ForwardedHeader<'a> {
         &self,
         values: impl DoubleEndedIterator<Item = &'v [u8]>,
     ) -> Option<IpAddr> {
-        let trusted: &Trusted = &self.downstream.trusted_proxies;
-        crate::policy::client::client(self.downstream.client_address, values, trusted)
+        let trusted: &TrustedProxies = &self.downstream.trusted_proxies;
+        crate::policy::client::find_client(self.downstream.client_address, values, trusted)
     }
 }

@@ -43,7 +43,9 @@ pub(crate) struct Thread {
 
 #[derive(Default)]
 struct Connections {
+    /// The state of each open connection; `None` for a free slot.
     open: Vec<Option<Rc<ConnectionState>>>,
+    /// Indices of free slots.
     free: Vec<usize>,
 }
 
@@ -125,12 +127,12 @@ impl Thread {
         F: Future<Output = ()> + 'static,
     {
         let cx = self.context();
-        let trusted = cx.snapshot.config.downstream.trusted_proxies.contains(client);
-        let seat = match &cx.snapshot.clients {
-            Some(clients) if !trusted => match clients.open(client) {
+        let is_trusted_proxy = cx.snapshot.config.downstream.trusted_proxies.contains(client);
+        let connection_guard = match &cx.snapshot.clients {
+            Some(clients) if !is_trusted_proxy => match clients.open(client) {
                 // Closing at once informs the client better than a connection that never responds.
                 None => return cx.counters.connections_refused.add(1),
-                seat => seat,
+                connection_guard => connection_guard,
             },
             _ => None,
         };
@@ -140,17 +142,17 @@ impl Thread {
         let thread = Rc::clone(self);
         let account = Rc::clone(&state.account);
         let served = serve(Rc::clone(&state));
-        self.context().counters.connection_opened();
+        self.context().counters.record_connection_opened();
         self.connections.borrow_mut().open[slot] = Some(state);
         let task = tokio::task::spawn_local(async move {
-            let _closed = CloseGuard { thread, slot, _seat: seat };
+            let _closed = CloseGuard { thread, slot, _connection_guard: connection_guard };
             served.await;
         });
-        account.serve_by(task.abort_handle());
+        account.set_task(task.abort_handle());
     }
 
-    /// Runs forever: closes the slowest clients' connections while the memory budget is exceeded.
-    pub(crate) async fn relieve(self: Rc<Thread>) {
+    /// Closes the slowest clients' connections while the memory budget is exceeded. Runs forever.
+    pub(crate) async fn relieve_memory(self: Rc<Thread>) {
         let (budget, threads) = {
             let snapshot = &self.context().snapshot;
             (Arc::clone(&snapshot.registry.memory), snapshot.config.server.threads)
@@ -167,7 +169,7 @@ impl Thread {
         }
     }
 
-    /// Number of open client connections.
+    /// Returns the number of open client connections.
     pub(crate) fn connection_count(&self) -> usize {
         let connections = self.connections.borrow();
         connections.open.len() - connections.free.len()
@@ -181,13 +183,14 @@ impl Thread {
     /// Closes the connections that wait for a request. A connection stays open if a request has
     /// just begun.
     pub(crate) fn close_idle(&self) {
-        for open in self.connections.borrow().open.iter().flatten() {
-            open.close_if_idle();
+        for connection in self.connections.borrow().open.iter().flatten() {
+            connection.close_if_idle();
         }
     }
 }
 
 impl Connections {
+    /// Returns a free slot.
     fn reserve(&mut self) -> usize {
         self.free.pop().unwrap_or_else(|| {
             self.open.push(None);
@@ -196,11 +199,12 @@ impl Connections {
     }
 }
 
+/// Frees the slot of a connection when it is dropped.
 struct CloseGuard {
     thread: Rc<Thread>,
     slot: usize,
     /// The connection's slot in its client's connection limit, if there is one.
-    _seat: Option<ConnectionGuard>,
+    _connection_guard: Option<ConnectionGuard>,
 }
 
 impl Drop for CloseGuard {
@@ -208,6 +212,6 @@ impl Drop for CloseGuard {
         let mut connections = self.thread.connections.borrow_mut();
         connections.open[self.slot] = None;
         connections.free.push(self.slot);
-        self.thread.context().counters.connection_closed();
+        self.thread.context().counters.record_connection_closed();
     }
 }

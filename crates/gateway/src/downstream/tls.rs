@@ -23,7 +23,7 @@ use crate::metrics::label::HandshakeFailure;
 /// Why a handshake failed.
 #[derive(Debug)]
 pub(crate) enum HandshakeFault {
-    /// The handshake took too long.
+    /// The handshake timed out.
     Late,
     /// The client disconnected, or the socket failed.
     Closed,
@@ -115,7 +115,7 @@ impl From<RecordFault> for io::Error {
 }
 
 impl TlsStream {
-    /// The session that the handshake negotiated.
+    /// Returns the session that the handshake negotiated.
     pub(crate) fn session(&self) -> &ServerConnection {
         &self.session
     }
@@ -167,9 +167,9 @@ impl TlsStream {
         cx: &mut Context<'_>,
         mut encrypt: impl FnMut(&mut rustls::Writer<'_>) -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let taken = encrypt(&mut self.session.writer())?;
-        if taken > 0 {
-            return Poll::Ready(Ok(taken));
+        let encrypted_bytes = encrypt(&mut self.session.writer())?;
+        if encrypted_bytes > 0 {
+            return Poll::Ready(Ok(encrypted_bytes));
         }
         ready!(self.poll_write_records(cx))?;
         Poll::Ready(encrypt(&mut self.session.writer()))
@@ -187,9 +187,9 @@ impl AsyncRead for TlsStream {
             let mut reader = this.session.reader();
             match reader.fill_buf() {
                 Ok(bytes) => {
-                    let taken = bytes.len().min(buf.remaining());
-                    buf.put_slice(&bytes[..taken]);
-                    reader.consume(taken);
+                    let copied_bytes = bytes.len().min(buf.remaining());
+                    buf.put_slice(&bytes[..copied_bytes]);
+                    reader.consume(copied_bytes);
                     return Poll::Ready(Ok(()));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -208,8 +208,8 @@ impl AsyncRead for TlsStream {
                 Poll::Pending => {
                     // No response follows that could carry the pending records, so they are written
                     // now.
-                    if let Poll::Ready(pushed) = this.poll_write_records(cx) {
-                        pushed?;
+                    if let Poll::Ready(written) = this.poll_write_records(cx) {
+                        written?;
                     }
                     return Poll::Pending;
                 }
@@ -257,31 +257,34 @@ struct Ciphertext<'a, 'c> {
     cx: &'a mut Context<'c>,
 }
 
-fn now<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
+/// Converts `Pending` to `WouldBlock`.
+fn ready_or_would_block<T>(poll: Poll<io::Result<T>>) -> io::Result<T> {
     match poll {
-        Poll::Ready(done) => done,
+        Poll::Ready(result) => result,
         Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 
 impl Read for Ciphertext<'_, '_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let mut buf = ReadBuf::new(into);
-        now(Pin::new(&mut *self.tcp).poll_read(self.cx, &mut buf))?;
+    fn read(&mut self, output: &mut [u8]) -> io::Result<usize> {
+        let mut buf = ReadBuf::new(output);
+        ready_or_would_block(Pin::new(&mut *self.tcp).poll_read(self.cx, &mut buf))?;
         Ok(buf.filled().len())
     }
 }
 
 impl Write for Ciphertext<'_, '_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        now(Pin::new(&mut *self.tcp).poll_write(self.cx, bytes))
+        ready_or_would_block(Pin::new(&mut *self.tcp).poll_write(self.cx, bytes))
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match bufs {
             // A plain write is a cheaper system call than a vectored one.
-            [one] => self.write(one),
-            several => now(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, several)),
+            [single] => self.write(single),
+            several => {
+                ready_or_would_block(Pin::new(&mut *self.tcp).poll_write_vectored(self.cx, several))
+            }
         }
     }
 

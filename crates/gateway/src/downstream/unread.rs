@@ -27,7 +27,7 @@ const PIECE_BYTES: usize = 16 * 1024;
 pub(crate) struct UnfinishedResponses {
     /// When each response last made progress. The number of slots is the highest number of streams
     /// that were open at once.
-    since: RefCell<Vec<Option<Instant>>>,
+    last_progress: RefCell<Vec<Option<Instant>>>,
 }
 
 impl UnfinishedResponses {
@@ -37,24 +37,24 @@ impl UnfinishedResponses {
         bytes: Bytes,
         reservation: Option<Reservation>,
     ) -> ResponseBody {
-        let mut since = self.since.borrow_mut();
-        let slot = since.iter().position(Option::is_none).unwrap_or_else(|| {
-            since.push(None);
-            since.len() - 1
+        let mut last_progress = self.last_progress.borrow_mut();
+        let slot = last_progress.iter().position(Option::is_none).unwrap_or_else(|| {
+            last_progress.push(None);
+            last_progress.len() - 1
         });
-        since[slot] = Some(Instant::now());
+        last_progress[slot] = Some(Instant::now());
         ResponseBody { bytes, unfinished: Rc::clone(self), slot, _reservation: reservation }
     }
 
     /// Returns true if no response is unfinished.
     pub(crate) fn is_empty(&self) -> bool {
-        self.since.borrow().iter().all(Option::is_none)
+        self.last_progress.borrow().iter().all(Option::is_none)
     }
 
     /// Returns true if a response has made no progress for longer than `timeout`.
     pub(crate) fn is_stalled(&self, timeout: Duration) -> bool {
-        let oldest = self.since.borrow().iter().flatten().min().copied();
-        oldest.is_some_and(|oldest| oldest.elapsed() > timeout)
+        let oldest_progress = self.last_progress.borrow().iter().flatten().min().copied();
+        oldest_progress.is_some_and(|progress| progress.elapsed() > timeout)
     }
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        self.unfinished.since.borrow_mut()[self.slot] = None;
+        self.unfinished.last_progress.borrow_mut()[self.slot] = None;
     }
 }
 
@@ -86,7 +86,7 @@ impl Body for ResponseBody {
             return Poll::Ready(None);
         }
         // hyper requests a piece only when the window has capacity, so the response makes progress.
-        self.unfinished.since.borrow_mut()[self.slot] = Some(Instant::now());
+        self.unfinished.last_progress.borrow_mut()[self.slot] = Some(Instant::now());
         let length = self.bytes.len().min(PIECE_BYTES);
         Poll::Ready(Some(Ok(Frame::data(self.bytes.split_to(length)))))
     }
@@ -112,24 +112,24 @@ mod tests {
         let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
         match polled {
             Poll::Ready(frame) => frame.map(|frame| frame.unwrap().into_data().unwrap()),
-            Poll::Pending => panic!("its bytes are at hand"),
+            Poll::Pending => panic!("the body has all its bytes"),
         }
     }
 
     #[test]
-    fn pieces_make_the_whole() {
+    fn pieces_add_up_to_the_response() {
         for length in [0, 1, PIECE_BYTES, PIECE_BYTES + 1, 5 * PIECE_BYTES] {
-            let whole: Vec<u8> = (0..length).map(|at| at as u8).collect();
+            let response: Vec<u8> = (0..length).map(|index| index as u8).collect();
             let unfinished = Rc::new(UnfinishedResponses::default());
-            let mut body = unfinished.track(whole.clone().into(), None);
+            let mut body = unfinished.track(response.clone().into(), None);
             assert_eq!(body.size_hint().exact(), Some(length as u64));
-            let mut given = Vec::new();
+            let mut received = Vec::new();
             while let Some(piece) = next(&mut body) {
                 assert!(piece.len() <= PIECE_BYTES);
-                given.extend_from_slice(&piece);
+                received.extend_from_slice(&piece);
             }
             assert!(body.is_end_stream());
-            assert_eq!(given, whole);
+            assert_eq!(received, response);
         }
     }
 
@@ -138,21 +138,21 @@ mod tests {
         let timeout = Duration::from_secs(30);
         let unfinished = Rc::new(UnfinishedResponses::default());
         assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
-        let whole = Bytes::from(vec![0; 100 * PIECE_BYTES]);
-        let waiting = unfinished.track(whole.clone(), None);
-        let mut moving = unfinished.track(whole.clone(), None);
+        let response = Bytes::from(vec![0; 100 * PIECE_BYTES]);
+        let stalled = unfinished.track(response.clone(), None);
+        let mut progressing = unfinished.track(response.clone(), None);
         for _ in 0..4 {
             tokio::time::advance(Duration::from_secs(10)).await;
-            next(&mut moving);
+            next(&mut progressing);
         }
         assert!(unfinished.is_stalled(timeout));
-        drop(waiting);
+        drop(stalled);
         assert!(!unfinished.is_stalled(timeout));
         tokio::time::advance(Duration::from_secs(31)).await;
         assert!(unfinished.is_stalled(timeout));
-        drop(moving);
+        drop(progressing);
         assert!(!unfinished.is_stalled(timeout) && unfinished.is_empty());
-        let _third = unfinished.track(whole, None);
-        assert_eq!(unfinished.since.borrow().len(), 2, "slots are used again");
+        let _third = unfinished.track(response, None);
+        assert_eq!(unfinished.last_progress.borrow().len(), 2, "slots are reused");
     }
 }

@@ -55,22 +55,25 @@ const PROTOCOL: &str = "WebSocket";
 const OUT_BYTES_PAUSE: usize = 1 << 20;
 /// The gateway stops reading while the messages in flight have more bytes than this.
 const TASK_BYTES_PAUSE: usize = 4 << 20;
-/// How long a client may take to receive a close frame and to answer it.
+/// Time that a client may take to receive a close frame and to answer it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Close codes (RFC 6455, section 7.4.1).
+/// Close code of an endpoint that stops (RFC 6455, section 7.4.1).
 const GOING_AWAY: u16 = 1001;
-const POLICY: u16 = 1008;
-const AGAIN_LATER: u16 = 1013;
-/// How long an access check remains valid for notifications.
+/// Close code for a violation of a policy (RFC 6455, section 7.4.1).
+const POLICY_VIOLATION: u16 = 1008;
+/// Close code for a temporary condition (IANA's registry of WebSocket close codes).
+const TRY_AGAIN_LATER: u16 = 1013;
+/// Interval at which the subscriber's credentials are re-checked while notifications are sent.
 const PERMIT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The response to an upgrade request with an unsupported version.
-pub(crate) const OTHER_VERSION: &[u8] = b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
+pub(crate) const UNSUPPORTED_VERSION_RESPONSE: &[u8] =
+    b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: websocket\r\n\
     Connection: close, Upgrade\r\nSec-WebSocket-Version: 13\r\nContent-Length: 0\r\n\r\n";
 
 /// Builds the response that accepts the upgrade. Returns `None` if the request's key is invalid.
-pub(crate) fn accept_response(upgrade: &Upgrade, compress_bytes_min: bool) -> Option<Vec<u8>> {
+pub(crate) fn accept_response(upgrade: &Upgrade, compresses: bool) -> Option<Vec<u8>> {
     let key = upgrade.key.as_deref()?;
     STANDARD.decode(key).ok().filter(|key| key.len() == 16)?;
     let accept = handshake::accept(key.as_bytes());
@@ -78,7 +81,7 @@ pub(crate) fn accept_response(upgrade: &Upgrade, compress_bytes_min: bool) -> Op
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
          Sec-WebSocket-Accept: {accept}\r\n"
     );
-    if compress_bytes_min {
+    if compresses {
         head.push_str(&format!("Sec-WebSocket-Extensions: {}\r\n", deflate::ACCEPTED));
     }
     head.push_str("\r\n");
@@ -96,7 +99,7 @@ pub(crate) struct UpgradedConnection<S> {
     pub(crate) stream: S,
     pub(crate) watchdog: Watchdog,
     /// Bytes that were read behind the upgrade request.
-    pub(crate) rest: Vec<u8>,
+    pub(crate) unread: Vec<u8>,
     pub(crate) peer: Peer,
     pub(crate) state: Rc<ConnectionState>,
 }
@@ -112,7 +115,7 @@ where
 {
     let mut socket = Socket::new(opened, settings, head);
     let thread = Rc::clone(&socket.thread);
-    thread.context().counters.websocket_opened();
+    thread.context().counters.record_websocket_opened();
     let ended = std::future::poll_fn(|cx| socket.poll(cx)).await;
     thread.context().counters.websockets_open.subtract_one();
     ended?;
@@ -125,22 +128,24 @@ pub(crate) struct Settings {
     message_bytes_max: usize,
     /// The minimum size of a compressed message; `None` if compression was not negotiated.
     compress_bytes_min: Option<usize>,
+    /// Maximum number of messages in flight.
     calls_max: usize,
     queue_bytes_max: usize,
     subscriptions_max: usize,
-    ping: Duration,
+    /// Time without input after which a client is pinged, and timeout of its answer.
+    ping_interval: Duration,
     write_timeout: Duration,
 }
 
 impl Settings {
-    pub(crate) fn of(downstream: &Downstream, compress_bytes_min: bool) -> Settings {
+    pub(crate) fn of(downstream: &Downstream, compresses: bool) -> Settings {
         Settings {
-            compress_bytes_min: compress_bytes_min.then_some(downstream.compression_bytes_min),
+            compress_bytes_min: compresses.then_some(downstream.compression_bytes_min),
             message_bytes_max: downstream.body_bytes_max,
             calls_max: downstream.websocket_messages_max,
             queue_bytes_max: downstream.websocket_queue_bytes_max,
             subscriptions_max: downstream.websocket_subscriptions_max,
-            ping: downstream.websocket_ping,
+            ping_interval: downstream.websocket_ping,
             write_timeout: downstream.write_timeout,
         }
     }
@@ -178,10 +183,12 @@ struct FinishedMessage {
     message: Message,
     /// The compressed body, which replaces the message's body.
     compressed: Option<Vec<u8>>,
+    /// Bytes of the client's message.
     bytes: usize,
     _guard: MessageGuard,
 }
 
+/// An open WebSocket.
 struct Socket<S> {
     thread: Rc<Thread>,
     stream: S,
@@ -207,7 +214,7 @@ struct Socket<S> {
     /// The memory reservation for all buffers.
     reservation: Reservation,
     /// When the subscriber's credentials are next re-checked.
-    permitted_until: Instant,
+    permit_check_at: Instant,
     out: OutputQueue,
     /// When a silent client is pinged, or disconnected if it did not answer the last ping.
     ping_at: Instant,
@@ -226,7 +233,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     fn new(opened: UpgradedConnection<S>, settings: Settings, head: &Head) -> Socket<S> {
-        let UpgradedConnection { thread, stream, watchdog, rest, peer, state } = opened;
+        let UpgradedConnection { thread, stream, watchdog, unread, peer, state } = opened;
         let Settings { subscriptions_max, queue_bytes_max, .. } = settings;
         let subscriber = Subscriber::new(&thread.subscriptions, subscriptions_max, queue_bytes_max);
         let head = Head {
@@ -238,7 +245,7 @@ where
         };
         let head_fields = Arc::clone(&thread.context().snapshot.head_fields);
         let budget = Arc::clone(&thread.context().snapshot.registry.memory);
-        let reservation = Reservation::of(&budget, Purpose::Response, &state.account);
+        let reservation = Reservation::for_connection(&budget, Purpose::Response, &state.account);
         Socket {
             thread,
             stream,
@@ -254,14 +261,14 @@ where
                 None => Decoder::new(Role::Server, settings.message_bytes_max),
             },
             input_broken: false,
-            undecoded: rest,
+            undecoded: unread,
             tasks: FuturesUnordered::new(),
             task_bytes: 0,
             subscriber,
             reservation,
-            permitted_until: Instant::now() + PERMIT_CHECK_INTERVAL,
+            permit_check_at: Instant::now() + PERMIT_CHECK_INTERVAL,
             out: OutputQueue::default(),
-            ping_at: Instant::now() + settings.ping,
+            ping_at: Instant::now() + settings.ping_interval,
             pinged: false,
         }
     }
@@ -272,7 +279,7 @@ where
             let mut progress = self.queue_responses(cx);
             progress |= self.queue_notifications(cx);
             progress |= self.decode_input();
-            let closing = self.state.must_close(cx) || self.thread.state.draining();
+            let closing = self.state.must_close(cx) || self.thread.state.is_draining();
             match self.poll_read(cx, closing) {
                 Poll::Ready(Ok(0)) if !self.is_closing() => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(0)) => {
@@ -302,7 +309,7 @@ where
                 }
                 Phase::Closing { .. } | Phase::Open => {}
             }
-            progress |= self.count();
+            progress |= self.reserve();
             if progress {
                 continue;
             }
@@ -315,7 +322,7 @@ where
 
     /// Updates the memory reservation. If the budget is used up, starts to close the connection and
     /// returns true.
-    fn count(&mut self) -> bool {
+    fn reserve(&mut self) -> bool {
         let incoming = self.undecoded.capacity() + self.decoder.bytes_held();
         let outgoing = self.out.bytes + self.subscriber.queued_bytes();
         let counted = self.reservation.set(incoming + outgoing + self.task_bytes);
@@ -327,17 +334,17 @@ where
         self.undecoded = Vec::new();
         self.input_broken = true;
         self.out.drop_unsent();
-        self.close(AGAIN_LATER, "gateway memory limit reached: reconnect later");
+        self.close(TRY_AGAIN_LATER, "gateway memory limit reached: reconnect later");
         true
     }
 
     /// Queues the responses of finished tasks.
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
-        let mut any = false;
+        let mut made_progress = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
             // `_guard` delays notifications until the end of this iteration. The response that
             // announces the subscription is queued before.
-            any = true;
+            made_progress = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,
                 TaskOutput::Decompressed { input, bytes } => {
@@ -355,35 +362,37 @@ where
                 None => self.queue_text(message.body),
             }
         }
-        any
+        made_progress
     }
 
     /// Queues notifications, behind the responses that announced their subscriptions.
     fn queue_notifications(&mut self, cx: &Context<'_>) -> bool {
-        let mut any = false;
+        let mut made_progress = false;
         while self.phase == Phase::Open {
             match self.subscriber.poll_notification(cx) {
                 Ok(None) => break,
                 Ok(Some(body)) if self.is_still_permitted() => self.queue_notification(body),
-                Ok(Some(_)) => self.close(POLICY, "subscription is not permitted any more"),
+                Ok(Some(_)) => {
+                    self.close(POLICY_VIOLATION, "subscription is not permitted any more")
+                }
                 Err(CloseReason::QueueFull) => self.close_slow(),
                 Err(CloseReason::EventsMissed) => {
-                    self.close(AGAIN_LATER, "blocks were missed: subscribe again")
+                    self.close(TRY_AGAIN_LATER, "blocks were missed: subscribe again")
                 }
             }
-            any = true;
+            made_progress = true;
         }
-        any
+        made_progress
     }
 
     /// Queues a notification, compressed on this thread if it is short enough.
     fn queue_notification(&mut self, mut body: Body) {
-        let wanted = self.settings.compress_bytes_min.is_some_and(|min| body.len() >= min);
-        if wanted && body.len() <= INLINE_BYTES_MAX {
-            let whole = std::mem::take(&mut body).join();
-            match deflate::compress(&whole) {
+        let is_compressible = self.settings.compress_bytes_min.is_some_and(|min| body.len() >= min);
+        if is_compressible && body.len() <= INLINE_BYTES_MAX {
+            let joined = std::mem::take(&mut body).join();
+            match deflate::compress(&joined) {
                 Some(compressed) => return self.enqueue(|out| out.compressed(compressed)),
-                None => body = Body::whole(whole),
+                None => body = Body::from_bytes(joined),
             }
         }
         self.queue_text(body);
@@ -393,15 +402,15 @@ where
     /// [`PERMIT_CHECK_INTERVAL`].
     fn is_still_permitted(&mut self) -> bool {
         let now = Instant::now();
-        if now < self.permitted_until {
+        if now < self.permit_check_at {
             return true;
         }
-        self.permitted_until = now + PERMIT_CHECK_INTERVAL;
+        self.permit_check_at = now + PERMIT_CHECK_INTERVAL;
         let cx = self.thread.context();
         let grant = match &cx.snapshot.key_index {
             None => None,
             Some(key_index) => {
-                let client = self.peer.client(&self.head, &cx.snapshot.config.downstream);
+                let client = self.peer.client_address(&self.head, &cx.snapshot.config.downstream);
                 let certificate = self.peer.certificate.as_deref();
                 let identity = self.head.identity(client, certificate);
                 let config = &cx.snapshot.config;
@@ -422,11 +431,11 @@ where
         if Arc::ptr_eq(current, &self.head_fields) {
             return true;
         }
-        let same = **current == *self.head_fields;
-        if same {
+        let is_same = **current == *self.head_fields;
+        if is_same {
             self.head_fields = Arc::clone(current);
         }
-        same
+        is_same
     }
 
     /// Returns true if no limit prevents another message.
@@ -440,12 +449,12 @@ where
     /// Decodes the bytes that were read, until a limit is reached. Returns true if any were
     /// decoded.
     fn decode_input(&mut self) -> bool {
-        let mut at = 0;
-        while at < self.undecoded.len()
+        let mut consumed = 0;
+        while consumed < self.undecoded.len()
             && !self.input_broken
             && (self.accepts_messages() || self.is_closing())
         {
-            let (used, input) = match self.decoder.next(&self.undecoded[at..]) {
+            let (used, input) = match self.decoder.next(&self.undecoded[consumed..]) {
                 Ok((used, event)) => (used, event.map(Input::of)),
                 Err(fault) => {
                     self.input_broken = true;
@@ -453,18 +462,18 @@ where
                     break;
                 }
             };
-            at += used;
+            consumed += used;
             if let Some(input) = input {
                 self.handle(input);
             }
         }
-        if self.input_broken || at == self.undecoded.len() {
-            at = self.undecoded.len();
+        if self.input_broken || consumed == self.undecoded.len() {
+            consumed = self.undecoded.len();
             self.undecoded = Vec::new();
         } else {
-            self.undecoded.drain(..at);
+            self.undecoded.drain(..consumed);
         }
-        at > 0
+        consumed > 0
     }
 
     fn handle(&mut self, input: Input) {
@@ -481,7 +490,7 @@ where
             }
             _ if self.is_closing() => {}
             Input::Message(_) if !self.has_current_fields() => {
-                self.close(AGAIN_LATER, "configuration changed: reconnect");
+                self.close(TRY_AGAIN_LATER, "configuration changed: reconnect");
             }
             Input::Message(body) => {
                 let (thread, head) = (Rc::clone(&self.thread), Rc::clone(&self.head));
@@ -496,7 +505,7 @@ where
                         RequestOrigin::of(&peer, PROTOCOL, &waiting, &account, subscriptions);
                     let origin = origin.with_notifications(&guard);
                     let mut message = respond(&cx, &head, &body, &origin).await;
-                    let compressed = compressed(&mut message.body, compress_bytes_min).await;
+                    let compressed = compress_body(&mut message.body, compress_bytes_min).await;
                     let bytes = body.len();
                     TaskOutput::Finished(FinishedMessage {
                         cx,
@@ -532,7 +541,7 @@ where
             }
             Input::TooLarge => {
                 let message = Message::refuse_size(self.settings.message_bytes_max);
-                self.thread.context().counters.refused(message.status);
+                self.thread.context().counters.record_refusal(message.status);
                 self.queue_text(message.body);
             }
             Input::Ping(payload) => self.out.control(Op::Pong, &payload),
@@ -547,7 +556,7 @@ where
         }
     }
 
-    fn enqueue(&mut self, put: impl FnOnce(&mut OutputQueue)) {
+    fn enqueue(&mut self, push: impl FnOnce(&mut OutputQueue)) {
         if self.is_closing() {
             return;
         }
@@ -555,12 +564,12 @@ where
             self.close_slow();
             return;
         }
-        put(&mut self.out);
+        push(&mut self.out);
     }
 
     fn close_slow(&mut self) {
         self.out.drop_unsent();
-        self.close(POLICY, "client does not read");
+        self.close(POLICY_VIOLATION, "client does not read");
         if let Phase::Closing { until, .. } = &mut self.phase {
             *until = Some(Instant::now() + CLOSE_TIMEOUT);
         }
@@ -590,33 +599,35 @@ where
 
     /// Reads if the state and the limits allow it. Returns the number of bytes, 0 at the end.
     fn poll_read(&mut self, cx: &mut Context<'_>, closing: bool) -> Poll<io::Result<usize>> {
-        let reads = match self.phase {
+        let may_read = match self.phase {
             Phase::Open => !closing && self.accepts_messages(),
             Phase::Closing { peer_closed, .. } => !peer_closed,
         };
-        if !reads {
+        if !may_read {
             return Poll::Pending;
         }
         let undecoded = &mut self.undecoded;
-        let read =
+        let polled =
             wait::poll_read(&mut self.stream, cx, |bytes| undecoded.extend_from_slice(bytes));
-        if let Poll::Ready(Ok(_)) = read {
-            self.ping_at = Instant::now() + self.settings.ping;
+        if let Poll::Ready(Ok(_)) = polled {
+            self.ping_at = Instant::now() + self.settings.ping_interval;
             self.pinged = false;
         }
-        read
+        polled
     }
 
     /// Returns when the next timeout is due.
     fn deadline(&self) -> Instant {
-        let blocked_since = self.out.blocked_since.map(|since| since + self.settings.write_timeout);
+        let write_deadline =
+            self.out.blocked_since.map(|since| since + self.settings.write_timeout);
         let due = match self.phase {
             Phase::Closing { until, .. } => until,
             // While the gateway does not read, it cannot receive the answer to a ping.
             Phase::Open => self.accepts_messages().then_some(self.ping_at),
         };
-        let far = Instant::now() + self.settings.write_timeout.max(self.settings.ping);
-        [blocked_since, due].into_iter().flatten().min().unwrap_or(far)
+        let no_deadline =
+            Instant::now() + self.settings.write_timeout.max(self.settings.ping_interval);
+        [write_deadline, due].into_iter().flatten().min().unwrap_or(no_deadline)
     }
 
     /// Handles a passed deadline. Returns true if the connection must be dropped.
@@ -632,7 +643,7 @@ where
             Phase::Open => {
                 self.out.control(Op::Ping, b"");
                 self.pinged = true;
-                self.ping_at = now + self.settings.ping;
+                self.ping_at = now + self.settings.ping_interval;
                 false
             }
         }
@@ -675,17 +686,17 @@ fn decompress(payload: &[u8], text: bool, bytes_max: usize) -> Input {
 
 /// Compresses a response if it is large enough. A long response is compressed on another thread. If
 /// compression succeeds, `body` is left empty.
-async fn compressed(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
+async fn compress_body(body: &mut Body, compress_bytes_min: Option<usize>) -> Option<Vec<u8>> {
     compress_bytes_min.filter(|min| body.len() >= *min)?;
-    let whole = Arc::new(std::mem::take(body).join());
-    let compressed = if whole.len() <= INLINE_BYTES_MAX {
-        deflate::compress(&whole)
+    let joined = Arc::new(std::mem::take(body).join());
+    let compressed = if joined.len() <= INLINE_BYTES_MAX {
+        deflate::compress(&joined)
     } else {
-        let shared = Arc::clone(&whole);
+        let shared = Arc::clone(&joined);
         tokio::task::spawn_blocking(move || deflate::compress(&shared)).await.ok().flatten()
     };
     if compressed.is_none() {
-        *body = Body::whole(Arc::unwrap_or_clone(whole));
+        *body = Body::from_bytes(Arc::unwrap_or_clone(joined));
     }
     compressed
 }

@@ -14,15 +14,17 @@ pub(crate) struct Buffers {
 }
 
 impl Buffers {
+    /// Takes an empty buffer from the pool, or creates one.
     pub(crate) fn take(&self) -> Vec<u8> {
         self.spare.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// Returns a buffer to the pool.
     pub(crate) fn give(&self, mut buffer: Vec<u8>) {
-        let mut buffers = self.spare.borrow_mut();
-        if buffers.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARES_MAX && buffer.capacity() <= SPARE_BYTES_MAX {
             buffer.clear();
-            buffers.push(buffer);
+            spare.push(buffer);
         }
     }
 }

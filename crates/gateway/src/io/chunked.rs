@@ -9,7 +9,7 @@ const SIZE_LINE_BYTES_MAX: usize = 256;
 /// Maximum bytes of all trailer lines together. Trailers are read and dropped.
 const TRAILER_BYTES_MAX: usize = 8 * 1024;
 
-/// Why a chunked body is refused.
+/// Reason for refusing a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ChunkFault {
     #[error("chunk size must be 1 to 8 hexadecimal digits followed by CR LF")]
@@ -25,9 +25,15 @@ pub(crate) enum ChunkFault {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Size,
-    Payload { left: usize },
+    /// Number of payload bytes of the chunk that are still missing.
+    Payload {
+        remaining: usize,
+    },
     PayloadEnd,
-    Trailer { seen: usize },
+    /// Number of bytes of trailer lines that were read.
+    Trailer {
+        bytes_read: usize,
+    },
     Done,
 }
 
@@ -50,7 +56,7 @@ impl Chunked {
         matches!(self.state, State::Done)
     }
 
-    /// Bytes of memory that the decoded body occupies.
+    /// Returns the number of bytes of memory that the decoded body occupies.
     pub(crate) fn bytes_held(&self) -> usize {
         self.body.capacity()
     }
@@ -60,8 +66,8 @@ impl Chunked {
         self.body
     }
 
-    /// Decodes `input` and returns how many bytes it used. Bytes after the end of the body are not
-    /// used.
+    /// Decodes `input` and returns the number of bytes used. Bytes after the end of the body are
+    /// not used.
     ///
     /// # Errors
     /// A [`ChunkFault`]; the start of the next message is then unknown.
@@ -70,10 +76,10 @@ impl Chunked {
         loop {
             let rest = &input[used..];
             let step = match self.state {
-                State::Size => self.size(rest)?,
-                State::Payload { left } => self.payload(rest, left),
-                State::PayloadEnd => self.payload_end(rest)?,
-                State::Trailer { seen } => self.trailer(rest, seen)?,
+                State::Size => self.decode_size(rest)?,
+                State::Payload { remaining } => self.decode_payload(rest, remaining),
+                State::PayloadEnd => self.decode_payload_end(rest)?,
+                State::Trailer { bytes_read } => self.decode_trailer(rest, bytes_read)?,
                 State::Done => None,
             };
             match step {
@@ -83,14 +89,14 @@ impl Chunked {
         }
     }
 
-    fn size(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
-        let Some(line) = line(rest, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
+    fn decode_size(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
+        let Some(line) = split_line(rest, SIZE_LINE_BYTES_MAX, ChunkFault::Size)? else {
             return Ok(None);
         };
         let digits = size_digits(line).ok_or(ChunkFault::Size)?;
-        let valid = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
+        let is_valid = (1..=8).contains(&digits.len()) && digits.iter().all(u8::is_ascii_hexdigit);
         let text = std::str::from_utf8(digits).map_err(|_| ChunkFault::Size)?;
-        let size = if valid {
+        let size = if is_valid {
             usize::from_str_radix(text, 16).map_err(|_| ChunkFault::Size)?
         } else {
             return Err(ChunkFault::Size);
@@ -98,23 +104,29 @@ impl Chunked {
         if self.body.len() + size > self.body_bytes_max {
             return Err(ChunkFault::TooLarge);
         }
-        self.state =
-            if size == 0 { State::Trailer { seen: 0 } } else { State::Payload { left: size } };
+        self.state = if size == 0 {
+            State::Trailer { bytes_read: 0 }
+        } else {
+            State::Payload { remaining: size }
+        };
         Ok(Some(line.len() + 2))
     }
 
-    fn payload(&mut self, rest: &[u8], left: usize) -> Option<usize> {
-        let take = left.min(rest.len());
-        if take == 0 {
+    fn decode_payload(&mut self, rest: &[u8], remaining: usize) -> Option<usize> {
+        let length = remaining.min(rest.len());
+        if length == 0 {
             return None;
         }
-        self.body.extend_from_slice(&rest[..take]);
-        self.state =
-            if take == left { State::PayloadEnd } else { State::Payload { left: left - take } };
-        Some(take)
+        self.body.extend_from_slice(&rest[..length]);
+        self.state = if length == remaining {
+            State::PayloadEnd
+        } else {
+            State::Payload { remaining: remaining - length }
+        };
+        Some(length)
     }
 
-    fn payload_end(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
+    fn decode_payload_end(&mut self, rest: &[u8]) -> Result<Option<usize>, ChunkFault> {
         match rest {
             [b'\r', b'\n', ..] => {
                 self.state = State::Size;
@@ -125,14 +137,22 @@ impl Chunked {
         }
     }
 
-    fn trailer(&mut self, rest: &[u8], seen: usize) -> Result<Option<usize>, ChunkFault> {
-        let Some(line) = line(rest, TRAILER_BYTES_MAX.saturating_sub(seen), ChunkFault::Trailer)?
+    fn decode_trailer(
+        &mut self,
+        rest: &[u8],
+        bytes_read: usize,
+    ) -> Result<Option<usize>, ChunkFault> {
+        let Some(line) =
+            split_line(rest, TRAILER_BYTES_MAX.saturating_sub(bytes_read), ChunkFault::Trailer)?
         else {
             return Ok(None);
         };
         let bytes = line.len() + 2;
-        self.state =
-            if line.is_empty() { State::Done } else { State::Trailer { seen: seen + bytes } };
+        self.state = if line.is_empty() {
+            State::Done
+        } else {
+            State::Trailer { bytes_read: bytes_read + bytes }
+        };
         Ok(Some(bytes))
     }
 }
@@ -143,16 +163,21 @@ impl Chunked {
 fn size_digits(line: &[u8]) -> Option<&[u8]> {
     let end = memchr::memchr(b';', line).unwrap_or(line.len());
     let (digits, extensions) = line.split_at(end);
-    let clean = extensions.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control());
+    let are_extensions_valid =
+        extensions.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control());
     let spaces = digits.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-    clean.then(|| &digits[..digits.len() - spaces])
+    are_extensions_valid.then(|| &digits[..digits.len() - spaces])
 }
 
 /// Returns the line at the start of `rest` without its CR LF, or `None` while it is incomplete.
-fn line(rest: &[u8], bytes_max: usize, fault: ChunkFault) -> Result<Option<&[u8]>, ChunkFault> {
+fn split_line(
+    rest: &[u8],
+    bytes_max: usize,
+    fault: ChunkFault,
+) -> Result<Option<&[u8]>, ChunkFault> {
     match memchr::memchr(b'\n', rest) {
-        Some(at) if at > bytes_max || at == 0 || rest[at - 1] != b'\r' => Err(fault),
-        Some(at) => Ok(Some(&rest[..at - 1])),
+        Some(end) if end > bytes_max || end == 0 || rest[end - 1] != b'\r' => Err(fault),
+        Some(end) => Ok(Some(&rest[..end - 1])),
         None if rest.len() > bytes_max => Err(fault),
         None => Ok(None),
     }

@@ -5,8 +5,8 @@
 //! byte-for-byte equal has the same parsed form. `downstream/head.rs` and `upstream/http1.rs`
 //! contain the parsers.
 
-/// Maximum bytes of a cached head. Usual heads have a few hundred bytes. For heads with long
-/// cookies or tokens, a comparison costs as much as parsing.
+/// Maximum number of bytes of a cached head. Usual heads have a few hundred bytes. For heads with
+/// long cookies or tokens, a comparison costs as much as parsing.
 const HEAD_BYTES_MAX: usize = 1024;
 
 /// A small cache of one thread.
@@ -35,7 +35,7 @@ impl<T> HeadCache<T> {
 
     /// Caches the parsed form of the head in the first `head_bytes` of `bytes`, including its empty
     /// line.
-    pub(crate) fn keep(&mut self, bytes: &[u8], head_bytes: usize, parsed: T) {
+    pub(crate) fn insert(&mut self, bytes: &[u8], head_bytes: usize, parsed: T) {
         let slot = self.slot(bytes);
         if let Some(slot) = self.slots.get_mut(slot)
             && head_bytes <= HEAD_BYTES_MAX
@@ -61,13 +61,13 @@ mod tests {
     fn only_an_equal_head_is_found() {
         let mut cache = HeadCache::new(4);
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
-        cache.keep(b"A: 1\r\n\r\nbody", 8, 'a');
+        cache.insert(b"A: 1\r\n\r\nbody", 8, 'a');
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), Some((8, &'a')));
         assert_eq!(cache.find(b"A: 1\r\n\r\nydob"), Some((8, &'a')));
         assert_eq!(cache.find(b"A: 2\r\n\r\nbody"), None);
         assert_eq!(cache.find(b"A: 1\r\nB: 2\r\n"), None);
         assert_eq!(cache.find(b""), None);
-        cache.keep(b"A: 2\r\n\r\nbody", 8, 'b');
+        cache.insert(b"A: 2\r\n\r\nbody", 8, 'b');
         assert_eq!(cache.find(b"A: 1\r\n\r\nbody"), None);
         assert_eq!(cache.find(b"A: 2\r\n\r\nbody"), Some((8, &'b')));
     }
@@ -76,10 +76,10 @@ mod tests {
     fn the_cache_is_bounded() {
         let mut cache = HeadCache::new(1);
         let long = [b'a'; HEAD_BYTES_MAX + 1];
-        cache.keep(&long, long.len(), ());
+        cache.insert(&long, long.len(), ());
         assert_eq!(cache.find(&long), None);
-        let mut none = HeadCache::new(0);
-        none.keep(b"A", 1, ());
-        assert_eq!(none.find(b"A"), None);
+        let mut empty = HeadCache::new(0);
+        empty.insert(b"A", 1, ());
+        assert_eq!(empty.find(b"A"), None);
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::policy::memory;
-use crate::policy::memory::{HeldBytes, Purpose, Slow};
+use crate::policy::memory::{HeldBytes, Purpose, SlowConnection};
 
 #[cfg(test)]
 mod tests;
@@ -35,8 +35,11 @@ pub(crate) const RELIEF_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     max: AtomicUsize,
+    /// Counted bytes, by purpose.
     held: [AtomicUsize; Purpose::ALL.len()],
+    /// Number of refusals, by purpose.
     refused: [AtomicU64; Purpose::ALL.len()],
+    /// Number of closed connections.
     closed: AtomicU64,
     /// Notified when connections must be closed.
     exceeded: Notify,
@@ -57,8 +60,8 @@ impl Budget {
         self.max.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn held(&self) -> HeldBytes {
-        std::array::from_fn(|at| self.held[at].load(Ordering::Relaxed))
+    pub(crate) fn bytes_held(&self) -> HeldBytes {
+        std::array::from_fn(|index| self.held[index].load(Ordering::Relaxed))
     }
 
     /// Returns the number of refusals since the start because the budget was used up.
@@ -71,9 +74,10 @@ impl Budget {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the budget has `bytes` left for this purpose.
-    pub(crate) fn fits(&self, purpose: Purpose, bytes: usize) -> bool {
-        let mut held = self.held();
+    /// Returns true if the budget has `bytes` left for this purpose, or if they need not be
+    /// counted.
+    pub(crate) fn has_room(&self, purpose: Purpose, bytes: usize) -> bool {
+        let mut held = self.bytes_held();
         held[purpose.index()] += bytes;
         bytes <= FREE_BYTES || memory::is_within(&held, purpose, self.max())
     }
@@ -85,7 +89,7 @@ impl Budget {
 
     /// Returns the bytes over the budget.
     pub(crate) fn excess(&self) -> usize {
-        memory::excess(&self.held(), self.max())
+        memory::excess(&self.bytes_held(), self.max())
     }
 
     /// Waits until the budget is exceeded.
@@ -101,7 +105,7 @@ impl Budget {
 
     fn reserve(&self, purpose: Purpose, bytes: usize) -> Result<(), Full> {
         self.held[purpose.index()].fetch_add(bytes, Ordering::Relaxed);
-        if !memory::is_within(&self.held(), purpose, self.max()) {
+        if !memory::is_within(&self.bytes_held(), purpose, self.max()) {
             self.release(purpose, bytes);
             self.count_refusal(purpose);
             return Err(Full);
@@ -143,7 +147,11 @@ impl Reservation {
 
     /// Creates an empty reservation for a client connection. The connection can be closed while the
     /// bytes wait for its client.
-    pub(crate) fn of(budget: &Arc<Budget>, purpose: Purpose, account: &Rc<Account>) -> Reservation {
+    pub(crate) fn for_connection(
+        budget: &Arc<Budget>,
+        purpose: Purpose,
+        account: &Rc<Account>,
+    ) -> Reservation {
         let mut reservation = Reservation::new(budget, purpose);
         reservation.account_entry = Some((Rc::clone(account), None));
         reservation
@@ -159,18 +167,18 @@ impl Reservation {
             return Ok(());
         }
         if bytes > self.bytes {
-            let more = bytes - self.bytes;
+            let added = bytes - self.bytes;
             if let Some((account, _)) = &self.account_entry {
                 let held = account.bytes();
                 // A single buffer may exceed the limit per connection, so that the largest response
                 // can be sent.
-                let others = held - self.bytes;
-                if others > 0 && held + more > memory::connection_max(self.budget.max()) {
+                let other_bytes = held - self.bytes;
+                if other_bytes > 0 && held + added > memory::connection_max(self.budget.max()) {
                     self.budget.count_refusal(self.purpose);
                     return Err(Full);
                 }
             }
-            self.budget.reserve(self.purpose, more)?;
+            self.budget.reserve(self.purpose, added)?;
         } else {
             self.budget.release(self.purpose, self.bytes - bytes);
         }
@@ -208,13 +216,14 @@ pub(crate) struct Account {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     bytes: usize,
-    /// When the bytes began to wait for the client; `None` while they wait for the gateway.
+    /// Time at which the bytes began to wait for the client; `None` while they wait for the
+    /// gateway.
     waiting: Option<Instant>,
 }
 
 impl Account {
     /// Sets the task to abort when the connection must be closed.
-    pub(crate) fn serve_by(&self, task: AbortHandle) {
+    pub(crate) fn set_task(&self, task: AbortHandle) {
         self.task.replace(Some(task));
     }
 
@@ -225,43 +234,43 @@ impl Account {
     fn set(&self, entry: &mut Option<usize>, bytes: usize) {
         let mut entries = self.entries.borrow_mut();
         match *entry {
-            Some(at) if bytes == 0 => {
-                entries[at] = None;
+            Some(index) if bytes == 0 => {
+                entries[index] = None;
                 *entry = None;
                 if entries.iter().all(Option::is_none) {
                     *entries = Vec::new();
                 }
             }
-            Some(at) => {
-                if let Some(entry) = &mut entries[at] {
+            Some(index) => {
+                if let Some(entry) = &mut entries[index] {
                     entry.bytes = bytes;
                 }
             }
             None => {
-                let free = entries.iter().position(Option::is_none);
-                let at = free.unwrap_or_else(|| {
+                let unused = entries.iter().position(Option::is_none);
+                let index = unused.unwrap_or_else(|| {
                     entries.push(None);
                     entries.len() - 1
                 });
-                entries[at] = Some(Entry { bytes, waiting: Some(Instant::now()) });
-                *entry = Some(at);
+                entries[index] = Some(Entry { bytes, waiting: Some(Instant::now()) });
+                *entry = Some(index);
             }
         }
     }
 
-    fn set_waiting(&self, at: usize, waiting: bool) {
-        if let Some(entry) = &mut self.entries.borrow_mut()[at] {
+    fn set_waiting(&self, index: usize, waiting: bool) {
+        if let Some(entry) = &mut self.entries.borrow_mut()[index] {
             entry.waiting = waiting.then(|| entry.waiting.unwrap_or_else(Instant::now));
         }
     }
 
-    /// Returns the connection's input for [`memory::to_close`]; `None` if none of its bytes wait
-    /// for the client.
-    fn slow(&self, place: usize, now: Instant) -> Option<Slow> {
+    /// Returns the connection as an input of [`memory::connections_to_close`]; `None` if none of
+    /// its bytes wait for the client.
+    fn as_slow(&self, index: usize, now: Instant) -> Option<SlowConnection> {
         let entries = self.entries.borrow();
         let oldest = entries.iter().flatten().filter_map(|entry| entry.waiting).min()?;
         let bytes = entries.iter().flatten().map(|entry| entry.bytes).sum();
-        Some(Slow { index: place, age: now - oldest, bytes })
+        Some(SlowConnection { index, age: now - oldest, bytes })
     }
 }
 
@@ -269,11 +278,11 @@ impl Account {
 pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: usize) {
     let now = Instant::now();
     let slow = accounts.iter().enumerate();
-    let slow = slow.filter_map(|(place, account)| account.slow(place, now)).collect();
-    for place in memory::to_close(slow, excess, AGE_MIN) {
+    let slow = slow.filter_map(|(index, account)| account.as_slow(index, now)).collect();
+    for index in memory::connections_to_close(slow, excess, AGE_MIN) {
         // Dropping the task releases the bytes. The handle is taken so that the connection is
         // counted only once.
-        if let Some(task) = accounts[place].task.take() {
+        if let Some(task) = accounts[index].task.take() {
             task.abort();
             budget.closed.fetch_add(1, Ordering::Relaxed);
         }
@@ -282,23 +291,23 @@ pub(crate) fn close_slowest(budget: &Budget, accounts: &[Rc<Account>], excess: u
 
 /// Returns the default budget in bytes: a quarter of the memory, at least [`DEFAULT_MAX_MIN`].
 pub(crate) fn default_max() -> usize {
-    usize::try_from(available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
+    usize::try_from(memory_available() / 4).unwrap_or(usize::MAX).max(DEFAULT_MAX_MIN)
 }
 
 /// Returns the memory that the machine and the control group allow this process, in bytes.
-fn available() -> u64 {
+fn memory_available() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let machine = read("/proc/meminfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
         line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
     });
-    let own = read("/proc/self/cgroup").unwrap_or_default();
-    let version_2 = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let groups = [
+    let cgroups = read("/proc/self/cgroup").unwrap_or_default();
+    let version_2 = cgroups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let limit_files = [
         format!("/sys/fs/cgroup{}/memory.max", version_2.trim_end_matches('/')),
         "/sys/fs/cgroup/memory.max".to_owned(),
         "/sys/fs/cgroup/memory/memory.limit_in_bytes".to_owned(),
     ];
-    let groups = groups.iter().filter_map(|path| read(path)?.trim().parse::<u64>().ok());
-    machine.into_iter().chain(groups).min().unwrap_or(1 << 30)
+    let limits = limit_files.iter().filter_map(|path| read(path)?.trim().parse::<u64>().ok());
+    machine.into_iter().chain(limits).min().unwrap_or(1 << 30)
 }

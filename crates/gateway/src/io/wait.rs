@@ -31,7 +31,7 @@ pub(crate) struct Watchdog {
 }
 
 impl Watchdog {
-    /// Ready when `deadline` has passed. Poll it last, after the awaited operation.
+    /// Returns ready once `deadline` has passed. Poll it last, after the awaited operation.
     pub(crate) fn poll_passed(&mut self, cx: &mut Context<'_>, deadline: Instant) -> Poll<()> {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         // The timer may fire before the deadline, but must never fire after it.
@@ -50,7 +50,7 @@ impl Watchdog {
 
 /// The outcome of a read with a deadline.
 #[derive(Debug)]
-pub(crate) enum Filled<T> {
+pub(crate) enum ReadOutcome<T> {
     /// Bytes were read; holds the closure's return value.
     Bytes(T),
     /// The peer has closed its direction.
@@ -59,7 +59,7 @@ pub(crate) enum Filled<T> {
     Late,
 }
 
-/// Waits for bytes from `stream` until `deadline` and passes them to `take` once.
+/// Waits for bytes from `stream` until `deadline` and passes them to `consume` once.
 ///
 /// # Errors
 /// The socket's error.
@@ -67,8 +67,8 @@ pub(crate) async fn fill<S, T>(
     stream: &mut S,
     watchdog: &mut Watchdog,
     deadline: Instant,
-    mut take: impl FnMut(&[u8]) -> T,
-) -> io::Result<Filled<T>>
+    mut consume: impl FnMut(&[u8]) -> T,
+) -> io::Result<ReadOutcome<T>>
 where
     S: AsyncRead + Unpin,
 {
@@ -76,29 +76,29 @@ where
         let read = SCRATCH.with_borrow_mut(|scratch| {
             let mut buf = ReadBuf::uninit(scratch);
             match Pin::new(&mut *stream).poll_read(cx, &mut buf) {
-                Poll::Ready(Ok(())) if buf.filled().is_empty() => Poll::Ready(Ok(Filled::End)),
-                Poll::Ready(Ok(())) => Poll::Ready(Ok(Filled::Bytes(take(buf.filled())))),
+                Poll::Ready(Ok(())) if buf.filled().is_empty() => Poll::Ready(Ok(ReadOutcome::End)),
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(ReadOutcome::Bytes(consume(buf.filled())))),
                 Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
                 Poll::Pending => Poll::Pending,
             }
         });
         if read.is_pending() && watchdog.poll_passed(cx, deadline).is_ready() {
-            return Poll::Ready(Ok(Filled::Late));
+            return Poll::Ready(Ok(ReadOutcome::Late));
         }
         read
     })
     .await
 }
 
-/// Reads the available bytes and passes them to `take`. Returns their number, 0 at the end of the
-/// stream.
+/// Reads the available bytes and passes them to `consume`. Returns their number, 0 at the end of
+/// the stream.
 ///
 /// # Errors
 /// The socket's error.
 pub(crate) fn poll_read<S>(
     stream: &mut S,
     cx: &mut Context<'_>,
-    take: impl FnOnce(&[u8]),
+    consume: impl FnOnce(&[u8]),
 ) -> Poll<io::Result<usize>>
 where
     S: AsyncRead + Unpin,
@@ -107,7 +107,7 @@ where
         let mut buf = ReadBuf::uninit(scratch);
         match Pin::new(stream).poll_read(cx, &mut buf) {
             Poll::Ready(Ok(())) => {
-                take(buf.filled());
+                consume(buf.filled());
                 Poll::Ready(Ok(buf.filled().len()))
             }
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
@@ -129,11 +129,11 @@ pub(crate) async fn write<S>(
 where
     S: AsyncWrite + Unpin,
 {
-    let whole: usize = parts.iter().map(|part| part.len()).sum();
+    let total: usize = parts.iter().map(|part| part.len()).sum();
     let mut written = 0;
     let mut deadline: Option<Instant> = None;
     std::future::poll_fn(|cx| {
-        while written < whole {
+        while written < total {
             match poll_write_from(Pin::new(&mut *stream), cx, &parts, written) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
@@ -147,7 +147,7 @@ where
         // A stream that encrypts can have accepted the bytes without sending them.
         match Pin::new(&mut *stream).poll_flush(cx) {
             Poll::Pending => poll_timeout(watchdog, cx, &mut deadline, timeout),
-            done => done,
+            flushed => flushed,
         }
     })
     .await
@@ -183,7 +183,7 @@ fn poll_write_from<S: AsyncWrite>(
     }
     match &slices[..count] {
         // A plain write is a cheaper system call than a vectored one.
-        [one] => stream.poll_write(cx, one),
-        several => stream.poll_write_vectored(cx, several),
+        [slice] => stream.poll_write(cx, slice),
+        slices => stream.poll_write_vectored(cx, slices),
     }
 }

@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 /// The open connections by client.
 #[derive(Debug, Default)]
 pub(crate) struct Clients {
+    /// Maximum number of connections per client.
     max: AtomicUsize,
+    /// Number of open connections by client.
     open: Mutex<HashMap<IpAddr, usize, RandomState>>,
 }
 
@@ -26,11 +28,11 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl Clients {
-    /// Returns a counter that allows `max` connections per client. It includes connections from
-    /// before a reload. Returns `None` without a maximum.
-    pub(crate) fn after(before: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
+    /// Returns a counter that allows `max` connections per client. It keeps the connections that
+    /// `previous` has counted before a reload. Returns `None` if `max` is `None`.
+    pub(crate) fn new(previous: Option<&Arc<Clients>>, max: Option<usize>) -> Option<Arc<Clients>> {
         let max = max?;
-        let clients = before.map_or_else(Arc::default, Arc::clone);
+        let clients = previous.map_or_else(Arc::default, Arc::clone);
         clients.max.store(max, Ordering::Relaxed);
         Some(clients)
     }
@@ -68,19 +70,19 @@ mod tests {
 
     #[test]
     fn a_client_has_a_maximum_of_connections() {
-        let clients = Clients::after(None, Some(2)).unwrap();
-        let [one, other] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
-        let first = clients.open(one).unwrap();
-        let second = clients.open(one).unwrap();
-        assert!(clients.open(one).is_none());
-        let third = clients.open(other).unwrap();
-        let clients = Clients::after(Some(&clients), Some(1)).unwrap();
-        assert!(Clients::after(Some(&clients), None).is_none());
-        assert!(clients.open(other).is_none(), "a reload lost count");
-        let clients = Clients::after(Some(&clients), Some(2)).unwrap();
+        let clients = Clients::new(None, Some(2)).unwrap();
+        let [client, other_client] = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2])];
+        let first = clients.open(client).unwrap();
+        let second = clients.open(client).unwrap();
+        assert!(clients.open(client).is_none());
+        let third = clients.open(other_client).unwrap();
+        let clients = Clients::new(Some(&clients), Some(1)).unwrap();
+        assert!(Clients::new(Some(&clients), None).is_none());
+        assert!(clients.open(other_client).is_none(), "a reload lost the count");
+        let clients = Clients::new(Some(&clients), Some(2)).unwrap();
         drop(first);
-        let fourth = clients.open(one).unwrap();
-        assert!(clients.open(one).is_none());
+        let fourth = clients.open(client).unwrap();
+        assert!(clients.open(client).is_none());
         drop((second, third, fourth));
         assert!(clients.open.lock().is_empty(), "a client without a connection is kept");
     }

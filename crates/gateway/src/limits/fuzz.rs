@@ -4,17 +4,19 @@
 //! check.
 
 use crate::policy::limit::{
-    Assessment, CALL, Judgement, Rate, State, Terms, assess, assess_share, judge, left, raised,
-    retry_share_ms,
+    Assessment, CALL, Judgement, Rate, State, Terms, assess, assess_share, judge, raise_excess,
+    remaining_excess, retry_share_ms,
 };
 
-/// Most arrivals per input, because every interval of them is checked.
+/// Maximum number of arrivals per input, because every interval between arrivals is checked.
 const ARRIVALS_MAX: usize = 160;
-/// Bytes of the head, and of one arrival.
+/// Bytes of the head of an input.
 const HEAD_BYTES: usize = 8;
+/// Bytes of one arrival.
 const ARRIVAL_BYTES: usize = 4;
-/// The bounds of the configuration.
+/// Largest rate that the configuration allows.
 const RATE_MAX: u64 = 1_000_000_000;
+/// Largest burst that the configuration allows.
 const BURST_MAX: u64 = 4_000_000;
 
 /// A zone with its limit and a single key.
@@ -34,7 +36,7 @@ struct Zone {
 pub(crate) fn limit(bytes: &[u8]) {
     let Some((head, rest)) = bytes.split_at_checked(HEAD_BYTES) else { return };
     let count = usize::from(head[0] % 3) + 1;
-    let mut zones: Vec<Zone> = (0..count).map(|at| zone(head, at)).collect();
+    let mut zones: Vec<Zone> = (0..count).map(|index| zone(head, index)).collect();
     let clock_goes_back = head[0] & 0x80 != 0;
     let mut now: u64 = u64::from(head[7]) << 33;
     for arrival in rest.chunks_exact(ARRIVAL_BYTES).take(ARRIVALS_MAX) {
@@ -45,19 +47,19 @@ pub(crate) fn limit(bytes: &[u8]) {
         } else {
             now.saturating_add(step)
         };
-        let least = u64::from(arrival[3] >> 4) * CALL;
+        let known_excess = u64::from(arrival[3] >> 4) * CALL;
         if arrival[3] & 4 == 4 {
-            raise(&mut zones, now, least);
+            raise(&mut zones, now, known_excess);
         }
         arrive(&mut zones, now, u64::from(arrival[2] % 80) + 1, !clock_goes_back);
     }
     if !clock_goes_back {
-        zones.iter().for_each(keeps_its_rate);
+        zones.iter().for_each(assert_rate);
     }
 }
 
-fn zone(head: &[u8], at: usize) -> Zone {
-    let seed = u64::from(u16::from_le_bytes([head[1 + at], head[2 + at]]));
+fn zone(head: &[u8], index: usize) -> Zone {
+    let seed = u64::from(u16::from_le_bytes([head[1 + index], head[2 + index]]));
     let rate = match seed % 3 {
         0 => Rate::per_minute(seed + 1),
         1 => Rate::per_second(seed + 1),
@@ -74,78 +76,90 @@ fn zone(head: &[u8], at: usize) -> Zone {
     Zone { terms, gateways, state: None, passed: Vec::new() }
 }
 
-/// Another process reports that a key has at least this excess.
-fn raise(zones: &mut [Zone], now: u64, least: u64) {
+/// Raises the excess of the key to at least `known_excess`, as another process reports it.
+fn raise(zones: &mut [Zone], now: u64, known_excess: u64) {
     for zone in zones {
-        let least = least.min(zone.terms.burst);
-        let state = raised(zone.state, zone.terms.rate, now, least);
-        let remaining = state.map_or(0, |state| left(state, zone.terms.rate, now));
-        let before = zone.state.map_or(0, |state| left(state, zone.terms.rate, now));
-        assert_eq!(remaining, before.max(least), "raised to less, or more, than either");
+        let known_excess = known_excess.min(zone.terms.burst);
+        let state = raise_excess(zone.state, zone.terms.rate, now, known_excess);
+        let remaining = state.map_or(0, |state| remaining_excess(state, zone.terms.rate, now));
+        let before = zone.state.map_or(0, |state| remaining_excess(state, zone.terms.rate, now));
+        assert_eq!(remaining, before.max(known_excess), "the excess is not the larger of the two");
         zone.state = state;
     }
 }
 
-/// One call in all zones.
+/// Judges one call in all zones and checks the verdict.
 fn arrive(zones: &mut [Zone], now: u64, cost: u64, forward: bool) {
     let assessed: Vec<(Assessment, Terms)> = zones
         .iter()
         .map(|zone| {
             let Zone { terms, gateways, state, .. } = zone;
             let assessed = assess_share(*state, terms.rate, now, cost, *gateways);
-            let whole = assess(*state, terms.rate, now, cost);
-            assert!(assessed.excess >= whole.excess, "a share is more than the whole");
+            let unshared = assess(*state, terms.rate, now, cost);
+            assert!(assessed.excess >= unshared.excess, "a share allows more than the whole rate");
             (assessed, *terms)
         })
         .collect();
     let judgement = judge(&assessed);
-    let over = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
+    let over_limit = assessed.iter().position(|(assessed, terms)| assessed.excess > terms.burst);
     match judgement {
-        Judgement::Refused { at } => assert_eq!(over, Some(at), "another zone was over"),
-        Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over, None),
+        Judgement::Refused { limit_index: at } => {
+            assert_eq!(over_limit, Some(at), "another zone rejects the call")
+        }
+        Judgement::Passed | Judgement::Delayed { .. } => assert_eq!(over_limit, None),
     }
-    if let Judgement::Delayed { ms, at } = judgement {
+    if let Judgement::Delayed { ms, limit_index: at } = judgement {
         let terms = assessed[at].1;
         assert!(ms >= 1 && ms <= terms.burst.saturating_mul(1000) / terms.rate.thousandths());
     }
     for (zone, (assessed, terms)) in zones.iter_mut().zip(&assessed) {
-        comes_back(zone, assessed, now, cost, forward);
-        if over.is_none() {
-            assert!(assessed.state.excess <= terms.burst, "more is kept than the burst");
+        assert_retry_time(zone, assessed, now, cost, forward);
+        if over_limit.is_none() {
+            assert!(assessed.state.excess <= terms.burst, "the stored excess exceeds the burst");
             zone.state = Some(assessed.state);
             zone.passed.push((now, cost));
         }
     }
 }
 
-/// A rejected call passes at the reported time, and not before.
-fn comes_back(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: bool) {
+/// Checks that a rejected call passes at the reported time, and not before.
+fn assert_retry_time(zone: &Zone, assessed: &Assessment, now: u64, cost: u64, forward: bool) {
     let Zone { terms, gateways, state, .. } = zone;
     let passes =
-        |at: u64| assess_share(*state, terms.rate, at, cost, *gateways).excess <= terms.burst;
+        |time: u64| assess_share(*state, terms.rate, time, cost, *gateways).excess <= terms.burst;
     let retry_ms = retry_share_ms(*state, *terms, now, cost, *gateways);
     assert_eq!(retry_ms == Some(0), assessed.excess <= terms.burst);
     match retry_ms {
         Some(ms @ 1..) if forward => {
-            assert!(passes(now.saturating_add(ms)), "it came back in vain");
-            assert!(ms == 1 || !passes(now + ms - 1), "it was sent away for too long");
+            assert!(
+                passes(now.saturating_add(ms)),
+                "the call is rejected again at the reported time"
+            );
+            assert!(
+                ms == 1 || !passes(now + ms - 1),
+                "the call would pass before the reported time"
+            );
         }
-        None => assert!(!passes(now.saturating_add(1 << 50)), "it would pass one day"),
+        None => assert!(!passes(now.saturating_add(1 << 50)), "the call would pass later"),
         _ => {}
     }
 }
 
-/// In any interval no more passes than the burst, its drain, and one call.
-fn keeps_its_rate(zone: &Zone) {
-    for (first, (from, _)) in zone.passed.iter().enumerate() {
+/// Checks that in any interval no more calls pass than the burst, the drained excess and one call.
+fn assert_rate(zone: &Zone) {
+    for (first, (start, _)) in zone.passed.iter().enumerate() {
         let mut units = 0u64;
-        for (to, cost) in &zone.passed[first..] {
+        for (end, cost) in &zone.passed[first..] {
             units = units.saturating_add(*cost);
-            let drained = zone.terms.rate.thousandths().saturating_mul(to - from) / 1000;
-            let most = zone.terms.burst.saturating_add(drained);
-            let most = most.saturating_add(CALL * zone.gateways);
+            let drained = zone.terms.rate.thousandths().saturating_mul(end - start) / 1000;
+            let passed_max = zone.terms.burst.saturating_add(drained);
+            let passed_max = passed_max.saturating_add(CALL * zone.gateways);
             let passed = units.saturating_mul(CALL * zone.gateways);
-            assert!(passed <= most, "{units} of at most {most} thousandths in {} ms", to - from);
+            assert!(
+                passed <= passed_max,
+                "{units} of at most {passed_max} thousandths in {} ms",
+                end - start
+            );
         }
     }
 }

@@ -5,11 +5,11 @@
 //! because other gateways can only have added to the key since then. Second, when Redis is
 //! unreachable, a gateway continues from the stored state with its share
 //! ([`crate::policy::limit::assess_share`]). So a key that was at its limit stays at its limit. A
-//! key charged by the share is marked, because Redis may not know the charge. Every request reports
-//! the local excess, so a Redis that has lost its data grants no second burst. In normal operation
-//! the report changes nothing. For an unmarked key it is the excess left at the latest time at
-//! which a response counts. Requests may overtake each other, and the excess at sending time would
-//! charge the key for the difference.
+//! key charged by the share is marked as unreported, because Redis may not know the charge. Every
+//! request reports the local excess, so a Redis that has lost its data grants no second burst. In
+//! normal operation the report changes nothing. For an unmarked key it is the excess left at the
+//! latest time at which a response counts. Requests may overtake each other, and the excess at
+//! sending time would charge the key for the difference.
 //!
 //! A call that also counts in zones of this process is checked there first, then judged in Redis,
 //! then judged and charged here. If another call has used up the local limit meanwhile, the call is
@@ -22,7 +22,7 @@ use super::{ChainLimits, Charge, JudgeMode, LimitedCall, Limits, RateLimit};
 use crate::limits::table::HashedKey;
 use crate::metrics::label::{LimitJudge, LimitOutcome};
 use crate::metrics::thread::Counters;
-use crate::policy::limit::{Assessment, Judgement, State, Terms, assess, judge, left};
+use crate::policy::limit::{Assessment, Judgement, State, Terms, assess, judge, remaining_excess};
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ pub(crate) struct SharedLimitQuery {
     sent: u64,
 }
 
-/// One zone of the request.
+/// A zone in which a call counts.
 #[derive(Debug)]
 pub(crate) struct SharedZoneQuery {
     /// The zone's index in the configuration.
@@ -43,15 +43,16 @@ pub(crate) struct SharedZoneQuery {
     /// Digest of the key, the same in every gateway.
     pub(crate) digest: [u8; 16],
     pub(crate) terms: Terms,
-    /// How much the call counts.
+    /// Number of units that the call counts.
     pub(crate) cost: u64,
     /// The excess known here. Redis raises its own state to at least this excess.
-    pub(crate) least: u64,
+    pub(crate) known_excess: u64,
+    /// Index of the limit among the chain's shared limits.
     limit: usize,
     hashed_key: HashedKey,
 }
 
-/// Response of Redis.
+/// The response of Redis about a call.
 #[derive(Debug)]
 pub(crate) struct Verdict {
     /// Time by the clock of Redis, in milliseconds.
@@ -64,12 +65,12 @@ pub(crate) struct Verdict {
 
 impl SharedLimitQuery {
     /// Returns the number of zones.
-    pub(crate) fn zones(&self) -> usize {
+    pub(crate) fn zone_count(&self) -> usize {
         self.zones.len()
     }
 
     /// Iterates over the zones.
-    pub(crate) fn each(&self) -> impl Iterator<Item = &SharedZoneQuery> {
+    pub(crate) fn zones(&self) -> impl Iterator<Item = &SharedZoneQuery> {
         self.zones.iter()
     }
 }
@@ -85,31 +86,31 @@ impl Limits {
         now: u64,
         counters: &Counters,
     ) -> Option<Charge> {
-        let chosen = self.chosen(&chain.shared, caller);
-        if chosen.is_empty() {
+        let selected_limits = self.select_limits(&chain.shared, caller);
+        if selected_limits.is_empty() {
             return None;
         }
-        if let Judgement::Refused { at } =
-            self.judge(&chain.own, caller, now, counters, JudgeMode::Check)
+        if let Judgement::Refused { limit_index: at } =
+            self.judge(&chain.local, caller, now, counters, JudgeMode::Check)
         {
-            return Some(Charge::Refuse(self.over_rate(&chain.own[at], caller, now, 1)));
+            return Some(Charge::Refuse(self.over_rate(&chain.local[at], caller, now, 1)));
         }
         let mut zones = SmallVec::new();
-        for own in chosen {
-            let limit = &chain.shared[own.limit];
+        for selected in selected_limits {
+            let limit = &chain.shared[selected.limit];
             let zone = &self.zones[limit.zone];
             let cost = zone.cost(caller);
-            let mut table = zone.part(&own.hashed_key);
-            let at = table.find(&own.hashed_key);
-            let (state, marked) = match at {
-                Some(at) => (Some(table.state(at)), table.is_marked(at)),
+            let mut table = zone.lock_shard(&selected.hashed_key);
+            let slot = table.find(&selected.hashed_key);
+            let (state, unreported) = match slot {
+                Some(slot) => (Some(table.state(slot)), table.is_unreported(slot)),
                 None => (None, false),
             };
-            let Terms { rate, burst, .. } = own.terms;
-            let assessed = assess(state.filter(|_| !marked), rate, now, cost);
+            let Terms { rate, burst, .. } = selected.terms;
+            let assessed = assess(state.filter(|_| !unreported), rate, now, cost);
             if assessed.excess > burst {
-                if let Some(at) = at {
-                    table.touch(at, now);
+                if let Some(slot) = slot {
+                    table.touch(slot, now);
                 }
                 drop(table);
                 counters.shared_limits.calls[LimitJudge::Memory].add(1);
@@ -117,15 +118,15 @@ impl Limits {
                 return Some(Charge::Refuse(self.over_rate(limit, caller, now, 1)));
             }
             let received_by =
-                if marked { now } else { now + self.redis_timeout.as_millis() as u64 };
+                if unreported { now } else { now + self.redis_timeout.as_millis() as u64 };
             zones.push(SharedZoneQuery {
                 zone: limit.zone,
                 digest: zone.digest(caller),
-                terms: own.terms,
+                terms: selected.terms,
                 cost,
-                least: state.map_or(0, |state| left(state, rate, received_by)),
-                limit: own.limit,
-                hashed_key: own.hashed_key,
+                known_excess: state.map_or(0, |state| remaining_excess(state, rate, received_by)),
+                limit: selected.limit,
+                hashed_key: selected.hashed_key,
             });
         }
         Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent: now })))
@@ -144,7 +145,7 @@ impl Limits {
         let chain = &self.chains[caller.chain];
         let Some(verdict) = verdict else {
             counters.shared_limits.calls[LimitJudge::Share].add(1);
-            return self.charge_here(chain, &chain.rates, caller, now, counters);
+            return self.charge_locally(chain, &chain.rates, caller, now, counters);
         };
         counters.shared_limits.calls[LimitJudge::Redis].add(1);
         for (zone, state) in query.zones.iter().zip(&verdict.states) {
@@ -152,7 +153,7 @@ impl Limits {
                 self.store_redis_state(zone, *state, verdict.now, query.sent, now);
             }
         }
-        if let Some(zone) = verdict.refused.and_then(|at| query.zones.get(at)) {
+        if let Some(zone) = verdict.refused.and_then(|index| query.zones.get(index)) {
             counters.zone(zone.zone, LimitOutcome::Rejected);
             let limit: &RateLimit = &chain.shared[zone.limit];
             return Charge::Refuse(self.over_rate(limit, caller, now, 1));
@@ -166,24 +167,25 @@ impl Limits {
                 Some((Assessment { excess: state.excess, state }, zone.terms))
             })
             .collect();
-        let there = match judge(&assessed) {
-            Judgement::Delayed { ms, at } => Some((ms, at)),
+        let redis_delay = match judge(&assessed) {
+            Judgement::Delayed { ms, limit_index: at } => Some((ms, at)),
             // The call passed under the same terms.
             Judgement::Passed | Judgement::Refused { .. } => None,
         };
-        let here = self.charge_here(chain, &chain.own, caller, now, counters);
-        let here_ms = match &here {
+        let local_charge = self.charge_locally(chain, &chain.local, caller, now, counters);
+        let local_delay_ms = match &local_charge {
             Charge::Wait(wait) => wait.as_millis() as u64,
             Charge::Pass => 0,
-            Charge::Refuse(_) | Charge::AskRedis(_) => return here,
+            Charge::Refuse(_) | Charge::AskRedis(_) => return local_charge,
         };
-        let longer = there.filter(|(ms, _)| *ms > here_ms);
+        let longer_delay = redis_delay.filter(|(ms, _)| *ms > local_delay_ms);
         for (index, zone) in query.zones.iter().enumerate() {
-            let delayed = longer.is_some_and(|(_, at)| at == index);
+            let delayed = longer_delay.is_some_and(|(_, at)| at == index);
             let outcome = if delayed { LimitOutcome::Delayed } else { LimitOutcome::Passed };
             counters.zone(zone.zone, outcome);
         }
-        longer.map_or(here, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
+        longer_delay
+            .map_or(local_charge, |(ms, _)| Charge::Wait(std::time::Duration::from_millis(ms)))
     }
 
     /// Stores the state that Redis returned for a key.
@@ -196,17 +198,20 @@ impl Limits {
         now: u64,
     ) {
         // The state is dated to the sending time, minus a millisecond because clock ticks differ.
-        // So from now on Redis has drained at least as much as this copy of the state.
-        let ago = redis_now.saturating_sub(state.last);
-        let state = State { last: sent.saturating_sub(ago + 1), ..state };
-        let mut table = self.zones[zone.zone].part(&zone.hashed_key);
-        let at = table.find(&zone.hashed_key);
+        // So Redis has always drained at least as much as this copy of the state.
+        let age = redis_now.saturating_sub(state.last);
+        let state = State { last: sent.saturating_sub(age + 1), ..state };
+        let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
+        let slot = table.find(&zone.hashed_key);
         // Another call may have charged the key by the share meanwhile. The state with that charge
         // stays, and the next request reports it.
-        let unreported = at.filter(|at| table.is_marked(*at)).map(|at| table.state(at));
-        if unreported.is_some_and(|own| left(own, zone.terms.rate, sent) > state.excess) {
+        let unreported =
+            slot.filter(|slot| table.is_unreported(*slot)).map(|slot| table.state(slot));
+        if unreported.is_some_and(|unreported| {
+            remaining_excess(unreported, zone.terms.rate, sent) > state.excess
+        }) {
             return;
         }
-        table.store(&zone.hashed_key, at, state, now);
+        table.store(&zone.hashed_key, slot, state, now);
     }
 }

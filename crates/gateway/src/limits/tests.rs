@@ -31,7 +31,7 @@ struct Scene {
 }
 
 fn counters(zones: usize) -> Counters {
-    let zones = (0..zones).map(|at| [at.to_string().into()]).collect();
+    let zones = (0..zones).map(|index| [index.to_string().into()]).collect();
     Counters::new(&Labels { zones, ..Labels::default() })
 }
 
@@ -43,7 +43,7 @@ fn config(text: &str) -> Config {
 impl Scene {
     fn new(text: &str) -> Scene {
         let config = config(text);
-        let limits = Limits::after(None, &config).unwrap();
+        let limits = Limits::new(None, &config).unwrap();
         Scene { limits, counters: counters(config.zones.len()) }
     }
     /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
@@ -85,7 +85,7 @@ fn caller(name: &str) -> LimitedCall<'_> {
 #[test]
 fn a_configuration_without_limits_has_none() {
     let config = Config::from_text("test", NODES, Path::new(""), &|_| None).unwrap();
-    assert!(Limits::after(None, &config).is_none());
+    assert!(Limits::new(None, &config).is_none());
 }
 
 #[test]
@@ -162,17 +162,19 @@ fn client_net_is_the_network_of_an_ipv6_client() {
             "[zone.z]\nkey = [\"{key}\"]\nrate = \"1r/s\"\n[[limit]]\nzone = \"z\"\n"
         ))
     };
-    let at = |low: u16, net: u16| {
+    let caller_at = |low: u16, net: u16| {
         let address = Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, low);
         LimitedCall { client: IpAddr::V6(address), ..caller("eth_call") }
     };
-    let (whole, net) = (zone("client"), zone("client-net"));
+    let (by_address, by_network) = (zone("client"), zone("client-net"));
     let outcomes = |scene: &Scene| {
-        [at(1, 1), at(2, 1), at(1, 2)].map(|caller| scene.call(&caller, 5)).join(" ")
+        [caller_at(1, 1), caller_at(2, 1), caller_at(1, 2)]
+            .map(|caller| scene.call(&caller, 5))
+            .join(" ")
     };
-    assert_eq!(outcomes(&whole), ". . .");
-    assert_eq!(outcomes(&net), ". x .");
-    assert_eq!(net.calls(&caller("eth_call"), 5, 2), ". x");
+    assert_eq!(outcomes(&by_address), ". . .");
+    assert_eq!(outcomes(&by_network), ". x .");
+    assert_eq!(by_network.calls(&caller("eth_call"), 5, 2), ". x");
 }
 
 #[test]
@@ -187,7 +189,7 @@ fn limits_apply_by_chain_and_method_and_of_one_zone_only_the_first() {
     // The same key under the second limit's terms: two of four are used.
     assert_eq!(scene.calls(&caller("eth_call"), 0, 3), ". . x");
     let side = LimitedCall { chain: 1, chain_name: "side", ..caller("eth_call") };
-    assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit is about this chain");
+    assert_eq!(scene.calls(&side, 0, 9), ". . . . . . . . .", "no limit applies to this chain");
 }
 
 #[test]
@@ -261,7 +263,7 @@ fn calls_in_flight_leave_when_dropped() {
     assert!(enter("eth_chainId").is_err());
     drop((first, third, fourth));
     let keys: Vec<u64> = scene.limits.fills().iter().map(|fill| fill.keys).collect();
-    assert_eq!(keys, [0, 0, 0], "something stayed");
+    assert_eq!(keys, [0, 0, 0], "a key was not removed");
     assert_eq!(scene.outcomes(2), [1, 0, 0, 0, 3]);
 }
 
@@ -320,7 +322,7 @@ fn a_reload_keeps_the_state_of_zones() {
         )
     };
     let first = config(&text("client", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
-    let before = Limits::after(None, &first).unwrap();
+    let before = Limits::new(None, &first).unwrap();
     let counters = counters(2);
     let headers = [Some(SmallVec::from_slice(b"k")), None];
     let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
@@ -332,20 +334,20 @@ fn a_reload_keeps_the_state_of_zones() {
     let second = config(&format!(
         "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"
     ));
-    let after = Limits::after(Some((&before, &first)), &second).unwrap();
+    let after = Limits::new(Some((&before, &first)), &second).unwrap();
     let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
-    let moved = LimitedCall { headers: &headers, ..caller };
+    let caller_after = LimitedCall { headers: &headers, ..caller };
     let counts = self::counters(3);
-    let pass = |limits: &Limits| matches!(limits.charge(&moved, 0, &counts), Charge::Pass);
+    let pass = |limits: &Limits| matches!(limits.charge(&caller_after, 0, &counts), Charge::Pass);
     assert!(!after.chains[0].rates.is_empty());
     assert!(pass(&after), "the larger burst has room for one more");
-    assert!(!pass(&after), "what was charged before is forgotten");
-    assert!(after.enter(&moved, &counts).is_err(), "who was in flight is forgotten");
+    assert!(!pass(&after), "the reload lost earlier charges");
+    assert!(after.enter(&caller_after, &counts).is_err(), "the reload lost calls in flight");
     drop(in_flight);
-    assert!(after.enter(&moved, &counts).is_ok());
+    assert!(after.enter(&caller_after, &counts).is_ok());
     // A zone with another key is a new zone.
     let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
-    let after = Limits::after(Some((&before, &first)), &third).unwrap();
+    let after = Limits::new(Some((&before, &first)), &third).unwrap();
     assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
 }
 
@@ -368,16 +370,17 @@ fn calls_count_by_key_and_a_key_may_have_its_own_rate_and_burst() {
     );
     let scene = Scene::new(&text);
     let config = config(&text);
-    let of = |at: usize| LimitedCall {
-        grant: Some(&*config.access.keys[at].grant),
+    let caller_with_key = |key_index: usize| LimitedCall {
+        grant: Some(&*config.access.keys[key_index].grant),
         ..caller("eth_call")
     };
-    assert_eq!(scene.calls(&of(0), 0, 3), ". x x");
-    assert_eq!(scene.calls(&of(1), 0, 5), ". . . x x");
+    assert_eq!(scene.calls(&caller_with_key(0), 0, 3), ". x x");
+    assert_eq!(scene.calls(&caller_with_key(1), 0, 5), ". . . x x");
     // The key's own rate applies instead of the zone's.
-    assert_eq!(scene.calls(&of(1), 20, 3), ". . x");
-    assert_eq!(scene.calls(&of(0), 20, 1), "x");
-    let Charge::Refuse(failure) = scene.limits.charge(&of(1), 20, &scene.counters) else {
+    assert_eq!(scene.calls(&caller_with_key(1), 20, 3), ". . x");
+    assert_eq!(scene.calls(&caller_with_key(0), 20, 1), "x");
+    let Charge::Refuse(failure) = scene.limits.charge(&caller_with_key(1), 20, &scene.counters)
+    else {
         panic!("it passed")
     };
     assert_eq!(failure.retry_after, Some(Duration::from_millis(10)));
@@ -463,18 +466,18 @@ fn a_client_with_too_many_failures_is_rejected_early() {
         "[zone.z]\nkey = [\"client-net\"]\nrate = \"6r/m\"\n\
          [[limit]]\nzone = \"z\"\nfailures = true\nburst = 2\n",
     );
-    let may = |client, now| scene.limits.check_failures(client, now, &scene.counters);
+    let check_failures = |client, now| scene.limits.check_failures(client, now, &scene.counters);
     let other = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2));
     for _ in 0..3 {
-        assert!(may(V4, 0).is_ok(), "a client without failures is not limited");
-        assert!(may(V4, 0).is_ok());
-        scene.limits.failed(V4, 0, &scene.counters);
+        assert!(check_failures(V4, 0).is_ok(), "a client without failures is not limited");
+        assert!(check_failures(V4, 0).is_ok());
+        scene.limits.record_failure(V4, 0, &scene.counters);
     }
-    let refused = may(V4, 0).unwrap_err();
+    let refused = check_failures(V4, 0).unwrap_err();
     assert_eq!(refused.retry_after, Some(Duration::from_secs(10)));
-    assert!(may(other, 0).is_ok());
-    assert!(may(V4, 9_999).is_err());
-    assert!(may(V4, 10_000).is_ok());
+    assert!(check_failures(other, 0).is_ok());
+    assert!(check_failures(V4, 9_999).is_err());
+    assert!(check_failures(V4, 10_000).is_ok());
     assert_eq!(scene.calls(&caller("eth_call"), 0, 9), ". . . . . . . . .", "calls are free");
     assert_eq!(scene.outcomes(0), [3, 0, 2, 0, 0]);
     for (more, expected) in [

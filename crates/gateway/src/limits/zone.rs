@@ -1,4 +1,4 @@
-//! A zone: the parts of its keys, and the tables that store them.
+//! A zone: the components of its keys, and the tables that store the keys.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -16,20 +16,22 @@ use crate::config::limits::{Cost, KeyPart};
 
 /// Longest key in bytes; longer ones are not limited, as in nginx (`ngx_http_limit_req_handler`).
 const KEY_BYTES_MAX: usize = 65_535;
-/// Number of parts of a zone. With several parts, threads seldom contend for a lock.
-const PARTS: usize = 16;
-/// Minimum number of keys per part. A smaller zone is not split, so that the evicted key is the
-/// oldest of all.
-const PART_KEYS_MIN: usize = 1024;
+/// Number of shards of a zone. With several shards, threads seldom contend for a lock.
+const SHARDS: usize = 16;
+/// Minimum number of keys per shard. A smaller zone is not split, so that the evicted key is the
+/// least recently used of all.
+const SHARD_KEYS_MIN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Zone {
-    key: Vec<Part>,
+    /// The components of the zone's keys.
+    key: Vec<KeyComponent>,
     cost: Cost,
-    /// True if the caller's API key is a part of the key.
-    pub(super) by_key: bool,
-    /// True if a request's key is the same for all its calls.
-    by_caller: bool,
+    /// True if the caller's API key is a component of the zone's key.
+    pub(super) keyed_by_api_key: bool,
+    /// True if all calls of a request have the same key in the zone.
+    same_for_request: bool,
+    /// True if gateways share the zone through Redis.
     pub(super) shared: bool,
     /// Number of gateways that share the zone. It applies while this gateway cannot reach the
     /// others.
@@ -45,20 +47,23 @@ pub(super) struct ZoneState {
     /// Two keyed 64-bit hashes (SipHash of the standard library). Together they are the digest of a
     /// long key.
     digest: [std::hash::RandomState; 2],
-    parts: Box<[ZonePart]>,
+    shards: Box<[Shard]>,
 }
 
-/// A part on its own cache lines, so that threads in different parts do not share one.
+/// A table with its lock, on separate cache lines, so that threads in different shards do not share
+/// one.
 #[derive(Debug)]
 #[repr(align(128))]
-struct ZonePart(Mutex<Table>);
+struct Shard(Mutex<Table>);
 
+/// A component of a key.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum KeyComponent {
     Client,
     ClientNet,
-    Key,
-    /// By index in [`key_headers`].
+    /// The name of the caller's API key.
+    ApiKey,
+    /// A header, by its index in [`key_headers`].
     Header(usize),
     Method,
     Chain,
@@ -78,22 +83,22 @@ impl Zone {
         headers: &[http::HeaderName],
         state: Option<Arc<ZoneState>>,
     ) -> Zone {
-        let index = |name: &http::HeaderName| headers.iter().position(|known| known == name);
-        let part = |part: &KeyPart| match part {
-            KeyPart::Client => Part::Client,
-            KeyPart::ClientNet => Part::ClientNet,
-            KeyPart::Key => Part::Key,
+        let index = |name: &http::HeaderName| headers.iter().position(|header| header == name);
+        let component = |component: &KeyPart| match component {
+            KeyPart::Client => KeyComponent::Client,
+            KeyPart::ClientNet => KeyComponent::ClientNet,
+            KeyPart::Key => KeyComponent::ApiKey,
             KeyPart::Header(name) => {
-                Part::Header(index(name).expect("headers are gathered from the same zones"))
+                KeyComponent::Header(index(name).expect("`headers` holds the headers of all zones"))
             }
-            KeyPart::Method => Part::Method,
-            KeyPart::Chain => Part::Chain,
+            KeyPart::Method => KeyComponent::Method,
+            KeyPart::Chain => KeyComponent::Chain,
         };
         Zone {
-            key: zone.key.iter().map(part).collect(),
+            key: zone.key.iter().map(component).collect(),
             cost: zone.cost,
-            by_key: zone.key.contains(&KeyPart::Key),
-            by_caller: !zone
+            keyed_by_api_key: zone.key.contains(&KeyPart::Key),
+            same_for_request: !zone
                 .key
                 .iter()
                 .any(|part| matches!(part, KeyPart::Method | KeyPart::Chain)),
@@ -103,17 +108,17 @@ impl Zone {
         }
     }
 
-    pub(super) fn part(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
-        // The upper bits select the slot within the part, and the lowest is always 1.
-        let parts = &self.state.parts;
-        parts[(hashed_key.hash >> 1) as usize % parts.len()].0.lock()
+    pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {
+        // The upper bits select the slot within the shard, and the lowest bit is always 1.
+        let shards = &self.state.shards;
+        shards[(hashed_key.hash >> 1) as usize % shards.len()].0.lock()
     }
 
     /// Returns the key of a request before its calls are known, and prefetches the key's slot.
     /// Returns `None` if the key depends on the calls.
     pub(super) fn prefetch(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
-        let hashed_key = self.by_caller.then(|| self.hashed_key(caller)).flatten()?;
-        self.part(&hashed_key).fetch(&hashed_key);
+        let hashed_key = self.same_for_request.then(|| self.hashed_key(caller)).flatten()?;
+        self.lock_shard(&hashed_key).prefetch(&hashed_key);
         Some(hashed_key)
     }
 
@@ -125,8 +130,8 @@ impl Zone {
     }
 
     pub(super) fn fill(&self) -> ZoneFill {
-        self.state.parts.iter().fold(ZoneFill::default(), |sum, part| {
-            let table = part.0.lock();
+        self.state.shards.iter().fold(ZoneFill::default(), |sum, shard| {
+            let table = shard.0.lock();
             let (keys, evicted) = (table.len() as u64, table.evicted());
             ZoneFill { keys: sum.keys + keys, evicted: sum.evicted + evicted }
         })
@@ -137,20 +142,20 @@ impl Zone {
     fn key_bytes(&self, caller: &LimitedCall<'_>) -> Option<SmallVec<[u8; 128]>> {
         let mut bytes: SmallVec<[u8; 128]> = SmallVec::new();
         match *self.key.as_slice() {
-            [part] => part.write(caller, &mut bytes),
-            ref parts => {
-                let mut empty = true;
-                for part in parts {
-                    // Each part follows its length, so that no two lists of parts have the same
-                    // bytes.
+            [component] => component.write(caller, &mut bytes),
+            ref components => {
+                let mut is_empty = true;
+                for component in components {
+                    // Each component follows its length, so that no two lists of components have
+                    // the same bytes.
                     let start = bytes.len();
                     bytes.extend_from_slice(&[0; 4]);
-                    part.write(caller, &mut bytes);
+                    component.write(caller, &mut bytes);
                     let length = (bytes.len() - start - 4) as u32;
                     bytes[start..start + 4].copy_from_slice(&length.to_le_bytes());
-                    empty &= length == 0;
+                    is_empty &= length == 0;
                 }
-                if empty {
+                if is_empty {
                     return None;
                 }
             }
@@ -162,10 +167,10 @@ impl Zone {
     pub(super) fn digest(&self, caller: &LimitedCall<'_>) -> [u8; 16] {
         let bytes = self.key_bytes(caller).unwrap_or_default();
         let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, &bytes);
-        digest.as_ref()[..16].try_into().expect("it has 32")
+        digest.as_ref()[..16].try_into().expect("a SHA-256 digest has 32 bytes")
     }
 
-    /// Returns the lookup form of the call's key.
+    /// Returns the call's key with its hash. A long key is replaced by its digest.
     pub(super) fn hashed_key(&self, caller: &LimitedCall<'_>) -> Option<HashedKey> {
         let bytes = self.key_bytes(caller)?;
         let mut key = [0; KEY_BYTES_INLINE + 1];
@@ -191,36 +196,38 @@ impl Zone {
 impl ZoneState {
     fn new(bytes: usize) -> ZoneState {
         let keys = bytes / KEY_BYTES;
-        let parts = if keys / PARTS < PART_KEYS_MIN { 1 } else { PARTS };
+        let shards = if keys / SHARDS < SHARD_KEYS_MIN { 1 } else { SHARDS };
         ZoneState {
             index: foldhash::fast::RandomState::default(),
             digest: [std::hash::RandomState::new(), std::hash::RandomState::new()],
-            parts: (0..parts).map(|_| ZonePart(Mutex::new(Table::new(keys / parts)))).collect(),
+            shards: (0..shards).map(|_| Shard(Mutex::new(Table::new(keys / shards)))).collect(),
         }
     }
 }
 
-impl Part {
+impl KeyComponent {
     fn write(self, caller: &LimitedCall<'_>, out: &mut SmallVec<[u8; 128]>) {
         match (self, caller.client) {
-            (Part::Client | Part::ClientNet, IpAddr::V4(address)) => {
+            (KeyComponent::Client | KeyComponent::ClientNet, IpAddr::V4(address)) => {
                 out.extend_from_slice(&address.octets());
             }
-            (Part::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
-            (Part::ClientNet, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()[..8]),
-            (Part::Key, _) => {
+            (KeyComponent::Client, IpAddr::V6(address)) => out.extend_from_slice(&address.octets()),
+            (KeyComponent::ClientNet, IpAddr::V6(address)) => {
+                out.extend_from_slice(&address.octets()[..8])
+            }
+            (KeyComponent::ApiKey, _) => {
                 let name = caller.grant.map_or("", |grant| &*grant.name);
                 out.extend_from_slice(name.as_bytes());
             }
-            (Part::Header(index), _) => {
+            (KeyComponent::Header(index), _) => {
                 let value = caller.headers.get(index).and_then(Option::as_deref);
                 out.extend_from_slice(value.unwrap_or(b""));
             }
-            (Part::Method, _) => {
+            (KeyComponent::Method, _) => {
                 let name = equivalent_log_method(caller.name).unwrap_or(caller.name);
                 out.extend(name.bytes().map(|byte| byte.to_ascii_lowercase()));
             }
-            (Part::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
+            (KeyComponent::Chain, _) => out.extend_from_slice(caller.chain_name.as_bytes()),
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::call::cache_status::CacheStatus;
 use crate::policy::access::Denial;
 use crate::policy::overload::{Class, Shed};
 
-/// Declares the counters of one type of object, after the labels that tell the objects apart.
+/// Declares the counters of one type of object. The labels in brackets distinguish the objects.
 macro_rules! counters {
     ($(
         $(#[doc = $about:literal])+
@@ -54,7 +54,7 @@ macro_rules! counters {
         }
     )+ };
     (@list $metrics:ident, $field:ident, [$($help:literal)+] $name:literal) => {
-        $metrics.instrument($name, concat!($($help),+), |own| &own.$field);
+        $metrics.instrument($name, concat!($($help),+), |counters| &counters.$field);
     };
     (@list $metrics:ident, $field:ident, [$($help:literal)+]) => {};
 }
@@ -66,15 +66,15 @@ counters! {
         connections_open: Gauge = "weir_connections_open",
         /// Client connections that were accepted.
         connections_accepted: Counter = "weir_connections_accepted",
-        /// Client connections closed at once, because the most that are allowed were open.
+        /// Client connections closed at once because the maximum number was open.
         connections_refused: Counter = "weir_connections_refused",
         /// Client connections that are open as WebSockets.
         websockets_open: Gauge = "weir_websockets_open",
-        /// Client connections that went on as WebSockets.
+        /// Client connections that were upgraded to WebSockets.
         websockets_opened: Counter = "weir_websockets_opened",
         /// Subscriptions of clients that are open.
         subscriptions_open: Gauge = "weir_subscriptions_open",
-        /// Messages to clients that have subscribed to something.
+        /// Notifications to subscribers.
         subscription_notifications: Counter = "weir_subscription_notifications",
         /// Client connections closed for their PROXY protocol header: from a peer that is not
         /// trusted, malformed, or not in time.
@@ -106,30 +106,30 @@ counters! {
         retries: Counter = "weir_retries",
         /// Further attempts after a response that may lack logs or receipts.
         second_opinions: Counter = "weir_second_opinions",
-        /// Second attempts made before the first had ended.
+        /// Hedges: second attempts started before the first attempt had ended.
         hedges: Counter = "weir_hedges",
-        /// Second attempts that ended first.
+        /// Hedges that ended before the first attempt.
         hedges_won: Counter = "weir_hedges_won",
-        /// Calls in flight that equal calls can share; updated each second.
+        /// Shared calls in flight, which equal calls can join; updated each second.
         calls_in_flight: Gauge = "weir_coalesced_calls",
         /// Responses stored in the cache.
         fills: Counter = "weir_cache_fills",
         /// Cacheable responses that were not stored: too large, or outdated by a reorg or a new
         /// head meanwhile.
         fills_refused: Counter = "weir_cache_fills_refused",
-        /// Counters of the index; exported where there is an index.
+        /// Counters of the index; exported if there is an index.
         index: IndexCounters,
-        /// Counters of the tier in Redis; exported where that is on.
+        /// Counters of the tier in Redis; exported if the tier is on.
         redis: RedisCounters,
-        /// Counters of zones that gateways share; exported where there is one.
+        /// Counters of zones that gateways share; exported if there is such a zone.
         shared_limits: SharedLimitCounters,
     }
 
     /// Lookups in the index.
     IndexCounters[] {
         /// Lookups in the index: calls that neither memory nor Redis could answer, and ranges of
-        /// logs. `part`: it has some of the blocks of a range; `failed`: it could not be read, was
-        /// overloaded, or did not respond in time.
+        /// logs. `part`: the index has some of the blocks of a range; `failed`: the index could not
+        /// be read, was overloaded, or did not respond in time.
         lookups: By<IndexLookup> = "weir_index_lookups",
     }
 
@@ -137,30 +137,30 @@ counters! {
     RedisCounters[] {
         /// Keys looked up in Redis, one for each call that memory could not answer.
         lookups: By<RedisLookup> = "weir_redis_lookups",
-        /// Time of one exchange with Redis; lookups of one moment share an exchange.
+        /// Time of one request to Redis, which can hold several lookups.
         latency: Histogram = "weir_redis_lookup_duration_seconds",
-        /// Responses to be stored in Redis.
+        /// Stores of responses in Redis.
         stores: By<RedisStore> = "weir_redis_stores",
         /// Responses that wait for the next poll of their upstream before they are stored.
         unproved: Gauge = "weir_redis_stores_unproved",
-        /// Connections to Redis, of all threads, whose circuit breaker is open or that are not yet
-        /// made.
+        /// Connections to Redis, of all threads, whose circuit breaker is open or that are not
+        /// connected yet.
         breakers_open: Gauge = "weir_redis_breakers_open",
-        /// Times that the circuit breaker of a connection opened after failures in a row.
+        /// Times that the circuit breaker of a connection opened after consecutive failures.
         breakers_opened: Counter = "weir_redis_breakers_opened",
     }
 
     /// Zones of request limits that gateways share.
     SharedLimitCounters[] {
-        /// Calls judged by zones that gateways share, by judge.
+        /// Calls judged in zones that gateways share, by the judge.
         calls: By<LimitJudge> = "weir_limit_shared_calls",
         /// Calls that Redis failed to judge; each was judged by the local share.
         failures: By<RedisFailure> = "weir_limit_shared_failures",
         /// Time of one judgement in Redis, round trip included.
         latency: Histogram = "weir_limit_shared_duration_seconds",
-        /// Times that a thread fell back to the local share after failures in a row.
+        /// Times that a thread fell back to the local share after consecutive failures.
         breakers_opened: Counter = "weir_limit_shared_breakers_opened",
-        /// Threads that judge by the share now; exported by zone.
+        /// Threads that judge by the local share now; exported by zone.
         fallback_threads: Gauge,
     }
 
@@ -203,7 +203,7 @@ counters! {
         multiplexed_calls: Counter = "weir_upstream_multiplexed_calls",
         /// Batches of several calls that were sent to the upstream as one request.
         batches: Counter = "weir_upstream_batches",
-        /// Attempts at the upstream that were sent in such batches.
+        /// Attempts at the upstream that were sent in batches.
         batched_calls: Counter = "weir_upstream_batched_calls",
         /// WebSockets or local sockets that are open; exported with their transport.
         multiplexed_open: Gauge,
@@ -214,7 +214,7 @@ counters! {
 
     /// Calls under one key, or under tokens of one issuer.
     KeyCounters["key"] {
-        /// Calls under a key, or under tokens of an issuer; those that were denied too.
+        /// Calls under a key, or under tokens of an issuer, including denied calls.
         calls: Counter = "weir_key_calls",
     }
 
@@ -234,33 +234,33 @@ counters! {
 
 impl ThreadCounters {
     /// Counts a client connection that was accepted.
-    pub(crate) fn connection_opened(&self) {
+    pub(crate) fn record_connection_opened(&self) {
         self.connections_accepted.add(1);
         self.connections_open.add(1);
     }
 
     /// Counts the end of a client connection.
-    pub(crate) fn connection_closed(&self) {
+    pub(crate) fn record_connection_closed(&self) {
         self.connections_open.subtract_one();
     }
 
-    /// Counts a client connection that goes on as a WebSocket.
-    pub(crate) fn websocket_opened(&self) {
+    /// Counts a client connection that was upgraded to a WebSocket.
+    pub(crate) fn record_websocket_opened(&self) {
         self.websockets_opened.add(1);
         self.websockets_open.add(1);
     }
 
     /// Counts an HTTP request that was refused as a whole.
-    pub(crate) fn refused(&self, status: u16) {
+    pub(crate) fn record_refusal(&self, status: u16) {
         self.requests_refused[RefusedStatus::of(status)].add(1);
     }
 }
 
 impl MethodCounters {
     /// Counts a call that was answered.
-    pub(crate) fn answered(&self, cache: CacheStatus, took: Duration) {
+    pub(crate) fn record_call(&self, cache: CacheStatus, duration: Duration) {
         self.answered[cache].add(1);
-        self.latency.observe(took);
+        self.latency.observe(duration);
     }
 
     /// Returns the number of calls that were answered.
@@ -271,8 +271,8 @@ impl MethodCounters {
 
 impl UpstreamCounters {
     /// Counts an attempt that ended.
-    pub(crate) fn attempted(&self, outcome: AttemptOutcome, took: Duration) {
+    pub(crate) fn record_attempt(&self, outcome: AttemptOutcome, duration: Duration) {
         self.attempts[outcome].add(1);
-        self.latency.observe(took);
+        self.latency.observe(duration);
     }
 }

@@ -19,6 +19,7 @@ use super::label::Label;
 pub(crate) struct Description {
     /// Name with the unit, without the suffix of its type.
     pub(crate) name: &'static str,
+    /// Type of the metric.
     pub(crate) kind: MetricType,
     pub(crate) labels: Vec<&'static str>,
     pub(crate) help: &'static str,
@@ -29,8 +30,8 @@ impl Description {
     /// numbers.
     pub(crate) fn unit(&self) -> &'static str {
         const UNITS: [&str; 4] = ["blocks", "bytes", "seconds", "units"];
-        let (_, last) = self.name.rsplit_once('_').unwrap_or_default();
-        if UNITS.contains(&last) { last } else { "" }
+        let (_, last_word) = self.name.rsplit_once('_').unwrap_or_default();
+        if UNITS.contains(&last_word) { last_word } else { "" }
     }
 
     /// Returns the name of the metric's samples, with the suffix that OpenMetrics appends by type.
@@ -84,7 +85,8 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         field: fn(&T) -> &I,
     ) {
-        let metric = self.add(name, I::KIND, help, move |own, samples| field(own).write(samples));
+        let metric =
+            self.add(name, I::KIND, help, move |object, samples| field(object).write(samples));
         I::push_labels(&mut metric.description.labels);
     }
 
@@ -95,7 +97,9 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> V,
     ) -> &mut Metric<T> {
-        self.add(name, MetricType::Counter, help, move |own, samples| read(own).write(samples))
+        self.add(name, MetricType::Counter, help, move |object, samples| {
+            read(object).write(samples)
+        })
     }
 
     /// Adds a gauge that is stored elsewhere.
@@ -105,7 +109,7 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> V,
     ) -> &mut Metric<T> {
-        self.add(name, MetricType::Gauge, help, move |own, samples| read(own).write(samples))
+        self.add(name, MetricType::Gauge, help, move |object, samples| read(object).write(samples))
     }
 
     /// Adds an info metric. Its value is the value of its only label.
@@ -115,8 +119,8 @@ impl<T: MetricSet + 'static> Metrics<T> {
         help: &'static str,
         read: fn(&T) -> &'static str,
     ) -> &mut Metric<T> {
-        self.add(name, MetricType::Info, help, move |own, samples| {
-            [(read(own), true)].write(samples)
+        self.add(name, MetricType::Info, help, move |object, samples| {
+            [(read(object), true)].write(samples)
         })
     }
 
@@ -178,7 +182,7 @@ pub(crate) struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// Writes with a further label.
+    /// Writes the samples of a value with one more label.
     fn labelled(&mut self, label: &'static str, value: &impl Value) -> fmt::Result {
         self.values.push(label);
         value.write(self)?;
@@ -294,7 +298,7 @@ impl Instrument for Histogram {
 
 impl<L: Label, I: Instrument> Value for By<L, I> {
     fn write(&self, samples: &mut Samples<'_>) -> fmt::Result {
-        self.iter().try_for_each(|(label, own)| samples.labelled(label.as_str(), own))
+        self.iter().try_for_each(|(label, instrument)| samples.labelled(label.as_str(), instrument))
     }
 }
 

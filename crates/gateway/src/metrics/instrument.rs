@@ -33,8 +33,8 @@ pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds to the number.
-    pub(crate) fn add(&self, more: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
     /// Reads the number.
@@ -60,8 +60,8 @@ pub(crate) struct Gauge(Counter);
 
 impl Gauge {
     /// Adds to the number.
-    pub(crate) fn add(&self, more: u64) {
-        self.0.add(more);
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.add(amount);
     }
 
     /// Subtracts one from the number.
@@ -101,13 +101,13 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     /// Counts a duration.
-    pub(crate) fn observe(&self, took: Duration) {
-        let micros = took.as_micros() as u64;
-        // The bounds double from 100 µs. So the bucket's index is the number of bits of
-        // `micros / 100`.
-        let at = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
+    pub(crate) fn observe(&self, duration: Duration) {
+        let micros = duration.as_micros() as u64;
+        // The bounds double from 100 µs, so the bucket's index is the number of bits of
+        // `(micros - 1) / 100`.
+        let index = (64 - (micros.saturating_sub(1) / 100).leading_zeros() as usize)
             .min(LATENCY_BOUNDS.len());
-        self.buckets[at].add(1);
+        self.buckets[index].add(1);
         self.sum_micros.add(micros);
     }
 
@@ -141,7 +141,7 @@ impl Histogram {
 
 impl Sum for Histogram {
     fn merge(&self, other: &Histogram) {
-        self.buckets.iter().zip(&other.buckets).for_each(|(own, other)| own.merge(other));
+        self.buckets.iter().zip(&other.buckets).for_each(|(sum, other)| sum.merge(other));
         self.sum_micros.merge(&other.sum_micros);
     }
 
@@ -192,12 +192,13 @@ impl<L: Label, I: fmt::Debug> fmt::Debug for By<L, I> {
 
 impl<L: Label, I: Sum> Sum for By<L, I> {
     fn merge(&self, other: &By<L, I>) {
-        self.0.as_ref().iter().zip(other.0.as_ref()).for_each(|(own, other)| own.merge(other));
+        self.0.as_ref().iter().zip(other.0.as_ref()).for_each(|(sum, other)| sum.merge(other));
     }
 
     #[cfg(test)]
     fn fill(&self, seed: u64) {
-        self.iter().for_each(|(label, own)| own.fill(seed + 1 + 7 * label.index() as u64));
+        self.iter()
+            .for_each(|(label, instrument)| instrument.fill(seed + 1 + 7 * label.index() as u64));
     }
 }
 
@@ -210,12 +211,16 @@ mod tests {
 
     #[test]
     fn durations_fall_into_their_buckets() {
-        for (at, bound) in LATENCY_BOUNDS.iter().enumerate() {
+        for (index, bound) in LATENCY_BOUNDS.iter().enumerate() {
             let histogram = Histogram::default();
             histogram.observe(Duration::from_secs_f64(*bound));
-            assert_eq!(histogram.buckets[at].get(), 1, "{bound} belongs to the bucket it bounds");
+            assert_eq!(
+                histogram.buckets[index].get(),
+                1,
+                "{bound} belongs to the bucket it bounds"
+            );
             histogram.observe(Duration::from_secs_f64(*bound) + Duration::from_micros(1));
-            assert_eq!(histogram.buckets[at + 1].get(), 1, "just over {bound}");
+            assert_eq!(histogram.buckets[index + 1].get(), 1, "one microsecond above {bound}");
         }
         let histogram = Histogram::default();
         histogram.observe(Duration::ZERO);
@@ -230,10 +235,10 @@ mod tests {
             histogram.observe(Duration::from_micros(300));
         }
         histogram.observe(Duration::from_millis(70));
-        let at = |share| histogram.quantile_ms(share).unwrap();
-        assert!((0.2..=0.4).contains(&at(0.5)), "p50 is {}", at(0.5));
-        assert!((0.2..=0.4).contains(&at(0.99)), "p99 is {}", at(0.99));
-        assert!((51.2..=102.4).contains(&at(0.999)), "p99.9 is {}", at(0.999));
+        let quantile_ms = |share| histogram.quantile_ms(share).unwrap();
+        assert!((0.2..=0.4).contains(&quantile_ms(0.5)), "p50 is {}", quantile_ms(0.5));
+        assert!((0.2..=0.4).contains(&quantile_ms(0.99)), "p99 is {}", quantile_ms(0.99));
+        assert!((51.2..=102.4).contains(&quantile_ms(0.999)), "p99.9 is {}", quantile_ms(0.999));
         histogram.observe(Duration::from_secs(60));
         assert_eq!(histogram.quantile_ms(1.0), Some(13107.2), "beyond the last bound");
     }

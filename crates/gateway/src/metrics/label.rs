@@ -22,7 +22,7 @@ pub(crate) trait Label: Copy + 'static {
     /// Builds an array from the indices of the values.
     fn array<T>(element: impl FnMut(usize) -> T) -> Self::Array<T>;
 
-    /// Returns the place of the value in an array.
+    /// Returns the index of the value in [`Label::ALL`].
     fn index(self) -> usize;
 
     /// Returns the value as `/metrics` prints it.
@@ -89,7 +89,7 @@ labels! {
     ProxyRefusal: "reason" {
         /// The peer is not a trusted proxy.
         Untrusted = "untrusted",
-        /// The bytes are no header, or the connection ended within it.
+        /// The bytes are not a header, or the connection ended within the header.
         Malformed = "malformed",
         Timeout = "timeout",
     }
@@ -97,7 +97,7 @@ labels! {
     /// Version of TLS.
     TlsVersion: "version" { V1_2 = "1.2", V1_3 = "1.3", }
 
-    /// How a TLS handshake was completed.
+    /// Kind of a completed TLS handshake.
     Handshake: "handshake" { Full = "full", Resumed = "resumed", }
 
     /// Why a TLS handshake with a client failed.
@@ -113,10 +113,10 @@ labels! {
         Other = "other",
     }
 
-    /// How an attempt at an upstream ended.
+    /// Outcome of an attempt at an upstream.
     AttemptOutcome: "outcome" { Ok = "ok", Failed = "failed", RateLimited = "rate_limited", }
 
-    /// How a zone of request limits judged a call, in the words of nginx's `$limit_req_status`.
+    /// Verdict of a zone of request limits on a call, in the words of nginx's `$limit_req_status`.
     LimitOutcome: "outcome" {
         Passed = "passed",
         Delayed = "delayed",
@@ -125,7 +125,7 @@ labels! {
         RejectedDryRun = "rejected_dry_run",
     }
 
-    /// Who judged a call in a zone that gateways share.
+    /// The judge of a call in a zone that gateways share.
     LimitJudge: "by" {
         Redis = "redis",
         /// This gateway alone, by its share of the zone's rate and burst.
@@ -151,9 +151,9 @@ labels! {
     RedisLookup: "outcome" {
         Hit = "hit",
         Miss = "miss",
-        /// The value does not hold by this gateway's view of the chain.
+        /// The value is not valid in this gateway's view of the chain.
         Stale = "stale",
-        /// No gateway wrote the value.
+        /// The value is malformed or belongs to another key, so no gateway wrote it.
         Refused = "refused",
         Error = "error",
         Timeout = "timeout",
@@ -165,7 +165,7 @@ labels! {
     RedisStore: "outcome" {
         Ok = "ok",
         Failed = "failed",
-        /// There was no proof of the block, no room, or no connection.
+        /// The block was not proven, a limit was reached, or there was no connection.
         Dropped = "dropped",
     }
 }
@@ -191,14 +191,14 @@ impl Handshake {
 }
 
 impl RefusedStatus {
-    /// Returns the label's value for a status; those without one of their own count as 500.
+    /// Returns the label's value for a status. A status that is not listed counts as 500.
     pub(crate) fn of(status: u16) -> RefusedStatus {
-        let found = RefusedStatus::ALL.into_iter().find(|own| own.number() == status);
-        found.unwrap_or(RefusedStatus::Other)
+        let known_status = RefusedStatus::ALL.into_iter().find(|known| known.number() == status);
+        known_status.unwrap_or(RefusedStatus::Other)
     }
 
     /// Returns the status as a number.
     pub(crate) fn number(self) -> u16 {
-        self.as_str().parse().expect("each word is a number")
+        self.as_str().parse().expect("each label value is a number")
     }
 }

@@ -32,12 +32,12 @@ const OTHER_METHOD: &str = "other";
 /// counters. So no counter falls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    /// By chain, then by index in the chain's method table. The last element counts unknown
-    /// methods.
+    /// The counters of each chain's methods, by index in the chain's method table. The last element
+    /// counts unknown methods.
     pub(crate) methods: Labelled<ChainLabel, [MethodCounters]>,
     pub(crate) upstreams: Labelled<[Arc<str>; 2], UpstreamCounters>,
     pub(crate) groups: Labelled<[Arc<str>; 2], GroupCounters>,
-    /// By [`crate::policy::access::Grant::index`].
+    /// The counters of each key, by [`crate::policy::access::Grant::index`].
     pub(crate) keys: Labelled<[Arc<str>; 1], KeyCounters>,
     pub(crate) rules: Labelled<[Arc<str>; 1], RuleCounters>,
     pub(crate) zones: Labelled<[Arc<str>; 1], ZoneCounters>,
@@ -69,18 +69,26 @@ pub(crate) struct Labels {
 impl Labels {
     /// Returns the labels of a configuration.
     pub(crate) fn of(config: &Config) -> Labels {
-        let of_chain =
+        let chain_and_name =
             |chain: usize, name: &Arc<str>| [Arc::clone(&config.chains[chain].name), name.clone()];
         let chains = config.chains.iter();
         Labels {
             chains: chains
-                .map(|own| ChainLabel { name: Arc::clone(&own.name), family: own.family })
+                .map(|entry| ChainLabel { name: Arc::clone(&entry.name), family: entry.family })
                 .collect(),
-            upstreams: config.upstreams.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
-            groups: config.groups.iter().map(|own| of_chain(own.chain, &own.name)).collect(),
+            upstreams: config
+                .upstreams
+                .iter()
+                .map(|entry| chain_and_name(entry.chain, &entry.name))
+                .collect(),
+            groups: config
+                .groups
+                .iter()
+                .map(|entry| chain_and_name(entry.chain, &entry.name))
+                .collect(),
             keys: config.access.counted_names().map(|name| [Arc::from(name)]).collect(),
-            rules: config.rules.iter().map(|own| [Arc::from(&*own.name)]).collect(),
-            zones: config.zones.iter().map(|own| [Arc::clone(&own.name)]).collect(),
+            rules: config.rules.iter().map(|entry| [Arc::from(&*entry.name)]).collect(),
+            zones: config.zones.iter().map(|entry| [Arc::clone(&entry.name)]).collect(),
         }
     }
 }
@@ -100,7 +108,7 @@ impl Counters {
     }
 
     /// Returns the counters for the labels of another configuration. A label that has existed
-    /// before continues from its former number.
+    /// before continues its counters.
     pub(crate) fn after_reload(&self, labels: &Labels) -> Counters {
         Counters {
             methods: self.methods.after_reload(&labels.chains, |label| {
@@ -132,9 +140,9 @@ impl Counters {
 
     /// Returns the counters of the method at this index of the chain's method table. `None` selects
     /// the counters of unknown methods.
-    pub(crate) fn method(&self, chain: usize, place: Option<usize>) -> &MethodCounters {
+    pub(crate) fn method(&self, chain: usize, index: Option<usize>) -> &MethodCounters {
         let methods = &self.methods[chain];
-        &methods[place.unwrap_or(methods.len() - 1)]
+        &methods[index.unwrap_or(methods.len() - 1)]
     }
 
     /// Counts a zone's verdict on a call.
@@ -147,8 +155,8 @@ impl Counters {
     #[cfg(test)]
     pub(crate) fn fill(&self, seed: u64) {
         self.thread.fill(seed);
-        for (place, (_, methods)) in (1..).zip(self.methods.iter()) {
-            methods[..2].fill(seed + 10 * place);
+        for (number, (_, methods)) in (1..).zip(self.methods.iter()) {
+            methods[..2].fill(seed + 10 * number);
         }
         self.upstreams.fill(seed);
         self.groups.fill(seed);
@@ -158,7 +166,7 @@ impl Counters {
     }
 
     /// Returns the number of calls with this cache status.
-    pub(crate) fn answered(&self, cache: CacheStatus) -> u64 {
+    pub(crate) fn calls_with(&self, cache: CacheStatus) -> u64 {
         self.all_methods().map(|methods| methods.answered[cache].get()).sum()
     }
 
@@ -180,6 +188,7 @@ impl Deref for Counters {
 /// Counters of the objects of one type, by index in the configuration.
 #[derive(Debug)]
 pub(crate) struct Labelled<L, C: ?Sized> {
+    /// Counters of the objects of the current configuration.
     present: Vec<(L, Arc<C>)>,
     /// Counters of objects that a reload removed, at most [`REMOVED_MAX`].
     removed: Vec<(L, Arc<C>)>,
@@ -192,14 +201,14 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
     }
 
     fn after_reload(&self, labels: &[L], zeros: impl Fn(&L) -> Arc<C>) -> Labelled<L, C> {
-        let known = || self.removed.iter().chain(&self.present);
+        let former = || self.removed.iter().chain(&self.present);
         let counters = |label: &L| {
-            let found = known().find(|(own, _)| own == label);
-            found.map_or_else(|| zeros(label), |(_, counters)| Arc::clone(counters))
+            let former_counters = former().find(|(former_label, _)| former_label == label);
+            former_counters.map_or_else(|| zeros(label), |(_, counters)| Arc::clone(counters))
         };
         let present = labels.iter().map(|label| (label.clone(), counters(label))).collect();
-        let gone = known().filter(|(label, _)| !labels.contains(label));
-        let mut removed: Vec<_> = gone.cloned().collect();
+        let no_longer_present = former().filter(|(label, _)| !labels.contains(label));
+        let mut removed: Vec<_> = no_longer_present.cloned().collect();
         removed.drain(..removed.len().saturating_sub(REMOVED_MAX));
         Labelled { present, removed }
     }
@@ -209,7 +218,7 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
     where
         C: Sum,
     {
-        self.iter().zip(1..).for_each(|((_, own), place)| own.fill(seed + place));
+        self.iter().zip(1..).for_each(|((_, counters), offset)| counters.fill(seed + offset));
     }
 
     fn merge(&mut self, other: &Labelled<L, C>)
@@ -217,11 +226,14 @@ impl<L: Clone + PartialEq, C: ?Sized> Labelled<L, C> {
         C: Zeros,
     {
         let lists = [(&mut self.present, &other.present), (&mut self.removed, &other.removed)];
-        for (own, other) in lists {
-            if own.is_empty() {
-                *own = other.iter().map(|(label, like)| (label.clone(), like.zeros())).collect();
+        for (sums, other) in lists {
+            if sums.is_empty() {
+                *sums = other
+                    .iter()
+                    .map(|(label, counters)| (label.clone(), counters.zeros()))
+                    .collect();
             }
-            own.iter().zip(other).for_each(|((_, own), (_, other))| own.merge(other));
+            sums.iter().zip(other).for_each(|((_, sums), (_, other))| sums.merge(other));
         }
     }
 }
@@ -235,12 +247,12 @@ impl<L, C: ?Sized> Default for Labelled<L, C> {
 impl<L, C: ?Sized> Index<usize> for Labelled<L, C> {
     type Output = Arc<C>;
 
-    fn index(&self, place: usize) -> &Arc<C> {
-        &self.present[place].1
+    fn index(&self, index: usize) -> &Arc<C> {
+        &self.present[index].1
     }
 }
 
-/// Counters that can create a zero copy of themselves, with which a sum starts.
+/// Counters that can create zeros of the same shape, with which a sum starts.
 trait Zeros: Sum {
     /// Returns zeros of the same shape.
     fn zeros(&self) -> Arc<Self>;
@@ -254,12 +266,12 @@ impl<C: Sum + Default> Zeros for C {
 
 impl<C: Sum> Sum for [C] {
     fn merge(&self, other: &[C]) {
-        self.iter().zip(other).for_each(|(own, other)| own.merge(other));
+        self.iter().zip(other).for_each(|(sum, other)| sum.merge(other));
     }
 
     #[cfg(test)]
     fn fill(&self, seed: u64) {
-        self.iter().zip(1..).for_each(|(own, place)| own.fill(seed + place));
+        self.iter().zip(1..).for_each(|(counters, offset)| counters.fill(seed + offset));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::resolve::Route;
 use crate::state::context::ThreadContext;
 
 /// Returns the method's name, or an empty string for an unreadable call.
-fn name_of<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
+fn method_name<'a>(item: &'a Result<Call<'_>, Rejection<'_>>) -> &'a str {
     item.as_ref().map_or("", |call| &*call.method)
 }
 
@@ -28,26 +28,26 @@ fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'stat
 }
 
 /// Charges the limits of the chain in the URL, and waits if a limit delays the call.
-pub(super) async fn limit<'a>(
+pub(super) async fn apply_limits<'a>(
     cx: &'a ThreadContext,
     request: &Request<'_>,
     item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
 ) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
     let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
-    let name = name_of(item);
+    let name = method_name(item);
     let method = charged_method(cx, request.chain, name);
-    let caller = caller_facts(cx, request, name, method);
+    let caller = limited_call(cx, request, name, method);
     let mut charge = limits.charge(&caller, cx.now_ms(), &cx.counters);
-    if let Charge::AskRedis(question) = charge {
-        charge = Box::pin(charge_shared(cx, limits, &question, &caller)).await;
+    if let Charge::AskRedis(query) = charge {
+        charge = Box::pin(charge_shared(cx, limits, &query, &caller)).await;
         *now = cx.tick();
     }
     match charge {
-        // A settled charge asks Redis only once.
+        // `settle` never returns `AskRedis`.
         Charge::Pass | Charge::AskRedis(_) => {}
         Charge::Wait(wait) => {
-            Box::pin(wait_turn(cx, request, wait)).await;
+            Box::pin(wait_for_limit(cx, request, wait)).await;
             *now = cx.tick();
         }
         Charge::Refuse(failure) => return Err(failure),
@@ -64,7 +64,7 @@ pub(super) fn charge_quota(cx: &ThreadContext, route: &Route<'_>) -> Result<(), 
 }
 
 /// Returns the properties of a call that limits depend on.
-pub(super) fn caller_facts<'a>(
+pub(super) fn limited_call<'a>(
     cx: &'a ThreadContext,
     request: &Request<'a>,
     name: &'a str,
@@ -86,40 +86,40 @@ pub(super) fn caller_facts<'a>(
 async fn charge_shared(
     cx: &ThreadContext,
     limits: &Limits,
-    question: &SharedLimitQuery,
+    query: &SharedLimitQuery,
     caller: &LimitedCall<'_>,
 ) -> Charge {
     let verdict = match &cx.shared_limits {
-        Some(client) => client.check(question).await,
+        Some(client) => client.check(query).await,
         None => None,
     };
     cx.tick();
-    limits.settle(question, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
+    limits.settle(query, verdict.as_ref(), caller, cx.now_ms(), &cx.counters)
 }
 
 /// Waits for the delay of a limit; only the request's memory is held.
-async fn wait_turn(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
-    let _waiting = Waiting::begin(cx, request.waiting);
+async fn wait_for_limit(cx: &ThreadContext, request: &Request<'_>, wait: Duration) {
+    let _waiting = WaitGuard::begin(cx, request.waiting);
     tokio::time::sleep(wait).await;
 }
 
 /// Counts a delayed call until it is dropped.
-struct Waiting<'a> {
+struct WaitGuard<'a> {
     cx: &'a ThreadContext,
-    of_request: &'a Cell<usize>,
+    request_waiting: &'a Cell<usize>,
 }
 
-impl<'a> Waiting<'a> {
-    fn begin(cx: &'a ThreadContext, of_request: &'a Cell<usize>) -> Waiting<'a> {
-        of_request.set(of_request.get() + 1);
+impl<'a> WaitGuard<'a> {
+    fn begin(cx: &'a ThreadContext, request_waiting: &'a Cell<usize>) -> WaitGuard<'a> {
+        request_waiting.set(request_waiting.get() + 1);
         cx.counters.calls_waiting.add(1);
-        Waiting { cx, of_request }
+        WaitGuard { cx, request_waiting }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitGuard<'_> {
     fn drop(&mut self) {
-        self.of_request.set(self.of_request.get() - 1);
+        self.request_waiting.set(self.request_waiting.get() - 1);
         self.cx.counters.calls_waiting.subtract_one();
     }
 }

@@ -10,7 +10,7 @@ use super::Request;
 use crate::access_log::record::CallRecord;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::Failure;
-use crate::call::reply::{CallReply, Content, code_of};
+use crate::call::reply::{CallReply, Content, error_code};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
 
@@ -28,7 +28,7 @@ pub(super) struct Progress {
     pub(super) routed: Option<(usize, Option<usize>)>,
 }
 
-/// Why a call ended before it was resolved.
+/// The reason why a call ended before it was resolved.
 pub(super) enum Stop {
     /// The call cannot be parsed.
     Unreadable,
@@ -51,22 +51,22 @@ pub(super) fn respond<'a>(
     served: Result<(UpstreamResponse, CacheStatus), Stop>,
 ) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
-    let took = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
+    let duration = progress.began.map_or(Duration::ZERO, |began| cx.now().saturating_sub(began));
     let (chain, row) = progress.routed.unwrap_or((request.chain, None));
     let id = match &item {
         Ok(call) => call.id.raw(),
-        Err(refusal) => Some(refusal.id.unwrap_or(b"null")),
+        Err(rejection) => Some(rejection.id.unwrap_or(b"null")),
     };
-    let (name, refusal) = match item {
+    let (name, rejection) = match item {
         Ok(call) => (call.method, None),
-        Err(refusal) => (Cow::Borrowed(""), Some(refusal)),
+        Err(rejection) => (Cow::Borrowed(""), Some(rejection)),
     };
-    let tier = served.as_ref().ok().and_then(|(fetched, _)| fetched.tier);
+    let tier = served.as_ref().ok().and_then(|(response, _)| response.tier);
     let (content, status, upstream) = match served {
-        Ok((fetched, status)) => {
+        Ok((response, status)) => {
             let counts = counters.method(chain, row);
-            counts.answered(status, took);
-            match &fetched.payload {
+            counts.record_call(status, duration);
+            match &response.payload {
                 Payload::Result(_) => {}
                 Payload::Error(_) => counts.errors.add(1),
                 Payload::Failed(failure) => {
@@ -74,55 +74,54 @@ pub(super) fn respond<'a>(
                     tracing::debug!(method = &*name, %failure, "call failed");
                 }
             }
-            (Content::Payload(fetched.payload), Some(status), fetched.upstream)
+            (Content::Payload(response.payload), Some(status), response.upstream)
         }
         Err(Stop::Failed(failure)) => (Content::Payload(Payload::Failed(failure)), None, None),
         Err(Stop::Unreadable) => {
             counters.calls_refused.add(1);
-            let refusal = refusal.expect("a call that cannot be read has a refusal");
-            (Content::Refused(refusal), None, None)
+            let rejection = rejection.expect("an unreadable call has a rejection");
+            (Content::Refused(rejection), None, None)
         }
     };
-    let response =
-        CallReply { id: b"null", payload: content, cache_status: status, tier, upstream };
-    record(cx, request, chain, progress, &name, &response, took);
+    let reply = CallReply { id: b"null", payload: content, cache_status: status, tier, upstream };
+    record_call(cx, request, chain, progress, &name, &reply, duration);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
     }
     // If a limit refuses a single notification, the client receives a response, because the HTTP
     // status must report the refusal. In a batch, a client could assign that response to another
     // call.
-    let alone = || request.body.trim_ascii_start().first() != Some(&b'[');
-    let id = id.or_else(|| (progress.began.is_none() && alone()).then_some(&b"null"[..]))?;
-    Some(CallReply { id, ..response })
+    let is_single = || request.body.trim_ascii_start().first() != Some(&b'[');
+    let id = id.or_else(|| (progress.began.is_none() && is_single()).then_some(&b"null"[..]))?;
+    Some(CallReply { id, ..reply })
 }
 
 /// Records the response to a call for the access log.
-fn record(
+fn record_call(
     cx: &ThreadContext,
     request: &Request<'_>,
     chain: usize,
     progress: &Progress,
     method: &str,
-    response: &CallReply<'_>,
-    took: Duration,
+    reply: &CallReply<'_>,
+    duration: Duration,
 ) {
     let Some(calls) = request.calls else { return };
     let snapshot = &cx.snapshot;
-    let place = if progress.began.is_some() { progress.record } else { calls.begin() };
-    calls.finish(place, || {
-        let upstream_used = !matches!(response.cache_status, None | Some(CacheStatus::Hit));
+    let index = if progress.began.is_some() { progress.record } else { calls.begin() };
+    calls.finish(index, || {
+        let used_upstream = !matches!(reply.cache_status, None | Some(CacheStatus::Hit));
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
             chain: Arc::clone(&snapshot.chains[chain].name),
-            error: code_of(&response.payload, &snapshot.config),
-            cache: response.cache_status,
-            upstream: response
+            error: error_code(&reply.payload, &snapshot.config),
+            cache: reply.cache_status,
+            upstream: reply
                 .upstream
                 .map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name)),
-            bytes: response.payload.bytes(),
-            took,
-            upstream_time: upstream_used.then_some(took),
+            bytes: reply.payload.bytes(),
+            took: duration,
+            upstream_time: used_upstream.then_some(duration),
         }
     });
 }

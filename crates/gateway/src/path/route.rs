@@ -8,7 +8,7 @@ use wire::call::Call;
 use wire::effect::Effect;
 
 use super::Request;
-use crate::access::permit::{effect, permit};
+use crate::access::permit::{effect_of_method, permit};
 use crate::call::failure::{Failure, Kind};
 use crate::policy::access::Denial;
 use crate::policy::direct;
@@ -39,45 +39,45 @@ pub(super) fn route<'a>(
         return Ok(build(request.chain, None));
     }
     let params = call.params.raw().unwrap_or(b"");
-    let facts = facts(request, Some(CallFacts { method: &call.method, params }));
-    let directed = walk(cx, &facts);
-    for place in &directed.matched {
-        cx.counters.rules[*place].calls.add(1);
+    let facts = routing_facts(request, Some(CallFacts { method: &call.method, params }));
+    let routing = apply_rules(cx, &facts);
+    for rule_index in &routing.matched {
+        cx.counters.rules[*rule_index].calls.add(1);
     }
-    let chain = match directed.path {
+    let chain = match routing.path {
         Cow::Borrowed(_) => request.chain,
         Cow::Owned(path) => snapshot.router.chain(&path).ok_or(Failure::ours(Kind::NoChain))?,
     };
     if chain != request.chain && !may_reach(cx, request, chain) {
         return Err(Failure::ours(Kind::Forbidden));
     }
-    match directed.decision {
-        RouteDecision::Free => Ok(build(chain, None)),
+    match routing.decision {
+        RouteDecision::Undecided => Ok(build(chain, None)),
         RouteDecision::Group(group) => Ok(build(chain, Some(group))),
-        RouteDecision::Deny(place) => {
+        RouteDecision::Deny(rule_index) => {
             cx.counters.denied[Denial::Rule].add(1);
-            Err(Failure::ours(Kind::Rule(place as u16)))
+            Err(Failure::ours(Kind::Rule(rule_index as u16)))
         }
     }
 }
 
-/// Returns the chain of the path to which a rule rewrites the request's path. The request's path
-/// has no chain itself.
-pub(crate) fn rewritten(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
+/// Returns the chain of the path to which a rule rewrites the request's path. Used if the request's
+/// own path has no chain.
+pub(crate) fn rewritten_chain(cx: &ThreadContext, request: &Request<'_>) -> Option<usize> {
     let rules = &cx.snapshot.config.rules;
     if !rules.iter().any(|rule| matches!(rule.action, Action::Rewrite(_))) {
         return None;
     }
-    let directed = walk(cx, &facts(request, None));
-    cx.snapshot.router.chain(&directed.path)
+    let routing = apply_rules(cx, &routing_facts(request, None));
+    cx.snapshot.router.chain(&routing.path)
 }
 
-fn walk<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> RoutingResult<'a> {
+fn apply_rules<'a>(cx: &ThreadContext, facts: &Facts<'a>) -> RoutingResult<'a> {
     let snapshot = &cx.snapshot;
     direct::apply_rules(&snapshot.config.rules, facts, |path| snapshot.router.chain(path))
 }
 
-fn facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {
+fn routing_facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {
     Facts {
         host: request.extra.map_or("", |extra| &*extra.host),
         path: request.path,
@@ -89,13 +89,14 @@ fn facts<'a>(request: &Request<'a>, call: Option<CallFacts<'a>>) -> Facts<'a> {
     }
 }
 
+/// Returns true if the caller may use the chain. Counts a denial otherwise.
 fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
     let grant = request.caller.grant.as_ref();
-    let may = grant.is_none_or(|grant| grant.leads_to(chain));
-    if !may {
+    let is_allowed = grant.is_none_or(|grant| grant.allows_chain(chain));
+    if !is_allowed {
         cx.counters.denied[Denial::Chain].add(1);
     }
-    may
+    is_allowed
 }
 
 /// Checks that the caller may call the method.
@@ -105,7 +106,7 @@ fn may_reach(cx: &ThreadContext, request: &Request<'_>, chain: usize) -> bool {
 pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Failure> {
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
-    let effect = effect(snapshot.chains[route.chain].family, route.method(), name);
+    let effect = effect_of_method(snapshot.chains[route.chain].family, route.method(), name);
     if effect == Effect::Read && !snapshot.has_method_lists {
         return Ok(());
     }

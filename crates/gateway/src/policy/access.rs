@@ -20,9 +20,9 @@ mod tests;
 /// Methods by name and by prefix. Case does not matter, because some upstreams ignore it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodSet {
-    /// In lower case, sorted.
+    /// Names in lower case, sorted.
     exact: Vec<Box<str>>,
-    /// Without their star. An empty prefix matches every method.
+    /// Prefixes without their star. An empty prefix matches every method.
     prefixes: Vec<Box<str>>,
 }
 
@@ -40,12 +40,12 @@ impl MethodSet {
         set
     }
 
-    /// Returns true if it contains no method.
+    /// Returns true if the set contains no method.
     pub fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefixes.is_empty()
     }
 
-    /// Returns true if it contains this method.
+    /// Returns true if the set contains this method.
     pub fn has(&self, method: &str) -> bool {
         let lower = || method.bytes().map(|byte| byte.to_ascii_lowercase());
         self.exact.binary_search_by(|known| known.bytes().cmp(lower())).is_ok()
@@ -62,7 +62,7 @@ impl MethodSet {
 /// Served methods: all but the denied ones, or only the allowed ones if there are any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodRules {
-    /// Empty allows all.
+    /// An empty set allows all.
     pub allow: MethodSet,
     /// Takes precedence over `allow`.
     pub deny: MethodSet,
@@ -94,7 +94,7 @@ impl Networks {
 /// Clients that may call: all but the denied ones, or only the allowed ones if there are any.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AddressRules {
-    /// Empty allows all.
+    /// An empty set allows all.
     pub allow: Networks,
     /// Takes precedence over `allow`.
     pub deny: Networks,
@@ -121,29 +121,29 @@ pub struct Grant {
     pub index: usize,
     /// The tier of its calls.
     pub tier: Option<Arc<str>>,
-    /// Methods that it may call.
+    /// Methods that may be called with it.
     pub methods: MethodRules,
-    /// Methods that administer the node but are served anyway.
+    /// Methods that administer the node and may be called nevertheless.
     pub node_methods: MethodSet,
     /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
-    /// Chains that it may use, by index; `None` is all.
+    /// Indices of the chains that may be used with it; `None` allows all.
     pub chains: Option<Box<[usize]>>,
-    /// Networks from which it may be used; empty is all.
+    /// Networks from which it may be used; an empty list allows all.
     pub clients: Networks,
     /// Expiry in seconds since 1970.
     pub expires: Option<u64>,
-    /// Its own rate in zones that count by key.
+    /// Rate that replaces the zone's rate in zones that count by key.
     pub rate: Option<Rate>,
-    /// Its own burst in zones that count by key, in thousandths of a call.
+    /// Burst that replaces the limit's burst in zones that count by key, in thousandths of a call.
     pub burst: Option<u64>,
-    /// Units that it may use in a month.
+    /// Number of units that may be used with it in a calendar month.
     pub quota: Option<u64>,
 }
 
 impl Grant {
-    /// Returns true if it may use this chain.
-    pub fn leads_to(&self, chain: usize) -> bool {
+    /// Returns true if the key or token may use this chain.
+    pub fn allows_chain(&self, chain: usize) -> bool {
         self.chains.as_ref().is_none_or(|chains| chains.contains(&chain))
     }
 }
@@ -153,14 +153,14 @@ impl Grant {
 pub struct Policy {
     /// True if signed transactions are accepted.
     pub transactions: bool,
-    /// Methods that administer the node but are served anyway.
+    /// Methods that administer the node and may be called nevertheless.
     pub node_methods: MethodSet,
     /// Methods that are served.
     pub methods: MethodRules,
 }
 
 closed_set! {
-    /// Why a request is rejected.
+    /// Reason for rejecting a request.
     pub enum Denial {
         /// A key is required and missing.
         NoKey = "no_key",
@@ -200,13 +200,13 @@ pub fn may_use(grant: &Grant, address: IpAddr, now: impl FnOnce() -> u64) -> Res
     Ok(())
 }
 
-/// One call, and the lists that apply to it.
+/// A call to check, and the lists that apply to the call.
 #[derive(Debug, Clone, Copy)]
-pub struct MethodCase<'a> {
+pub struct MethodCheck<'a> {
     /// The method's name.
     pub method: &'a str,
-    /// What the method affects.
-    pub reach: Effect,
+    /// Effect of the method.
+    pub effect: Effect,
     /// Rules for all callers.
     pub policy: &'a Policy,
     /// The lists of the call's chain.
@@ -249,26 +249,26 @@ pub fn is_own_filter(family: Family, method: &str) -> bool {
 /// # Errors
 ///
 /// The reason why it is not.
-pub fn may_call(case: &MethodCase<'_>) -> Result<(), Denial> {
-    let MethodCase { method, policy, grant, .. } = *case;
-    match case.reach {
+pub fn may_call(check: &MethodCheck<'_>) -> Result<(), Denial> {
+    let MethodCheck { method, policy, grant, .. } = *check;
+    match check.effect {
         Effect::Read => {}
         Effect::Transaction => {
-            let own = grant.and_then(|grant| grant.transactions);
-            if !own.unwrap_or(policy.transactions) {
+            let granted = grant.and_then(|grant| grant.transactions);
+            if !granted.unwrap_or(policy.transactions) {
                 return Err(Denial::Transaction);
             }
         }
         Effect::Node => {
-            let own = grant.is_some_and(|grant| grant.node_methods.has(method));
-            if !own && !policy.node_methods.has(method) {
+            let is_granted = grant.is_some_and(|grant| grant.node_methods.has(method));
+            if !is_granted && !policy.node_methods.has(method) {
                 return Err(Denial::NodeMethod);
             }
         }
     }
     let admitted = policy.methods.admit(method)
-        && case.chain.admit(method)
-        && !case.group_deny.has(method)
+        && check.chain.admit(method)
+        && !check.group_deny.has(method)
         && grant.is_none_or(|grant| grant.methods.admit(method));
     if admitted { Ok(()) } else { Err(Denial::Method) }
 }

@@ -39,7 +39,7 @@ impl BatchLimit {
 
     /// Records that a batch of this size was rejected as a whole. The rejection of a batch that was
     /// sent before the limit was lowered is ignored.
-    pub fn refused(&mut self, now: Duration, calls: usize) {
+    pub fn record_rejection(&mut self, now: Duration, calls: usize) {
         if calls <= self.limit {
             self.limit = (calls / 2).max(1);
             self.changed = Some(now);

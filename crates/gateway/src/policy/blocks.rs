@@ -10,26 +10,26 @@ mod tests;
 
 /// Returns the raw parameters of the call with another first block. Returns `None` if the
 /// parameters name no first block.
-pub fn rest_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
+pub fn remaining_params(params: &[u8], from: u64) -> Option<Vec<u8>> {
     let span = walk::spans(params).next()?;
-    let mut rest = Vec::with_capacity(params.len() + 20);
-    rest.extend_from_slice(&params[..span.start]);
-    write_number(&mut rest, BlockFormat::Harmony, from);
-    rest.extend_from_slice(&params[span.end..]);
-    Some(rest)
+    let mut remaining = Vec::with_capacity(params.len() + 20);
+    remaining.extend_from_slice(&params[..span.start]);
+    write_number(&mut remaining, BlockFormat::Harmony, from);
+    remaining.extend_from_slice(&params[span.end..]);
+    Some(remaining)
 }
 
 /// Joins two raw arrays of blocks. Returns `None` if the second array does not begin with a child
 /// of the last block of the first. The upstream of the second is then on another branch, or has no
 /// later block.
-pub fn join(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
-    let (_, last) = walk::first_and_last(first)?;
-    let (next, _) = walk::first_and_last(second)?;
-    let hash = hash_from_value(walk::member(last, "hash")?)?;
-    if hash_from_value(walk::member(next, "parentHash")?)? != hash {
+pub fn join_blocks(first: &[u8], second: &[u8]) -> Option<Vec<u8>> {
+    let (_, last_block) = walk::first_and_last(first)?;
+    let (next_block, _) = walk::first_and_last(second)?;
+    let hash = hash_from_value(walk::member(last_block, "hash")?)?;
+    if hash_from_value(walk::member(next_block, "parentHash")?)? != hash {
         return None;
     }
-    let before = first.trim_ascii().strip_suffix(b"]")?;
-    let after = second.trim_ascii().strip_prefix(b"[")?;
-    Some([before, b",", after].concat())
+    let first_blocks = first.trim_ascii().strip_suffix(b"]")?;
+    let second_blocks = second.trim_ascii().strip_prefix(b"[")?;
+    Some([first_blocks, b",", second_blocks].concat())
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 mod tests;
 
 /// A circuit breaker. Check [`Breaker::is_closed`] before a call, then report
-/// [`Breaker::succeeded`] or [`Breaker::failed`]. Check [`Breaker::probe_due`] periodically, and
-/// report [`Breaker::probed`] after a probe.
+/// [`Breaker::record_success`] or [`Breaker::record_failure`]. Check [`Breaker::probe_due`]
+/// periodically, and report [`Breaker::record_probe`] after a probe.
 #[derive(Debug, Clone)]
 pub struct Breaker {
     failures_max: u32,
@@ -38,14 +38,14 @@ impl Breaker {
     }
 
     /// Records a success.
-    pub fn succeeded(&mut self) {
+    pub fn record_success(&mut self) {
         if let State::Closed { failures } = &mut self.state {
             *failures = 0;
         }
     }
 
-    /// Records a failure or timeout. Returns true if it opened the breaker.
-    pub fn failed(&mut self, now: Duration) -> bool {
+    /// Records a failure or timeout. Returns true if this failure opened the breaker.
+    pub fn record_failure(&mut self, now: Duration) -> bool {
         let State::Closed { failures } = &mut self.state else { return false };
         *failures += 1;
         if *failures < self.failures_max {
@@ -55,7 +55,7 @@ impl Breaker {
         true
     }
 
-    /// Returns true if a probe is due. The probe is then in flight until [`Breaker::probed`].
+    /// Returns true if a probe is due. The probe is then in flight until [`Breaker::record_probe`].
     pub fn probe_due(&mut self, now: Duration) -> bool {
         let due = matches!(self.state, State::Open { until } if now >= until);
         if due {
@@ -64,9 +64,9 @@ impl Breaker {
         due
     }
 
-    /// Records the end of the probe.
-    pub fn probed(&mut self, well: bool, now: Duration) {
-        self.state = if well {
+    /// Records the outcome of the probe.
+    pub fn record_probe(&mut self, succeeded: bool, now: Duration) {
+        self.state = if succeeded {
             State::Closed { failures: 0 }
         } else {
             State::Open { until: now + self.backoff }

@@ -1,8 +1,11 @@
-//! Whether a response may be cached, what it depends on, and whether a cached response is still
-//! valid.
+//! Decides whether a response may be cached, what it depends on, and whether a cached response is
+//! still valid.
+//!
+//! A response is *bound* to the block or head that it depends on. The binding is stored beside it
+//! in its [`ValidityTag`]. The response is valid as long as the chain has this block or head.
 //!
 //! A call uses three functions in this order: [`decide`] before the cache lookup
-//! (`policy/plan.rs`), [`usable`] on a hit (`resolve.rs`), [`admit`] when a response arrives
+//! (`policy/plan.rs`), [`is_valid`] on a hit (`resolve.rs`), [`admit`] when a response arrives
 //! (`call/response.rs`). `wire` has the facts about methods and `heads` the state of the chain. The
 //! cache handles bytes, ages and memory.
 
@@ -15,7 +18,7 @@ use crate::policy::heads::{ChainView, Hash};
 #[cfg(test)]
 mod tests;
 
-/// What a response to a call depends on.
+/// The part of the chain that a response to a call depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheRule {
     /// The response is neither stored nor looked up.
@@ -24,37 +27,38 @@ pub enum CacheRule {
     Constant,
     /// The response is a pure function of a block hash that the call names.
     AtHash,
-    /// The block at this height.
+    /// The response depends on the block at this height.
     AtNumber {
         /// The height, resolved if the call has a tag.
         number: u64,
-        /// True if it was final when the call arrived.
+        /// True if the block was final when the call arrived.
         finalized: bool,
     },
-    /// A range of blocks, as in a part of a log filter. Valid as long as its last block is.
+    /// The response depends on a range of blocks, as in a part of a log filter. It is valid as long
+    /// as the last block is.
     AtRange {
         /// First block.
         from: u64,
         /// Last block.
         to: u64,
     },
-    /// The block that the response names.
+    /// The response depends on the block that it names.
     AtTransaction,
-    /// The head.
+    /// The response depends on the head.
     AtHead,
-    /// A log filter. `logs` has a rule for each part.
+    /// The call is a log filter. `logs` has a rule for each part.
     Logs,
 }
 
 /// The caching decision about one call, made once and used until the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caching {
-    /// What the response depends on.
+    /// The part of the chain that the response depends on.
     pub rule: CacheRule,
     /// The height that replaces the call's tag in the cache key and in the sent parameters. So
     /// every read of "latest" is about exactly one block.
     pub resolved: Option<u64>,
-    /// The minimum head of an upstream that may get the call.
+    /// The height that the head of an upstream must have reached, so that it may get the call.
     pub min_head: u64,
     /// Used for calls by block hash: the response is complete only if its block is at least this
     /// many blocks below `min_head`.
@@ -76,7 +80,7 @@ pub struct Stamp {
 
 impl Stamp {
     /// Returns the stamp of a view.
-    pub fn of(view: &ChainView) -> Self {
+    pub fn new(view: &ChainView) -> Self {
         Self { generation: view.generation, head_seq: view.head_seq }
     }
 }
@@ -97,24 +101,24 @@ pub enum ResponseKind {
 /// Facts about a response that [`admit`] needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseFacts {
-    /// Its kind.
+    /// Kind of the response.
     pub kind: ResponseKind,
-    /// How responses of the method name their block.
+    /// The way in which responses of the method name their block.
     pub response_block: ResponseBlock,
     /// The first and last block that this response names (`wire::block::response_blocks`).
-    pub named: Option<(BlockId, BlockId)>,
+    pub named_blocks: Option<(BlockId, BlockId)>,
 }
 
-/// What a cached response depends on.
+/// The part of the chain that a cached response depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Binding {
-    /// Nothing.
+    /// The response depends on nothing.
     Free,
-    /// One block of the served chain.
+    /// The response depends on one block of the served chain.
     Block {
-        /// Its height.
+        /// Height of the block.
         number: u64,
-        /// Its hash, if known.
+        /// Hash of the block, if known.
         hash: Option<Hash>,
     },
     /// The response depends on the head at the time when it was stored.
@@ -124,10 +128,10 @@ pub enum Binding {
     },
 }
 
-/// Stored beside a cached response to validate it later.
+/// Data that the cache stores beside a response to validate it later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ValidityTag {
-    /// What the response depends on.
+    /// The part of the chain that the response depends on.
     pub binding: Binding,
     /// [`ChainView::generation`] at the start of the call that fetched the response.
     pub generation: u64,
@@ -135,7 +139,7 @@ pub struct ValidityTag {
     pub null: bool,
 }
 
-/// Whether a response is stored.
+/// Decision whether a response is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// Store the response with this tag.
@@ -144,7 +148,7 @@ pub enum Admission {
     No(RejectReason),
 }
 
-/// Why a response is not stored.
+/// Reason why a response is not stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RejectReason {
     /// The call's rule is `Never`, or the call is split into parts.
@@ -164,9 +168,9 @@ pub enum RejectReason {
     /// The response names a block that the served chain does not have, so the upstream is on
     /// another branch.
     NotCanonical,
-    /// It is about a block above the served head.
+    /// The response is about a block above the served head.
     AboveHead,
-    /// A branch change touched its block since the call began.
+    /// A branch change touched the block of the response since the call began.
     Reorg,
     /// The head changed since the call began.
     HeadMoved,
@@ -183,110 +187,113 @@ impl RejectReason {
 /// Decides what the response to a call depends on. `block` is the block that the call names, or the
 /// method's default (`wire::method::Method::block_ref`).
 pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
-    let never = Caching {
+    let uncached = Caching {
         rule: CacheRule::Never,
         resolved: None,
         min_head: 0,
         behind_head: 0,
         from_view: false,
-        stamp: Stamp::of(view),
+        stamp: Stamp::new(view),
     };
     if method.write || method.sticky {
-        return never;
+        return uncached;
     }
     match method.validity {
-        Validity::Constant => Caching { rule: CacheRule::Constant, ..never },
+        Validity::Constant => Caching { rule: CacheRule::Constant, ..uncached },
         Validity::Number => match block {
-            Some(block) => at_block(method, block, view, never),
-            None => never,
+            Some(block) => at_block(method, block, view, uncached),
+            None => uncached,
         },
         Validity::Hash => match block {
-            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => at_hash(method, view, never),
-            _ => never,
+            Some(BlockRef::Hash(_) | BlockRef::CanonicalHash(_)) => at_hash(method, view, uncached),
+            _ => uncached,
         },
-        Validity::Transaction => Caching { rule: CacheRule::AtTransaction, ..never },
-        Validity::Head => {
-            Caching { from_view: method.head_value && view.head.is_some(), ..at_head(view, never) }
-        }
-        Validity::Logs => Caching { rule: CacheRule::Logs, ..never },
-        Validity::Mempool | Validity::Never => never,
+        Validity::Transaction => Caching { rule: CacheRule::AtTransaction, ..uncached },
+        Validity::Head => Caching {
+            from_view: method.head_value && view.head.is_some(),
+            ..at_head(view, uncached)
+        },
+        Validity::Logs => Caching { rule: CacheRule::Logs, ..uncached },
+        Validity::Mempool | Validity::Never => uncached,
     }
 }
 
-fn at_block(method: &Method, block: &BlockRef, view: &ChainView, never: Caching) -> Caching {
+fn at_block(method: &Method, block: &BlockRef, view: &ChainView, uncached: Caching) -> Caching {
     match *block {
-        BlockRef::Number(number) => at_number(method, number, view, never),
+        BlockRef::Number(number) => at_number(method, number, view, uncached),
         // The hash fixes the response, on any branch.
-        BlockRef::Hash(_) => at_hash(method, view, never),
+        BlockRef::Hash(_) => at_hash(method, view, uncached),
         // With requireCanonical a reorg turns the response into an error.
         BlockRef::CanonicalHash(hash) => match view.number_of(hash) {
-            Some(number) => at_number(method, number, view, never),
-            None => never,
+            Some(number) => at_number(method, number, view, uncached),
+            None => uncached,
         },
         BlockRef::Tag(BlockTag::Latest) => match view.head {
             Some(head) => Caching {
                 resolved: Some(head.number),
-                ..at_number(method, head.number, view, never)
+                ..at_number(method, head.number, view, uncached)
             },
-            None => headless(view, never),
+            None => headless(view, uncached),
         },
         // The tag is replaced only if the upstreams name the finalized height. A client does not
         // mean the gateway's own depth.
         BlockRef::Tag(BlockTag::Finalized) => match view.finalized {
             Some(number) if view.finalized_by_upstreams => {
-                Caching { resolved: Some(number), ..at_number(method, number, view, never) }
+                Caching { resolved: Some(number), ..at_number(method, number, view, uncached) }
             }
-            _ => at_head(view, never),
+            _ => at_head(view, uncached),
         },
         // Safe moves only with the head. Earliest moves on upstreams that drop history.
-        BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, never),
-        BlockRef::Tag(BlockTag::Pending) => never,
+        BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, uncached),
+        BlockRef::Tag(BlockTag::Pending) => uncached,
     }
 }
 
-/// If the response is complete only once later blocks exist, the upstream must have all served
-/// blocks.
-fn at_hash(method: &Method, view: &ChainView, never: Caching) -> Caching {
+/// Returns the decision for a call by block hash. If the response is complete only once later
+/// blocks exist, the upstream must have all served blocks.
+fn at_hash(method: &Method, view: &ChainView, uncached: Caching) -> Caching {
     let rule = CacheRule::AtHash;
     match (method.blocks_behind_head, view.head) {
-        (0, _) => Caching { rule, ..never },
-        (behind_head, Some(head)) => Caching { rule, min_head: head.number, behind_head, ..never },
-        (_, None) => never,
+        (0, _) => Caching { rule, ..uncached },
+        (behind_head, Some(head)) => {
+            Caching { rule, min_head: head.number, behind_head, ..uncached }
+        }
+        (_, None) => uncached,
     }
 }
 
-fn at_number(method: &Method, number: u64, view: &ChainView, never: Caching) -> Caching {
+fn at_number(method: &Method, number: u64, view: &ChainView, uncached: Caching) -> Caching {
     let Some(head) = view.head else {
         // All upstreams are silent, so only final blocks can be served.
         let finalized = view.is_finalized(number);
         let rule = CacheRule::AtNumber { number, finalized };
-        return if finalized { Caching { rule, ..never } } else { never };
+        return if finalized { Caching { rule, ..uncached } } else { uncached };
     };
     // A future block is forwarded to any upstream, and the response is not stored.
-    let Some(below) = head.number.checked_sub(number) else {
-        return never;
+    let Some(depth) = head.number.checked_sub(number) else {
+        return uncached;
     };
     let finalized = view.is_finalized(number);
     // Some upstreams complete the response about the newest block only once the next block exists,
     // so such a response is not stored.
-    if below < method.blocks_behind_head {
-        return Caching { min_head: number, ..never };
+    if depth < method.blocks_behind_head {
+        return Caching { min_head: number, ..uncached };
     }
     let rule = CacheRule::AtNumber { number, finalized };
-    Caching { rule, min_head: number + method.blocks_behind_head, ..never }
+    Caching { rule, min_head: number + method.blocks_behind_head, ..uncached }
 }
 
-fn at_head(view: &ChainView, never: Caching) -> Caching {
+fn at_head(view: &ChainView, uncached: Caching) -> Caching {
     match view.head {
-        Some(head) => Caching { rule: CacheRule::AtHead, min_head: head.number, ..never },
-        None => headless(view, never),
+        Some(head) => Caching { rule: CacheRule::AtHead, min_head: head.number, ..uncached },
+        None => headless(view, uncached),
     }
 }
 
 /// Returns the decision while no upstream vouches for a head. The response is not stored. Only an
 /// upstream that has reached the last served head gets a call about the head.
-fn headless(view: &ChainView, never: Caching) -> Caching {
-    Caching { min_head: view.floor.unwrap_or(0), ..never }
+fn headless(view: &ChainView, uncached: Caching) -> Caching {
+    Caching { min_head: view.floor.unwrap_or(0), ..uncached }
 }
 
 /// Decides whether a response to a call is stored, and what it depends on. `view` is the current
@@ -297,8 +304,8 @@ pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> A
     }
     let binding = match caching.rule {
         CacheRule::Never | CacheRule::Logs => Err(RejectReason::Rule),
-        CacheRule::AtHash if caching.behind_head > 0 => complete(caching, response),
-        CacheRule::Constant | CacheRule::AtHash => free(caching.rule, response.kind),
+        CacheRule::AtHash if caching.behind_head > 0 => bind_to_old_block(caching, response),
+        CacheRule::Constant | CacheRule::AtHash => bind_to_nothing(caching.rule, response.kind),
         CacheRule::AtNumber { number, .. } => admit_at_number(number, caching, response, view),
         CacheRule::AtRange { from, to } => admit_at_range(from..=to, caching, response, view),
         CacheRule::AtTransaction => admit_at_transaction(caching, response, view),
@@ -317,20 +324,20 @@ pub fn admit(caching: &Caching, response: &ResponseFacts, view: &ChainView) -> A
     }
 }
 
-/// Binds a response to a block by its hash, if the block is old enough for a complete response.
-fn complete(caching: &Caching, response: &ResponseFacts) -> Result<Binding, RejectReason> {
-    match response.named {
+/// Admits a response to a call by block hash, if the block is old enough for a complete response.
+fn bind_to_old_block(caching: &Caching, response: &ResponseFacts) -> Result<Binding, RejectReason> {
+    match response.named_blocks {
         Some((_, last)) if last.number + caching.behind_head > caching.min_head => {
             Err(RejectReason::AboveHead)
         }
         None if response.kind == ResponseKind::Value => Err(RejectReason::Unnamed),
-        _ => free(caching.rule, response.kind),
+        _ => bind_to_nothing(caching.rule, response.kind),
     }
 }
 
 /// Binds a constant or a function of a block hash to nothing. A null only means that this upstream
 /// does not have the value yet, so it is not stored.
-fn free(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
+fn bind_to_nothing(rule: CacheRule, kind: ResponseKind) -> Result<Binding, RejectReason> {
     match kind {
         ResponseKind::Value => Ok(Binding::Free),
         ResponseKind::DeterministicError if rule == CacheRule::AtHash => Ok(Binding::Free),
@@ -354,7 +361,7 @@ fn admit_at_number(
         };
     }
     let mut hash = view.canonical(number);
-    if let Some((first, last)) = response.named {
+    if let Some((first, last)) = response.named_blocks {
         if first.number != number || last.number != number {
             return Err(RejectReason::OtherBlock);
         }
@@ -384,12 +391,12 @@ fn admit_at_range(
         ResponseKind::Null => return Err(RejectReason::Null),
         ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    if let Some((first, last)) = response.named {
-        for named in [first, last] {
-            if !range.contains(&named.number) {
+    if let Some((first, last)) = response.named_blocks {
+        for block in [first, last] {
+            if !range.contains(&block.number) {
                 return Err(RejectReason::OtherBlock);
             }
-            if view.canonical(named.number).is_some_and(|known| known != named.hash) {
+            if view.canonical(block.number).is_some_and(|known| known != block.hash) {
                 return Err(RejectReason::NotCanonical);
             }
         }
@@ -408,7 +415,7 @@ fn admit_at_transaction(
         ResponseKind::Null => return Err(RejectReason::Null),
         ResponseKind::DeterministicError | ResponseKind::Error => return Err(RejectReason::Error),
     }
-    let Some((first, last)) = response.named else {
+    let Some((first, last)) = response.named_blocks else {
         return Err(RejectReason::Unnamed);
     };
     if first != last {
@@ -446,24 +453,26 @@ fn admit_at_head(caching: &Caching, view: &ChainView) -> Result<Binding, RejectR
 }
 
 /// Returns true if a cached response is still valid. Costs two comparisons while no branch changed.
-pub fn usable(tag: &ValidityTag, view: &ChainView) -> bool {
+pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
     match tag.binding {
         Binding::Free => true,
         Binding::Head { seq } => view.head_seq == seq && view.head.is_some(),
         Binding::Block { number, hash } => {
-            let within = match view.head {
+            let is_served = match view.head {
                 Some(head) => number <= head.number,
                 // No upstream vouches for a head, so only final blocks are served.
                 None => view.is_finalized(number),
             };
-            within && view.valid_since(tag.generation, number) && agrees(view, number, hash)
+            is_served
+                && view.valid_since(tag.generation, number)
+                && is_same_block(view, number, hash)
         }
     }
 }
 
 /// Returns true unless both hashes are known and differ. This check is in addition to the reorg
 /// marks.
-fn agrees(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
+fn is_same_block(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
         (Some(expected), Some(served)) => expected == served,
         _ => true,

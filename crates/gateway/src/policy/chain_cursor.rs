@@ -29,6 +29,7 @@ pub struct NoCommonBlock;
 /// The newest blocks that a subscriber has received; never empty.
 #[derive(Debug, Clone)]
 pub struct ChainCursor {
+    /// Height of the first of `hashes`.
     bottom: u64,
     hashes: VecDeque<[u8; 32]>,
     length_max: usize,
@@ -37,14 +38,14 @@ pub struct ChainCursor {
 impl ChainCursor {
     /// Creates a cursor at the head of `view`; `None` while there is no head. It stores at most
     /// `length_max` blocks, so it cannot follow a deeper reorg.
-    pub fn at(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
+    pub fn at_head(view: &ChainView, length_max: usize) -> Option<ChainCursor> {
         let Head { number, hash } = view.head?;
         let mut cursor = ChainCursor { bottom: number, hashes: VecDeque::from([hash]), length_max };
         cursor.extend_down(view);
         Some(cursor)
     }
 
-    /// Adds the blocks that the view knows below the oldest one.
+    /// Adds the blocks of the view below the oldest block of the cursor.
     pub fn extend_down(&mut self, view: &ChainView) {
         while self.hashes.len() < self.length_max
             && view.canonical(self.bottom) == self.get(self.bottom)
@@ -70,12 +71,12 @@ impl ChainCursor {
     /// [`NoCommonBlock`] if both chains have no known block in common.
     pub fn changes(&self, view: &ChainView) -> Result<Vec<Change>, NoCommonBlock> {
         let (Some(top), Some(head)) = (self.top(), view.head) else { return Ok(Vec::new()) };
-        let common = |number: &u64| view.canonical(*number) == self.get(*number);
+        let is_common = |number: &u64| view.canonical(*number) == self.get(*number);
         let highest = top.number.min(head.number);
         if highest < self.bottom {
             return Err(NoCommonBlock);
         }
-        let fork = (self.bottom..=highest).rev().find(common).ok_or(NoCommonBlock)?;
+        let fork = (self.bottom..=highest).rev().find(is_common).ok_or(NoCommonBlock)?;
         let mut changes = Vec::new();
         for number in (fork + 1..=top.number).rev() {
             let hash = self.get(number).ok_or(NoCommonBlock)?;
@@ -106,7 +107,7 @@ impl ChainCursor {
     }
 
     fn get(&self, number: u64) -> Option<[u8; 32]> {
-        let at = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
-        self.hashes.get(at).copied()
+        let index = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
+        self.hashes.get(index).copied()
     }
 }

@@ -95,7 +95,7 @@ impl SmoothWeighted {
     pub fn pick_bounded(&mut self, loads: &[u32], usable: impl Fn(usize) -> bool) -> Option<usize> {
         let weights = self.states.iter().map(|state| state.configured as f64);
         let weights: SmallVec<[f64; 8]> = weights.collect();
-        let load_max = load_max(RING_BALANCE, loads, &weights, &usable);
+        let load_max = load_bounds(RING_BALANCE, loads, &weights, &usable);
         let bounded =
             |upstream: usize| usable(upstream) && f64::from(loads[upstream]) < load_max(upstream);
         self.pick(bounded)
@@ -103,7 +103,7 @@ impl SmoothWeighted {
 
     /// Records a failed call. The effective weight falls by the configured weight divided by
     /// `fails_max`, and recovers by one with each choice.
-    pub fn failed(&mut self, upstream: usize) {
+    pub fn record_failure(&mut self, upstream: usize) {
         if self.fails_max == 0 {
             return;
         }
@@ -112,10 +112,18 @@ impl SmoothWeighted {
     }
 }
 
+/// A point on the ring. Keys go to the upstream of the next point clockwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RingPoint {
+    hash: u64,
+    upstream: u16,
+}
+
 /// A consistent hash ring with virtual nodes and bounded load.
 #[derive(Debug, Clone)]
 pub struct Ring {
-    points: Vec<(u64, u16)>,
+    /// Sorted.
+    points: Vec<RingPoint>,
     weights: Vec<f64>,
     balance: f64,
 }
@@ -125,22 +133,24 @@ impl Ring {
     /// keeps its keys when others come and go.
     pub fn new(upstreams: &[(&str, u32)], balance: f64) -> Self {
         let weight_sum: u64 = upstreams.iter().map(|&(_, weight)| u64::from(weight)).sum();
-        let wanted = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
-        let mut points = Vec::with_capacity(wanted.min(RING_POINTS_MAX) as usize);
+        let points_by_weight = weight_sum * u64::from(RING_POINTS_PER_WEIGHT);
+        let mut points = Vec::with_capacity(points_by_weight.min(RING_POINTS_MAX) as usize);
         for (upstream, &(name, weight)) in upstreams.iter().enumerate() {
-            let own = u64::from(weight) * u64::from(RING_POINTS_PER_WEIGHT);
-            let scaled = if wanted > RING_POINTS_MAX {
-                (u128::from(own) * u128::from(RING_POINTS_MAX) / u128::from(wanted)).max(1) as u64
+            let unscaled = u64::from(weight) * u64::from(RING_POINTS_PER_WEIGHT);
+            let count = if points_by_weight > RING_POINTS_MAX {
+                let scaled = u128::from(unscaled) * u128::from(RING_POINTS_MAX);
+                (scaled / u128::from(points_by_weight)).max(1) as u64
             } else {
-                own
+                unscaled
             };
             let start = hash64(name.as_bytes());
-            points.extend(
-                (0..scaled).map(|point| (mix64(start ^ mix64(point + 1)), upstream as u16)),
-            );
+            points.extend((0..count).map(|point| RingPoint {
+                hash: mix64(start ^ mix64(point + 1)),
+                upstream: upstream as u16,
+            }));
         }
         points.sort_unstable();
-        points.dedup_by_key(|point| point.0);
+        points.dedup_by_key(|point| point.hash);
         Self {
             points,
             weights: upstreams.iter().map(|&(_, weight)| f64::from(weight)).collect(),
@@ -156,27 +166,27 @@ impl Ring {
         loads: &[u32],
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let load_max = load_max(self.balance, loads, &self.weights, &usable);
-        let start = self.points.partition_point(|point| point.0 < key_hash);
+        let load_max = load_bounds(self.balance, loads, &self.weights, &usable);
+        let start = self.points.partition_point(|point| point.hash < key_hash);
         let clockwise = self.points[start..].iter().chain(&self.points[..start]);
-        let mut first = None;
-        for &(_, upstream) in clockwise {
-            let upstream = usize::from(upstream);
+        let mut fallback = None;
+        for point in clockwise {
+            let upstream = usize::from(point.upstream);
             if !usable(upstream) {
                 continue;
             }
-            first.get_or_insert(upstream);
+            fallback.get_or_insert(upstream);
             if f64::from(loads[upstream]) < load_max(upstream) {
                 return Some(upstream);
             }
         }
-        first
+        fallback
     }
 }
 
-/// Returns the maximum number of calls in flight per upstream: its share by weight, times
-/// `balance`. At least one usable upstream has fewer calls.
-fn load_max<'a>(
+/// Returns a function from an upstream to its maximum number of calls in flight: its share by
+/// weight, times `balance`. At least one usable upstream has fewer calls.
+fn load_bounds<'a>(
     balance: f64,
     loads: &[u32],
     weights: &'a [f64],
@@ -272,16 +282,16 @@ pub fn pick_two(
 ) -> Option<u16> {
     let count = candidates.len() as u64;
     if count > 1 {
-        let low = ((random & 0xffff_ffff) * count) >> 32;
-        let first = candidates[low as usize];
-        let high = ((random >> 32) * (count - 1)) >> 32;
-        let second = candidates[(high + u64::from(high >= low)) as usize];
+        let index = ((random & 0xffff_ffff) * count) >> 32;
+        let first = candidates[index as usize];
+        let other = ((random >> 32) * (count - 1)) >> 32;
+        let second = candidates[(other + u64::from(other >= index)) as usize];
         if !skip(first) && !skip(second) {
             return Some(if cost(second) < cost(first) { second } else { first });
         }
     }
-    let left = candidates.iter().copied().filter(|&upstream| !skip(upstream));
-    left.min_by(|&one, &other| cost(one).total_cmp(&cost(other)))
+    let remaining = candidates.iter().copied().filter(|&upstream| !skip(upstream));
+    remaining.min_by(|&a, &b| cost(a).total_cmp(&cost(b)))
 }
 
 /// Primary and backup tiers. A tier is used only if no upstream of a tier with a lower number is
@@ -297,12 +307,12 @@ impl Order {
         let mut numbers = tiers.to_vec();
         numbers.sort_unstable();
         numbers.dedup();
-        let of_tier = |&number: &u8| {
+        let upstreams_of = |&number: &u8| {
             (0..tiers.len() as u16)
                 .filter(|&upstream| tiers[usize::from(upstream)] == number)
                 .collect()
         };
-        Self { tiers: numbers.iter().map(of_tier).collect() }
+        Self { tiers: numbers.iter().map(upstreams_of).collect() }
     }
 
     /// Fills `out` with the usable upstreams of the first tier that has any. Called when the state

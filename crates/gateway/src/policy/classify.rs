@@ -85,7 +85,7 @@ impl Verdict {
     }
 }
 
-/// How an upstream failed a call.
+/// Failure of a call at an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// No connection could be made.
@@ -110,7 +110,7 @@ pub enum Fault {
     Refused,
 }
 
-/// Whether a fault counts against the health of the upstream.
+/// Effect of a fault on the health of the upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The fault always counts.

@@ -36,14 +36,14 @@ impl AddressSource {
 
 /// Peers that may report the address of their client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Trusted {
+pub struct TrustedProxies {
     networks: Vec<IpNet>,
 }
 
-impl Trusted {
+impl TrustedProxies {
     /// Trusts these networks. IPv4 in IPv6 form counts as IPv4.
-    pub fn new(networks: Vec<IpNet>) -> Trusted {
-        Trusted { networks }
+    pub fn new(networks: Vec<IpNet>) -> TrustedProxies {
+        TrustedProxies { networks }
     }
 
     /// Returns true if this address is trusted.
@@ -56,80 +56,80 @@ impl Trusted {
 /// Returns the client's address from the values of a header, in the order of the request. The peer
 /// must be trusted. Returns `None` if the values hold no trustworthy address; the peer is then the
 /// client.
-pub fn client<'a>(
+pub fn find_client<'a>(
     source: AddressSource,
     values: impl DoubleEndedIterator<Item = &'a [u8]>,
-    trusted: &Trusted,
+    trusted: &TrustedProxies,
 ) -> Option<IpAddr> {
-    let (split, read): (Split, Read) = match source {
-        AddressSource::XForwardedFor => (last_of_list, address),
-        AddressSource::Forwarded => (last_of_forwarded, forwarded_for),
+    let (split_entry, parse): (SplitEntry, ParseAddress) = match source {
+        AddressSource::XForwardedFor => (split_last_listed, parse_address),
+        AddressSource::Forwarded => (split_last_forwarded, parse_forwarded_for),
         AddressSource::Peer | AddressSource::ProxyProtocol => return None,
     };
-    let mut found = None;
+    let mut client = None;
     for value in values.rev() {
         let mut rest = value;
-        while let Some((left, entry)) = split(rest) {
-            let Some(address) = read(entry) else { return found };
-            found = Some(address);
+        while let Some((left, entry)) = split_entry(rest) {
+            let Some(address) = parse(entry) else { return client };
+            client = Some(address);
             if !trusted.contains(address) {
-                return found;
+                return client;
             }
             rest = left;
         }
     }
-    found
+    client
 }
 
-/// Splits the last entry off a value. Returns the rest and the entry; `None` at the start.
-type Split = fn(&[u8]) -> Option<(&[u8], &[u8])>;
-type Read = fn(&[u8]) -> Option<IpAddr>;
+/// Splits the last entry off a value. Returns the rest and the entry; `None` if no entry is left.
+type SplitEntry = fn(&[u8]) -> Option<(&[u8], &[u8])>;
+type ParseAddress = fn(&[u8]) -> Option<IpAddr>;
 
 /// Splits at commas or spaces and skips empty entries, as in nginx.
-fn last_of_list(value: &[u8]) -> Option<(&[u8], &[u8])> {
-    let divides = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
-    let end = value.iter().rposition(|byte| !divides(byte))? + 1;
-    let start = value[..end].iter().rposition(divides).map_or(0, |at| at + 1);
+fn split_last_listed(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
+    let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
+    let start = value[..end].iter().rposition(is_separator).map_or(0, |index| index + 1);
     Some((&value[..start], &value[start..end]))
 }
 
 /// Splits at commas outside of quotes. It reads from the right. So a quote that the client left
 /// open cannot hide the entries that proxies appended.
-fn last_of_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
-    let divides = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
-    let end = value.iter().rposition(|byte| !divides(byte))? + 1;
+fn split_last_forwarded(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let is_separator = |byte: &u8| matches!(byte, b',' | b' ' | b'\t');
+    let end = value.iter().rposition(|byte| !is_separator(byte))? + 1;
     let mut quoted = false;
-    for at in (0..end).rev() {
-        match value[at] {
-            b'"' if !is_escaped(value, at) => quoted = !quoted,
-            b',' if !quoted => return Some((&value[..at], &value[at + 1..end])),
+    for index in (0..end).rev() {
+        match value[index] {
+            b'"' if !is_escaped(value, index) => quoted = !quoted,
+            b',' if !quoted => return Some((&value[..index], &value[index + 1..end])),
             _ => {}
         }
     }
     Some((&[], &value[..end]))
 }
 
-fn is_escaped(value: &[u8], at: usize) -> bool {
-    let backslashes = value[..at].iter().rev().take_while(|byte| **byte == b'\\').count();
+fn is_escaped(value: &[u8], index: usize) -> bool {
+    let backslashes = value[..index].iter().rev().take_while(|byte| **byte == b'\\').count();
     backslashes % 2 == 1
 }
 
 /// Returns the address of an element's `for`. Returns `None` for obfuscated names (`unknown`,
 /// `_abc`).
-fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
-    let mut found = None;
+fn parse_forwarded_for(element: &[u8]) -> Option<IpAddr> {
+    let mut for_value = None;
     let mut rest = element;
     while !rest.is_empty() {
-        let (pair, behind) = first_pair(rest);
-        rest = behind;
+        let (pair, remaining) = split_first_pair(rest);
+        rest = remaining;
         let pair = pair.trim_ascii();
         let Some(equals) = pair.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&pair[..equals], &pair[equals + 1..]);
-        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+        if name.eq_ignore_ascii_case(b"for") && for_value.replace(value).is_some() {
             return None;
         }
     }
-    let value = found?;
+    let value = for_value?;
     let value = match value {
         [b'"', inside @ .., b'"'] => inside,
         plain => plain,
@@ -138,23 +138,23 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     if value.contains(&b'"') || value.contains(&b'\\') {
         return None;
     }
-    address(value).or_else(|| {
+    parse_address(value).or_else(|| {
         // The port may be obfuscated too (RFC 7239, section 6).
         let colon = value.iter().rposition(|byte| *byte == b':')?;
-        value[colon + 1..].starts_with(b"_").then(|| address(&value[..colon]))?
+        value[colon + 1..].starts_with(b"_").then(|| parse_address(&value[..colon]))?
     })
 }
 
 /// Splits at the first semicolon outside of quotes.
-fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
+fn split_first_pair(element: &[u8]) -> (&[u8], &[u8]) {
     let mut quoted = false;
     let mut escaped = false;
-    for (at, byte) in element.iter().enumerate() {
+    for (index, byte) in element.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
-            b';' if !quoted => return (&element[..at], &element[at + 1..]),
+            b';' if !quoted => return (&element[..index], &element[index + 1..]),
             _ => {}
         }
     }
@@ -162,7 +162,7 @@ fn first_pair(element: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// Parses an IP address with or without a port. IPv6 needs brackets before a port.
-fn address(text: &[u8]) -> Option<IpAddr> {
+fn parse_address(text: &[u8]) -> Option<IpAddr> {
     let text = std::str::from_utf8(text).ok()?;
     let bare = || {
         let inside = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));

@@ -5,8 +5,8 @@
 //! nodes behind one address may clamp a range to the head of one node. A pruned node omits the logs
 //! that it has deleted. Such incomplete responses look like any other. [`check_logs`],
 //! [`check_receipts`] and [`check_transaction`] compare responses with the headers (`contents`).
-//! [`Opinions`] decides whether another upstream is called first. [`keep`] decides whether the
-//! response is cached.
+//! [`Opinions`] decides whether another upstream is called first. [`retention`] decides how long
+//! the response is cached.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use wire::json::walk;
 use wire::quantity;
 
 use crate::policy::choose::hash64;
-use crate::policy::contents::{Contents, Headers, Wanted};
+use crate::policy::contents::{BloomQuery, Contents, Headers};
 use crate::policy::heads::{ChainView, Hash};
 
 #[cfg(test)]
@@ -26,16 +26,17 @@ mod tests;
 /// A block is young for this time after its header arrived, because upstreams may still be indexing
 /// it. Slow upstreams index some seconds late.
 pub const YOUNG_FOR: Duration = Duration::from_secs(6);
-/// Distance from the head within which a block without a known header counts as young.
+/// A block without a known header counts as young if it is fewer than this number of blocks below
+/// the head.
 pub const YOUNG_BLOCKS: u64 = 16;
-/// A response that a header contradicts, but no upstream does, is cached for this time. The time is
-/// short enough to serve logs within a second after they are indexed. It is long enough that
-/// polling clients cause few calls.
-pub const BRIEF: Duration = Duration::from_millis(300);
+/// A response that a header contradicts, but no upstream contradicts, is cached for this time. The
+/// time is short enough to serve logs within a second after they are indexed. It is long enough
+/// that polling clients cause few calls.
+pub const BRIEF_RETENTION: Duration = Duration::from_millis(300);
 /// An upstream's measured depth is valid for this time, because its operator may enable more
 /// pruning.
 const DEPTH_AGE_MAX: Duration = Duration::from_secs(600);
-/// Number of blocks that the view may be behind the upstream whose depth is measured.
+/// Maximum number of blocks by which the view may lag behind the upstream whose depth is measured.
 const DEPTH_MARGIN: u64 = 16;
 
 /// Reason to doubt a response.
@@ -85,7 +86,7 @@ pub enum Span {
 pub struct LogsCheck {
     /// Reason to doubt the response.
     pub doubt: Doubt,
-    /// Number of blocks below the head of the oldest log in this response; `None` if unknown.
+    /// Distance of the oldest log in this response from the head, in blocks; `None` if unknown.
     pub depth: Option<u64>,
     /// True if the response has logs of a block whose bloom filter excludes them.
     pub blooms_unfilled: bool,
@@ -93,7 +94,7 @@ pub struct LogsCheck {
 
 /// Checks the logs that an upstream returned for a filter.
 pub fn check_logs(
-    wanted: &Wanted,
+    query: &BloomQuery,
     span: Span,
     response: &[u8],
     evidence: Evidence<'_>,
@@ -102,40 +103,42 @@ pub fn check_logs(
     let named = response_blocks(ResponseBlock::ElementMembers, response);
     let excludes = |hash: &Hash| {
         let block = headers.get(hash);
-        block.and_then(|block| headers.may_have(block, wanted)) == Some(false)
+        block.and_then(|block| headers.may_have(block, query)) == Some(false)
     };
-    let mut found = LogsCheck {
+    let mut check = LogsCheck {
         doubt: Doubt::None,
         depth: None,
         blooms_unfilled: named
             .is_some_and(|(first, last)| excludes(&first.hash) || excludes(&last.hash)),
     };
-    let Some(head) = view.head else { return found };
-    found.depth = named.and_then(|(first, _)| head.number.checked_sub(first.number));
+    let Some(head) = view.head else { return check };
+    check.depth = named.and_then(|(first, _)| head.number.checked_sub(first.number));
     match span {
         // The logs of one block are indexed together.
         Span::Hash(_) if named.is_some() => {}
         Span::Hash(hash) => {
-            found.doubt = match headers.get(&hash) {
-                Some(block) => evidence.check_block(headers.may_have(block, wanted), block),
+            check.doubt = match headers.get(&hash) {
+                Some(block) => evidence.check_block(headers.may_have(block, query), block),
                 None => Doubt::Young,
             }
         }
         Span::Range { from, to } => {
-            let shown = named.map(|(first, last)| (first.number, last.number));
-            found.doubt = check_range(wanted, from, to.min(head.number), response, shown, evidence);
+            let named_range = named.map(|(first, last)| (first.number, last.number));
+            check.doubt =
+                check_range(query, from, to.min(head.number), response, named_range, evidence);
         }
     }
-    found
+    check
 }
 
-/// Checks the logs of a range. `shown` holds the first and the last block that the logs name.
+/// Checks the logs of a range. `named_range` holds the heights of the first and the last block that
+/// the logs name.
 fn check_range(
-    wanted: &Wanted,
+    query: &BloomQuery,
     from: u64,
     to: u64,
     response: &[u8],
-    shown: Option<(u64, u64)>,
+    named_range: Option<(u64, u64)>,
     evidence: Evidence<'_>,
 ) -> Doubt {
     let Evidence { view, headers, .. } = evidence;
@@ -143,11 +146,11 @@ fn check_range(
     let mut doubted = Vec::new();
     for number in (from..=to).rev() {
         let block = view.canonical(number).and_then(|hash| headers.get(&hash));
-        let own = match block {
-            Some(block) => match headers.may_have(block, wanted) {
+        let block_doubt = match block {
+            Some(block) => match headers.may_have(block, query) {
                 // A later block has logs, so this block counts as complete. Otherwise every block
                 // without a bloom filter would be doubted for ever.
-                None if shown.is_some_and(|(_, last)| number < last) => Doubt::None,
+                None if named_range.is_some_and(|(_, last)| number < last) => Doubt::None,
                 may_have => evidence.check_block(may_have, block),
             },
             None if view.head.is_some_and(|head| number + YOUNG_BLOCKS > head.number) => {
@@ -155,23 +158,23 @@ fn check_range(
             }
             // This block and all below it are older than the known headers.
             None => {
-                let starts_late = shown.is_none_or(|(first, _)| first > from);
+                let starts_late = named_range.is_none_or(|(first, _)| first > from);
                 if starts_late && !evidence.has_depth(from) {
                     doubt = Doubt::Unproven;
                 }
                 break;
             }
         };
-        if own != Doubt::None {
-            doubted.push((number, own));
+        if block_doubt != Doubt::None {
+            doubted.push((number, block_doubt));
         }
     }
     if doubted.is_empty() {
         return doubt;
     }
-    let shown = blocks_of(response);
-    let left = doubted.iter().filter(|(number, _)| !shown.contains(number));
-    left.map(|(_, own)| *own).fold(doubt, Doubt::max)
+    let named_blocks = blocks_of(response);
+    let unnamed = doubted.iter().filter(|(number, _)| !named_blocks.contains(number));
+    unnamed.map(|(_, block_doubt)| *block_doubt).fold(doubt, Doubt::max)
 }
 
 impl Evidence<'_> {
@@ -186,7 +189,7 @@ impl Evidence<'_> {
     fn check_block(&self, may_have: Option<bool>, block: &Contents) -> Doubt {
         match may_have {
             Some(false) => Doubt::None,
-            _ if self.now.saturating_sub(block.seen) < YOUNG_FOR => Doubt::Young,
+            _ if self.now.saturating_sub(block.received_at) < YOUNG_FOR => Doubt::Young,
             _ if self.has_depth(block.number) => Doubt::Bloom,
             _ => Doubt::Unproven,
         }
@@ -208,12 +211,12 @@ pub fn check_receipts(
     response: &[u8],
     evidence: Evidence<'_>,
 ) -> Doubt {
-    let known = hash.and_then(|hash| evidence.headers.get(&hash));
+    let block = hash.and_then(|hash| evidence.headers.get(&hash));
     let count = walk::elements(response).count();
-    match known.map(|block| (block.transactions(), block)) {
+    match block.map(|block| (block.transactions(), block)) {
         Some((Some(0), _)) => Doubt::None,
         Some((Some(_), _)) if count == 0 => Doubt::Missing,
-        Some((Some(due), block)) if count < due => evidence.check_block(None, block),
+        Some((Some(expected), block)) if count < expected => evidence.check_block(None, block),
         Some((Some(_), _)) => Doubt::None,
         // The upstream does not know the block.
         _ if count > 0 || response == b"null" => Doubt::None,
@@ -267,15 +270,15 @@ pub struct Opinions {
     best: Option<(Opinion, usize)>,
 }
 
-/// How much a response is trusted. Decides whether it is cached.
+/// Degree of trust in a response. It decides whether the response is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Trust {
     /// There is no doubt.
     #[default]
-    Whole,
+    Undoubted,
     /// A second upstream returned the same for an old block.
     Agreed,
-    /// All available upstreams were called, and none has more.
+    /// All available upstreams were called, and none returned more items.
     Unopposed,
     /// Not all other upstreams were called, or something is certainly missing.
     Doubted,
@@ -288,7 +291,7 @@ impl Opinions {
             Some((best, count)) if best.items == opinion.items && best.digest == opinion.digest => {
                 (Opinion { doubt: best.doubt.max(opinion.doubt), ..best }, count + 1)
             }
-            Some(best) if best.0.items >= opinion.items => best,
+            Some((best, count)) if best.items >= opinion.items => (best, count),
             _ => (opinion, 1),
         });
     }
@@ -300,48 +303,49 @@ impl Opinions {
     }
 
     /// Returns true if no further upstream needs to confirm the response with the most items.
-    pub fn suffice(&self) -> bool {
+    pub fn is_sufficient(&self) -> bool {
         matches!(self.best, Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)))
     }
 
-    /// Returns the trust in the response with the most items, after the last call. `all_asked` is
+    /// Returns the trust in the response with the most items, after the last call. `all_called` is
     /// true if no other upstream is left to call.
-    pub fn trust(&self, all_asked: bool) -> Trust {
+    pub fn trust(&self, all_called: bool) -> Trust {
         match self.best {
-            None => Trust::Whole,
+            None => Trust::Undoubted,
             Some((Opinion { doubt: Doubt::Missing, .. }, _)) => Trust::Doubted,
             Some((Opinion { doubt: Doubt::Bloom, .. }, 2..)) => Trust::Agreed,
-            Some((Opinion { doubt: Doubt::Unproven, .. }, 2..)) if all_asked => Trust::Agreed,
-            Some(_) if all_asked => Trust::Unopposed,
+            Some((Opinion { doubt: Doubt::Unproven, .. }, 2..)) if all_called => Trust::Agreed,
+            Some(_) if all_called => Trust::Unopposed,
             Some(_) => Trust::Doubted,
         }
     }
 }
 
-/// Whether a response is cached.
+/// Time for which a response is cached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Keep {
-    /// As long as its block is on the chain.
-    Fully,
-    /// For [`BRIEF`], so that later responses can be compared with it.
-    Briefly {
+pub enum Retention {
+    /// The response is cached as long as its block is on the chain.
+    Full,
+    /// The response is cached for [`BRIEF_RETENTION`], so that later responses can be compared with
+    /// it.
+    Brief {
         /// Time of the first equal response.
         since: Duration,
     },
-    /// Not at all.
-    No,
+    /// The response is not cached.
+    None,
 }
 
-/// Decides whether a response is cached. `same_since` is the time since which equal responses have
+/// Decides how long a response is cached. `same_since` is the time since which equal responses have
 /// been cached briefly; `None` if there is none.
-pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
+pub fn retention(trust: Trust, same_since: Option<Duration>, now: Duration) -> Retention {
     match trust {
-        Trust::Whole | Trust::Agreed => Keep::Fully,
+        Trust::Undoubted | Trust::Agreed => Retention::Full,
         Trust::Unopposed => match same_since {
-            Some(since) if now.saturating_sub(since) >= YOUNG_FOR => Keep::Fully,
-            since => Keep::Briefly { since: since.unwrap_or(now) },
+            Some(since) if now.saturating_sub(since) >= YOUNG_FOR => Retention::Full,
+            since => Retention::Brief { since: since.unwrap_or(now) },
         },
-        Trust::Doubted => Keep::No,
+        Trust::Doubted => Retention::None,
     }
 }
 
@@ -349,12 +353,13 @@ pub fn keep(trust: Trust, same_since: Option<Duration>, now: Duration) -> Keep {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Depth {
     blocks: u64,
+    /// Expiry of the measurement.
     until: Duration,
 }
 
 impl Depth {
     /// Records that the upstream returned logs this many blocks below the head.
-    pub fn shown(&mut self, blocks: u64, now: Duration) {
+    pub fn record(&mut self, blocks: u64, now: Duration) {
         if blocks >= self.blocks || now >= self.until {
             *self = Depth { blocks, until: now + DEPTH_AGE_MAX };
         }

@@ -37,7 +37,7 @@ pub struct Contents {
     /// Height of the block.
     pub number: u64,
     /// Time when the gateway first received the header.
-    pub seen: Duration,
+    pub received_at: Duration,
     bloom: Option<Box<[u8; BLOOM_BYTES]>>,
     /// The first eight bytes of each transaction's hash, sorted. `None` if the header has no list.
     transactions: Option<Box<[u64]>>,
@@ -45,33 +45,34 @@ pub struct Contents {
 
 impl Contents {
     /// Parses a raw block that lists its transactions by hash.
-    pub fn read(raw: &[u8], seen: Duration) -> Option<Contents> {
+    pub fn read(raw: &[u8], received_at: Duration) -> Option<Contents> {
         let [number, bloom, transactions] =
             walk::fields_of(raw, ["number", "logsBloom", "transactions"]);
         let transactions = transactions.filter(|raw| raw.first() == Some(&b'[')).map(|raw| {
-            let mut short: Vec<u64> = walk::elements(raw).filter_map(short_hash).collect();
-            short.sort_unstable();
-            short.into_boxed_slice()
+            let mut prefixes: Vec<u64> = walk::elements(raw).filter_map(hash_prefix).collect();
+            prefixes.sort_unstable();
+            prefixes.into_boxed_slice()
         });
         Some(Contents {
             number: quantity::from_value(number?)?,
-            seen,
+            received_at,
             bloom: bloom.and_then(read_bloom),
             transactions,
         })
     }
 
     /// Returns true if the block may have matching logs; `None` if the header has no bloom filter.
-    pub fn may_have(&self, wanted: &Wanted) -> Option<bool> {
+    pub fn may_have(&self, query: &BloomQuery) -> Option<bool> {
         let bloom = self.bloom.as_deref()?;
-        let has = |bits: &[u16; 3]| {
+        let has_bits = |bits: &[u16; 3]| {
             bits.iter().all(|bit| {
                 let byte = BLOOM_BYTES - 1 - usize::from(bit / 8);
                 bloom[byte] & (1 << (bit % 8)) != 0
             })
         };
-        let any = bloom.iter().any(|byte| *byte != 0);
-        Some(any && wanted.positions.iter().all(|alternatives| alternatives.iter().any(has)))
+        let is_filled = bloom.iter().any(|byte| *byte != 0);
+        let matches = query.positions.iter().all(|alternatives| alternatives.iter().any(has_bits));
+        Some(is_filled && matches)
     }
 
     /// Returns the number of transactions, if the header lists them.
@@ -79,13 +80,13 @@ impl Contents {
         self.transactions.as_ref().map(|list| list.len())
     }
 
-    fn has_transaction(&self, short: u64) -> bool {
-        self.transactions.as_ref().is_some_and(|list| list.binary_search(&short).is_ok())
+    fn has_transaction(&self, prefix: u64) -> bool {
+        self.transactions.as_ref().is_some_and(|list| list.binary_search(&prefix).is_ok())
     }
 }
 
 /// Returns the first eight bytes of a raw hash.
-fn short_hash(raw: &[u8]) -> Option<u64> {
+fn hash_prefix(raw: &[u8]) -> Option<u64> {
     let hash = wire::hex::hash_from_value(raw)?;
     Some(u64::from_be_bytes(hash[..8].try_into().ok()?))
 }
@@ -107,27 +108,28 @@ fn read_bloom(raw: &[u8]) -> Option<Box<[u8; BLOOM_BYTES]>> {
 
 /// The bloom filter bits that a log filter requires. Empty for a filter that matches all logs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct BloomQuery {
+    /// For the addresses and for each topic position: the alternatives, of which one must match.
     positions: Vec<Vec<[u16; 3]>>,
 }
 
-impl Wanted {
+impl BloomQuery {
     /// Computes the bits of a log filter. A position with too many alternatives is omitted.
-    pub fn of(selection: &LogMatcher) -> Wanted {
-        let few = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
+    pub fn new(selection: &LogMatcher) -> BloomQuery {
+        let is_bounded = |count: usize| count > 0 && count <= ALTERNATIVES_MAX;
         let addresses = selection.addresses();
-        let addresses = few(addresses.len())
+        let addresses = is_bounded(addresses.len())
             .then(|| addresses.iter().map(|address| bits_of(address)).collect());
-        let topics = selection.topics().iter().filter(|topics| few(topics.len()));
+        let topics = selection.topics().iter().filter(|topics| is_bounded(topics.len()));
         let topics = topics.map(|topics| topics.iter().map(|topic| bits_of(topic)).collect());
-        Wanted { positions: addresses.into_iter().chain(topics).collect() }
+        BloomQuery { positions: addresses.into_iter().chain(topics).collect() }
     }
 }
 
 /// Returns the three bits of an entry (yellow paper 4.3.1, go-ethereum `core/types/bloom9.go`).
 fn bits_of(entry: &[u8]) -> [u16; 3] {
     let hash = keccak256(entry);
-    std::array::from_fn(|at| u16::from_be_bytes([hash[at * 2], hash[at * 2 + 1]]) & 0x7ff)
+    std::array::from_fn(|index| u16::from_be_bytes([hash[index * 2], hash[index * 2 + 1]]) & 0x7ff)
 }
 
 /// Headers of the newest blocks of one chain, by hash.
@@ -136,9 +138,10 @@ pub struct Headers {
     blocks: HashMap<Hash, Contents, foldhash::fast::RandomState>,
     /// Hashes of the stored blocks, the oldest first.
     order: VecDeque<Hash>,
+    /// Number of transactions of all stored blocks.
     transactions: usize,
-    /// True after a block had logs that its bloom filter excludes. This chain then does not fill
-    /// its filters.
+    /// True after a block had logs that its bloom filter excludes: nodes of this chain do not fill
+    /// the filters.
     blooms_unfilled: bool,
 }
 
@@ -153,8 +156,8 @@ impl Headers {
         self.order.push_back(hash);
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {
             let Some(oldest) = self.order.pop_front() else { return };
-            let gone = self.blocks.remove(&oldest);
-            self.transactions -= gone.and_then(|block| block.transactions()).unwrap_or(0);
+            let removed = self.blocks.remove(&oldest);
+            self.transactions -= removed.and_then(|block| block.transactions()).unwrap_or(0);
         }
     }
 
@@ -169,8 +172,8 @@ impl Headers {
     }
 
     /// Returns true if a block may have matching logs; `None` if its header cannot tell.
-    pub fn may_have(&self, block: &Contents, wanted: &Wanted) -> Option<bool> {
-        if self.blooms_unfilled { None } else { block.may_have(wanted) }
+    pub fn may_have(&self, block: &Contents, query: &BloomQuery) -> Option<bool> {
+        if self.blooms_unfilled { None } else { block.may_have(query) }
     }
 
     /// Ignores bloom filters from now on, because a block had logs that its filter excludes.
@@ -180,9 +183,9 @@ impl Headers {
 
     /// Returns the known blocks that contain a transaction, by its raw hash.
     pub fn blocks_with(&self, transaction: &[u8]) -> impl Iterator<Item = (&Hash, &Contents)> {
-        let short = short_hash(transaction);
+        let prefix = hash_prefix(transaction);
         self.blocks
             .iter()
-            .filter(move |(_, block)| short.is_some_and(|own| block.has_transaction(own)))
+            .filter(move |(_, block)| prefix.is_some_and(|prefix| block.has_transaction(prefix)))
     }
 }

@@ -37,7 +37,7 @@ pub struct Rule {
     pub share: u32,
     /// The input that selects the share.
     pub share_of: ShareOf,
-    /// What happens to a matching call.
+    /// Action for a matching call.
     pub action: Action,
 }
 
@@ -86,7 +86,7 @@ pub struct Facts<'a> {
     pub host: &'a str,
     /// The path, without key and query.
     pub path: &'a str,
-    /// By [`HeaderCondition::index`].
+    /// Values of the stored headers, by [`HeaderCondition::index`].
     pub headers: &'a [Option<Box<[u8]>>],
     /// Name of the caller's key.
     pub key: Option<&'a str>,
@@ -122,15 +122,14 @@ pub struct RoutingResult<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteDecision {
     /// No rule decided.
-    Free,
+    Undecided,
     /// This group serves the call.
     Group(usize),
     /// The rule at this index rejects the call.
     Deny(usize),
 }
 
-/// Returns a hash of a caller. It is the hash of the key's name, or of the address of a caller
-/// without a key.
+/// Returns the hash of the name of the caller's key, or of the address of a caller without a key.
 pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
     match (key, address) {
         (Some(key), _) => hash64(key.as_bytes()),
@@ -139,15 +138,15 @@ pub fn caller_hash(key: Option<&str>, address: IpAddr) -> u64 {
     }
 }
 
-/// Applies the rules. `chain_at` returns the chain of a path.
+/// Applies the rules. `chain_of` returns the chain of a path.
 pub fn apply_rules<'a>(
     rules: &[Rule],
     facts: &Facts<'a>,
-    chain_at: impl Fn(&str) -> Option<usize>,
+    chain_of: impl Fn(&str) -> Option<usize>,
 ) -> RoutingResult<'a> {
     let mut result = RoutingResult {
         path: Cow::Borrowed(facts.path),
-        decision: RouteDecision::Free,
+        decision: RouteDecision::Undecided,
         matched: Vec::new(),
     };
     for (index, rule) in rules.iter().enumerate() {
@@ -156,19 +155,20 @@ pub fn apply_rules<'a>(
         }
         match &rule.action {
             Action::Group(groups) => {
-                let chain = chain_at(&result.path);
+                let chain = chain_of(&result.path);
                 let group = chain.and_then(|chain| groups.get(chain).copied().flatten());
                 let Some(group) = group else { continue };
                 result.decision = RouteDecision::Group(group);
             }
             Action::Deny { .. } => result.decision = RouteDecision::Deny(index),
-            Action::Rewrite(to) => {
-                let rest = rule.path.as_deref().and_then(|prefix| below(&result.path, prefix));
-                result.path = Cow::Owned(joined(to, rest.unwrap_or("")));
+            Action::Rewrite(new_start) => {
+                let rest =
+                    rule.path.as_deref().and_then(|prefix| strip_path_prefix(&result.path, prefix));
+                result.path = Cow::Owned(join_paths(new_start, rest.unwrap_or("")));
             }
         }
         result.matched.push(index);
-        if result.decision != RouteDecision::Free {
+        if result.decision != RouteDecision::Undecided {
             break;
         }
     }
@@ -179,9 +179,9 @@ impl Rule {
     /// Returns true if every condition matches. Cheap conditions come first.
     fn matches(&self, facts: &Facts<'_>, path: &str) -> bool {
         self.matches_call(facts.call.as_ref())
-            && self.path.as_deref().is_none_or(|prefix| below(path, prefix).is_some())
-            && one_of(&self.keys, facts.key)
-            && one_of(&self.tiers, facts.tier)
+            && self.path.as_deref().is_none_or(|prefix| strip_path_prefix(path, prefix).is_some())
+            && is_listed(&self.keys, facts.key)
+            && is_listed(&self.tiers, facts.tier)
             && (self.hosts.is_empty() || self.hosts.iter().any(|host| is_host(host, facts.host)))
             && self.headers.iter().all(|header| header.matches(facts.headers))
             && self.matches_share(facts)
@@ -191,22 +191,25 @@ impl Rule {
         let Some(call) = call else { return !self.is_about_calls() };
         (self.methods.is_empty() || self.methods.concerns(call.method))
             && self.params.as_deref().is_none_or(|start| call.params.starts_with(start.as_bytes()))
-            && self.first_param.as_deref().is_none_or(|wanted| has_first(call.params, wanted))
+            && self
+                .first_param
+                .as_deref()
+                .is_none_or(|expected| is_first_param(call.params, expected))
     }
 
-    /// Returns true if it depends on more than the head of the request.
+    /// Returns true if the rule depends on a call, and not only on the HTTP request.
     pub fn is_about_calls(&self) -> bool {
         !self.methods.is_empty()
             || self.params.is_some()
             || self.first_param.is_some()
-            || (self.share < WHOLE && self.share_of == ShareOf::Call)
+            || (self.share < SHARE_ALL && self.share_of == ShareOf::Call)
     }
 
     fn matches_share(&self, facts: &Facts<'_>) -> bool {
-        if self.share >= WHOLE {
+        if self.share >= SHARE_ALL {
             return true;
         }
-        let of = match (self.share_of, &facts.call) {
+        let share_hash = match (self.share_of, &facts.call) {
             (ShareOf::Call, Some(call)) => {
                 hash64(call.method.as_bytes()) ^ hash64(call.params).rotate_left(1)
             }
@@ -214,13 +217,13 @@ impl Rule {
         };
         // The hash includes the rule's name, so that two rules with the same share select different
         // clients.
-        let salted = hash64(&(of ^ hash64(self.name.as_bytes())).to_le_bytes());
-        (salted % u64::from(WHOLE)) < u64::from(self.share)
+        let salted = hash64(&(share_hash ^ hash64(self.name.as_bytes())).to_le_bytes());
+        (salted % u64::from(SHARE_ALL)) < u64::from(self.share)
     }
 }
 
-/// The share that includes everything.
-pub const WHOLE: u32 = 10_000;
+/// The share that includes all traffic, in hundredths of a percent.
+pub const SHARE_ALL: u32 = 10_000;
 
 impl HeaderCondition {
     fn matches(&self, headers: &[Option<Box<[u8]>>]) -> bool {
@@ -232,8 +235,9 @@ impl HeaderCondition {
     }
 }
 
-fn one_of(wanted: &[Box<str>], given: Option<&str>) -> bool {
-    wanted.is_empty() || given.is_some_and(|given| wanted.iter().any(|name| **name == *given))
+/// Returns true if the list is empty or has this name.
+fn is_listed(list: &[Box<str>], name: Option<&str>) -> bool {
+    list.is_empty() || name.is_some_and(|name| list.iter().any(|listed| **listed == *name))
 }
 
 fn is_host(pattern: &str, host: &str) -> bool {
@@ -248,25 +252,25 @@ fn is_host(pattern: &str, host: &str) -> bool {
 }
 
 /// Returns the rest of a path after a prefix of whole segments: empty, or starting with a slash.
-fn below<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
+fn strip_path_prefix<'a>(path: &'a str, prefix: &str) -> Option<&'a str> {
     let prefix = prefix.trim_end_matches('/');
     let rest = path.strip_prefix(prefix)?;
     (rest.is_empty() || rest.starts_with('/')).then_some(rest)
 }
 
-fn joined(start: &str, rest: &str) -> String {
+fn join_paths(start: &str, rest: &str) -> String {
     let path = format!("{}{rest}", start.trim_end_matches('/'));
     if path.is_empty() { "/".to_owned() } else { path }
 }
 
-/// Returns true if this is the first parameter.
-fn has_first(params: &[u8], wanted: &str) -> bool {
+/// Returns true if the first parameter is `expected`, which has no quotes.
+fn is_first_param(params: &[u8], expected: &str) -> bool {
     if params.first() != Some(&b'[') {
         return false;
     }
     let Some(first) = wire::json::walk::elements(params).next() else { return false };
     match wire::json::string::JsonString::from_value(first) {
-        Some(text) => *text.decode() == *wanted.as_bytes(),
-        None => first == wanted.as_bytes(),
+        Some(text) => *text.decode() == *expected.as_bytes(),
+        None => first == expected.as_bytes(),
     }
 }

@@ -1,13 +1,17 @@
 //! The served head of a chain, elected from the heads of its upstreams, and the finalized height.
 //!
+//! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
+//! *linked* once its ancestors connect it to the branch. A *witness* is an upstream whose head
+//! counts in the election. A *claim* is a reported head that is too high to be plausible.
+//!
 //! One [`HeadTracker`] per chain takes polls and builds an immutable [`ChainView`]. It sends
 //! nothing: missing headers are returned as [`Step::requests`]. Parts: `heads/upstream.rs` links
-//! the blocks of one upstream, `heads/plausible.rs` rejects implausible heads, `heads/elect.rs`
-//! elects the head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot
-//! for readers.
+//! the blocks of one upstream, `heads/plausible.rs` judges claims, `heads/elect.rs` elects the
+//! head, `heads/finality.rs` finds the finalized height, `heads/view.rs` is the snapshot for
+//! readers.
 //!
-//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::missed`] per poll, and
-//! [`HeadTracker::header`] per header received. After a step with `changed`, call
+//! Order of calls: [`HeadTracker::observe`] or [`HeadTracker::record_missed_poll`] per poll, and
+//! [`HeadTracker::record_header`] per header received. After a step with `changed`, call
 //! [`HeadTracker::view`]. When the upstreams change, call [`HeadTracker::reconfigure`], then
 //! [`HeadTracker::replace_upstream`] for each changed upstream.
 
@@ -30,7 +34,7 @@ use view::ReorgLog;
 pub use finality::FINALITY_POLLS;
 pub use plausible::CLAIM_POLLS_CONTESTED;
 pub use upstream::{FILL_BLOCKS, HEADER_REQUESTS_MAX, HEADER_TIMEOUT};
-pub use view::{ChainView, REORG_MARKS_MAX, UpstreamView};
+pub use view::{ChainView, REORGS_MAX, UpstreamView};
 
 /// A block hash.
 pub type Hash = [u8; 32];
@@ -58,7 +62,7 @@ pub struct HeadPoll {
     pub finalized: Option<u64>,
 }
 
-/// A header to fetch from an upstream. [`HeadTracker::header`] takes the result.
+/// A header to fetch from an upstream. [`HeadTracker::record_header`] takes the result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeaderRequest {
     /// Index of the upstream.
@@ -67,14 +71,16 @@ pub struct HeaderRequest {
     pub number: u64,
 }
 
-/// Where the finalized height comes from.
+/// Source of the finalized height.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Finality {
-    /// The upstreams name it. Nothing is final until they do.
+    /// The upstreams report it. No block is final until they do.
     FromUpstreams,
-    /// The upstreams name it. If no upstream of the chain ever did: head minus this many blocks.
+    /// The upstreams report it. If no upstream of the chain ever did, it is the head minus this
+    /// many blocks.
     FromUpstreamsOr(u64),
-    /// Head minus this many blocks, for chains whose upstreams name no finalized height.
+    /// The finalized height is the head minus this many blocks, for chains whose upstreams report
+    /// no finalized height.
     Depth(u64),
 }
 
@@ -83,7 +89,7 @@ pub enum Finality {
 pub struct HeadSettings {
     /// Recent blocks stored per upstream and for the served chain. At least the finality distance.
     pub window: usize,
-    /// Where the finalized height comes from.
+    /// Source of the finalized height.
     pub finality: Finality,
     /// Blocks that an upstream may be behind and still count as at the head.
     pub lag_max: u64,
@@ -100,17 +106,23 @@ pub struct HeadSettings {
     pub block_time: Duration,
 }
 
-/// Four times two Ethereum epochs (64 blocks), so that a late finality stays within the window.
+/// Default of [`HeadSettings::window`]: four times two Ethereum epochs (64 blocks), so that a late
+/// finality stays within the window.
 pub const WINDOW: usize = 256;
-/// In blocks: one for a poll just before a new block, and one for a slow import.
+/// Default of [`HeadSettings::lag_max`], in blocks: one for a poll just before a new block, and one
+/// for a slow import.
 pub const LAG_MAX: u64 = 2;
-/// In blocks: more than the fastest chains (250 ms per block) produce in one poll interval.
+/// Default of [`HeadSettings::jump_max`], in blocks: more than the fastest chains (250 ms per
+/// block) produce in one poll interval.
 pub const JUMP_MAX: u64 = 64;
-/// In blocks. The deepest known reorg of Ethereum is 7 blocks (May 2022).
+/// Default of [`HeadSettings::rollback_max`], in blocks. The deepest known reorg of Ethereum is 7
+/// blocks (May 2022).
 pub const ROLLBACK_MAX: u64 = 8;
-/// Polls for which a lone upstream must repeat a deeper reorg.
+/// Default of [`HeadSettings::rollback_polls`]: polls in which a lone upstream must repeat a deeper
+/// reorg.
 pub const ROLLBACK_POLLS: u32 = 3;
-/// Tolerates missed polls, for example while a connection restarts.
+/// Default of [`HeadSettings::missed_max`]. It tolerates missed polls, for example while a
+/// connection restarts.
 pub const MISSED_MAX: u32 = 3;
 /// An upstream counts as advancing for this many block times after its last new block.
 const FRESH_BLOCKS: u32 = 20;
@@ -186,7 +198,9 @@ pub struct HeadTracker {
     /// The last served head. While no upstream vouches for a head, it stays the lower bound for the
     /// next head.
     floor: Option<Head>,
+    /// Time since which `floor` has been served.
     head_since: Duration,
+    /// Number of changes of `head`.
     head_seq: u64,
     block_time: Duration,
     finalized: Option<u64>,
@@ -195,6 +209,7 @@ pub struct HeadTracker {
     polls: u64,
     /// Consecutive polls that reported a reorg without enough evidence for it.
     rollback_polls: u32,
+    /// Consecutive polls in which enough upstreams reported a lower finalized height.
     finalized_low_polls: u32,
 }
 
@@ -245,7 +260,7 @@ impl HeadTracker {
             chain.finalized = Some(finalized);
             chain.finalized_max = chain.finalized_max.max(Some(finalized));
         }
-        if self.plausible(upstream, now, &poll, &mut step.events) {
+        if self.judge_claim(upstream, now, &poll, &mut step.events) {
             let link = self.upstreams[upstream].link(now, &poll, self.settings.window);
             self.apply_link(upstream, link, &mut step);
             self.walk(upstream, now, &mut step);
@@ -257,22 +272,22 @@ impl HeadTracker {
     }
 
     /// Records that a poll of `upstream` failed or was rejected.
-    pub fn missed(&mut self, upstream: usize, now: Duration) -> Step {
+    pub fn record_missed_poll(&mut self, upstream: usize, now: Duration) -> Step {
         let mut step = Step::default();
         let chain = &mut self.upstreams[upstream];
-        chain.missed = chain.missed.saturating_add(1);
+        chain.missed_polls = chain.missed_polls.saturating_add(1);
         self.elect_and_serve(now, None, false, &mut step);
         step
     }
 
-    /// Gives up on the missing headers of `upstream`, so its next poll requests them again. Without
-    /// this call the tracker waits for [`HEADER_TIMEOUT`].
+    /// Drops the outstanding header requests of `upstream`, so its next poll requests the headers
+    /// again. Without this call the tracker waits for [`HEADER_TIMEOUT`].
     pub fn headers_failed(&mut self, upstream: usize) {
         self.upstreams[upstream].forget_requests();
     }
 
     /// Processes a header received from `upstream`.
-    pub fn header(
+    pub fn record_header(
         &mut self,
         upstream: usize,
         now: Duration,
@@ -281,9 +296,9 @@ impl HeadTracker {
         parent: Hash,
     ) -> Step {
         let mut step = Step::default();
-        let wanted = self.upstreams[upstream].fill_wanted();
-        self.upstreams[upstream].header(number, hash, parent, self.settings.window);
-        if wanted == Some(number) {
+        let fill = self.upstreams[upstream].fill_height();
+        self.upstreams[upstream].record_header(number, hash, parent, self.settings.window);
+        if fill == Some(number) {
             self.request_fill(upstream, &mut step);
         }
         self.walk(upstream, now, &mut step);
@@ -302,7 +317,7 @@ impl HeadTracker {
             head: self.head,
             floor: self.floor.map(|head| head.number),
             finalized: self.finalized,
-            finalized_by_upstreams: self.named_by_upstreams(),
+            finalized_by_upstreams: self.is_finalized_by_upstreams(),
             generation: self.generation,
             head_seq: self.head_seq,
             upstreams: self.views.clone(),
@@ -321,8 +336,8 @@ impl HeadTracker {
     /// known blocks, because its former head may be stale.
     fn mark_responsive(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
-        if chain.missed < self.settings.missed_max || chain.is_linked() {
-            chain.missed = 0;
+        if chain.missed_polls < self.settings.missed_max || chain.is_linked() {
+            chain.missed_polls = 0;
         }
     }
 
@@ -346,7 +361,7 @@ impl HeadTracker {
 
     /// Requests the next header below a young branch, unless another upstream has that block.
     fn request_fill(&mut self, upstream: usize, step: &mut Step) {
-        if self.upstreams[upstream].fill_wanted().is_none() {
+        if self.upstreams[upstream].fill_height().is_none() {
             return;
         }
         let mut chain = std::mem::take(&mut self.upstreams[upstream]);
@@ -354,7 +369,7 @@ impl HeadTracker {
             chain.branch.deepen(&other.branch);
         }
         chain.end_fill_if_deep();
-        if let Some(number) = chain.fill_wanted() {
+        if let Some(number) = chain.fill_height() {
             step.requests.push(HeaderRequest { upstream, number });
         }
         self.upstreams[upstream] = chain;
@@ -385,15 +400,15 @@ impl HeadTracker {
         polled: bool,
         step: &mut Step,
     ) {
-        let before = (self.head_seq, self.generation, self.finalized);
-        let fresh = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
+        let old_state = (self.head_seq, self.generation, self.finalized);
+        let fresh_for = (self.block_time * FRESH_BLOCKS).max(FRESH_MIN);
         let settings = self.settings;
         let witnesses =
-            witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh);
+            witnesses(&self.upstreams, now, settings.missed_max, settings.lag_max, fresh_for);
         let elected = elect(&self.upstreams, &witnesses, self.floor);
         match elected {
-            Some(elected) if self.allowed(&elected, &witnesses, reporter, polled) => {
-                self.serve(now, &elected, &mut step.events);
+            Some(elected) if self.may_serve(&elected, &witnesses, reporter, polled) => {
+                self.serve_head(now, &elected, &mut step.events);
             }
             // The present head stays until there is evidence for the reorg.
             Some(_) => self.set_head(self.floor),
@@ -402,13 +417,14 @@ impl HeadTracker {
         self.update_finalized(&witnesses.upstreams, polled, &mut step.events);
         let views = self.upstream_views(&mut step.events);
         step.changed =
-            before != (self.head_seq, self.generation, self.finalized) || views != self.views;
+            old_state != (self.head_seq, self.generation, self.finalized) || views != self.views;
         self.views = views;
     }
 
     /// Returns true if the elected head may be served: it extends the present head, or there is
-    /// evidence that the present head was dropped.
-    fn allowed(
+    /// evidence that the present head was dropped. Counts the polls that repeat a reorg without
+    /// enough evidence.
+    fn may_serve(
         &mut self,
         elected: &Elected,
         witnesses: &Witnesses,
@@ -421,11 +437,12 @@ impl HeadTracker {
         let winner = &self.upstreams[elected.upstream];
         // If three or more upstreams all differ, one alone proves nothing, because the others may
         // be about to follow.
-        let alone = witnesses.live >= 3 && elected.support < 2;
-        let apart = winner.branch.bottom() > floor.number;
-        let above = elected.head.number >= floor.number;
-        let extends = above && (winner.holds(floor.number, floor.hash) || apart);
-        let held = witnesses
+        let is_lone_of_many = witnesses.live >= 3 && elected.support < 2;
+        // The winner's known blocks all lie above the floor, so the two cannot be compared.
+        let starts_above = winner.branch.bottom() > floor.number;
+        let reaches_floor = elected.head.number >= floor.number;
+        let extends = reaches_floor && (winner.holds(floor.number, floor.hash) || starts_above);
+        let floor_has_witness = witnesses
             .upstreams
             .iter()
             .any(|&upstream| self.upstreams[upstream].holds(floor.number, floor.hash));
@@ -435,47 +452,56 @@ impl HeadTracker {
             .map(|fork| floor.number - fork);
         // A lower head on the same branch is no reorg: the upstream with the served head went
         // silent.
-        let behind = self.canonical.get(elected.head.number) == Some(elected.head.hash);
-        let shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
-        let backed = elected.own_head && elected.support >= 2;
+        let is_on_served_branch =
+            self.canonical.get(elected.head.number) == Some(elected.head.hash);
+        let is_shallow = depth.is_some_and(|depth| depth <= self.settings.rollback_max);
+        let has_two_witnesses = elected.is_upstream_head && elected.support >= 2;
         // Silence of other upstreams is no evidence against their head. The lone upstream must have
         // just reported a head that is fully linked.
-        let insists = reporter == Some(elected.upstream) && winner.is_linked();
+        let just_reported = reporter == Some(elected.upstream) && winner.is_linked();
         // While one upstream holds the served head, upstreams below it on another branch may still
         // switch to its branch. A real replacement branch soon rises above the served head.
-        let gone = !held || winner.has_dropped(floor.hash);
-        let by_two = backed && !behind && (above || gone);
-        let by_one = elected.own_head && above && shallow && !held && insists;
-        let replaced = by_two || by_one;
-        if !alone && (extends || replaced) {
+        let is_floor_dropped = !floor_has_witness || winner.has_dropped(floor.hash);
+        let replaced_by_two =
+            has_two_witnesses && !is_on_served_branch && (reaches_floor || is_floor_dropped);
+        let replaced_by_one = elected.is_upstream_head
+            && reaches_floor
+            && is_shallow
+            && !floor_has_witness
+            && just_reported;
+        if !is_lone_of_many && (extends || replaced_by_two || replaced_by_one) {
             self.rollback_polls = 0;
             return true;
         }
-        let evident = if backed { !(held && behind) } else { !held && insists };
-        if alone || !evident {
+        let has_evidence = if has_two_witnesses {
+            !(floor_has_witness && is_on_served_branch)
+        } else {
+            !floor_has_witness && just_reported
+        };
+        if is_lone_of_many || !has_evidence {
             self.rollback_polls = 0;
             return false;
         }
         self.rollback_polls += u32::from(polled);
-        let wanted = self.settings.rollback_polls * witnesses.upstreams.len() as u32;
-        let persisted = self.rollback_polls >= wanted;
-        if persisted {
+        let polls_required = self.settings.rollback_polls * witnesses.upstreams.len() as u32;
+        let has_persisted = self.rollback_polls >= polls_required;
+        if has_persisted {
             self.rollback_polls = 0;
         }
-        persisted
+        has_persisted
     }
 
     /// Serves the elected head.
-    fn serve(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
+    fn serve_head(&mut self, now: Duration, elected: &Elected, events: &mut Vec<HeadEvent>) {
         let Elected { head, upstream, .. } = *elected;
         let branch = &self.upstreams[upstream].branch;
-        let former = self.floor;
+        let former_head = self.floor;
         let fork = self.canonical.fork(branch, head.number);
-        let mut dropped = None;
+        let mut dropped_above = None;
         match fork {
             Some(fork) => {
                 if fork < head.number && self.canonical.get(fork + 1).is_some() {
-                    dropped = Some(fork);
+                    dropped_above = Some(fork);
                     self.canonical.truncate_above(fork);
                 }
                 for number in fork + 1..=head.number {
@@ -486,35 +512,35 @@ impl HeadTracker {
             }
             None => {
                 // The branches have no block in common, so only finalized blocks may have stayed.
-                dropped = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
+                dropped_above = self.canonical.top().map(|_| self.finalized.unwrap_or(0));
                 self.canonical = branch.clone();
                 self.canonical.truncate_above(head.number);
             }
         }
         self.canonical.trim(self.settings.window);
-        if let (Some(fork), Some(former)) = (dropped, former) {
+        if let (Some(fork), Some(former)) = (dropped_above, former_head) {
             self.mark_reorg(fork);
             let depth = former.number.saturating_sub(fork);
             events.push(HeadEvent::Reorg { fork, depth });
             if self.finalized.is_some_and(|finalized| finalized > fork) {
-                self.finalized_fell(fork, events);
+                self.lower_finalized(fork, events);
             }
         }
-        self.measure(now, former, head);
+        self.measure_block_time(now, former_head, head);
         self.floor = Some(head);
         self.set_head(Some(head));
     }
 
-    fn measure(&mut self, now: Duration, former: Option<Head>, head: Head) {
+    fn measure_block_time(&mut self, now: Duration, former: Option<Head>, head: Head) {
         if former == Some(head) {
             return;
         }
         if let Some(former) = former
             && let Ok(blocks @ 1..) = u32::try_from(head.number.saturating_sub(former.number))
         {
-            let each = now.saturating_sub(self.head_since) / blocks;
+            let time_per_block = now.saturating_sub(self.head_since) / blocks;
             // A moving average over about eight heads, so that one late block has little effect.
-            self.block_time = ((self.block_time * 7 + each.min(BLOCK_TIME_MAX)) / 8)
+            self.block_time = ((self.block_time * 7 + time_per_block.min(BLOCK_TIME_MAX)) / 8)
                 .clamp(BLOCK_TIME_MIN, BLOCK_TIME_MAX);
         }
         self.head_since = now;
@@ -530,11 +556,11 @@ impl HeadTracker {
     fn upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
         let view = |(upstream, chain): (usize, &UpstreamChain)| {
             let mark = self.views[upstream].mark;
-            let live = chain.missed < self.settings.missed_max && chain.head.is_some();
-            let (Some(own), Some(served)) = (chain.head, self.head) else {
+            let live = chain.missed_polls < self.settings.missed_max && chain.head.is_some();
+            let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
                 return UpstreamView { mark, head: chain.head, live, ..UpstreamView::default() };
             };
-            let lower = own.min(served.number);
+            let lower = upstream_head.min(served.number);
             // An upstream below the window cannot be compared, so it counts as being on another
             // branch.
             let hash = self.canonical.get(lower);

@@ -28,7 +28,7 @@ pub const UNSUPPORTED_MAX: usize = 256;
 /// that rejects only some calls still serves the others.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// When an upstream is ejected and readmitted. `config::health::Health` has the keys.
+/// Conditions for ejecting and readmitting an upstream. `config::health::Health` has the keys.
 #[derive(Debug, Clone, Copy)]
 pub struct HealthSettings {
     /// Consecutive failures, of calls or of polls, that eject an upstream; at least 1.
@@ -37,7 +37,7 @@ pub struct HealthSettings {
     pub window: Duration,
     /// Minimum number of calls in the window before the failure share is judged.
     pub window_calls_min: u32,
-    /// Minimum share of failed calls in the window that ejects an upstream.
+    /// Share of failed calls in the window at which an upstream is ejected.
     pub failure_share_max: f64,
     /// First ejection time.
     pub backoff_min: Duration,
@@ -49,12 +49,12 @@ pub struct HealthSettings {
     pub pause_max: Duration,
 }
 
-/// Whether an upstream may be called.
+/// State of an upstream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HealthState {
-    /// It may be called.
+    /// The upstream may be called.
     Healthy,
-    /// It is behind the others, and is called only if no upstream is at the head.
+    /// The upstream is behind the others, and is called only if no upstream is healthy.
     Lagging,
     /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
     Probing,
@@ -75,18 +75,18 @@ pub enum HealthState {
 pub enum HealthEvent {
     /// The upstream was ejected.
     Ejected {
-        /// Time until the probe.
+        /// Time until the next probe.
         backoff: Duration,
         /// Cause of the ejection.
         reason: EjectReason,
     },
-    /// It responds to no calls. The next poll decides whether it stays in service.
+    /// The upstream responds to no calls. The next poll decides whether it stays in service.
     Suspected,
-    /// It responded to a poll, so the suspicion is cleared.
+    /// The upstream responded to a poll, so the suspicion is cleared.
     Cleared,
-    /// It is back in service.
+    /// The upstream is back in service.
     Readmitted,
-    /// It is paused.
+    /// The upstream is paused.
     Paused {
         /// End of the pause.
         until: Duration,
@@ -97,28 +97,28 @@ pub enum HealthEvent {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EjectReason {
     /// Too many consecutive failed calls. Holds the last fault.
-    InRow(Fault),
+    ConsecutiveFailures(Fault),
     /// Too large a share of failed calls. Holds the last fault.
-    Share(Fault),
+    FailureShare(Fault),
     /// Too many consecutive failed polls.
-    Polls,
+    FailedPolls,
     /// A failed probe.
-    Probe,
-    /// It responds to polls but not to calls.
+    FailedProbe,
+    /// The upstream responds to polls but not to calls.
     PollsOnly,
 }
 
 impl fmt::Display for EjectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            EjectReason::InRow(fault) => {
+            EjectReason::ConsecutiveFailures(fault) => {
                 write!(f, "calls failed in a row, the last with {}", fault.name())
             }
-            EjectReason::Share(fault) => {
+            EjectReason::FailureShare(fault) => {
                 write!(f, "too many calls failed, the last with {}", fault.name())
             }
-            EjectReason::Polls => f.write_str("it answers no poll"),
-            EjectReason::Probe => f.write_str("the probe failed"),
+            EjectReason::FailedPolls => f.write_str("it answers no poll"),
+            EjectReason::FailedProbe => f.write_str("the probe failed"),
             EjectReason::PollsOnly => f.write_str("it answers polls and no calls"),
         }
     }
@@ -141,14 +141,15 @@ pub struct UpstreamHealth {
     /// stays ejected longer.
     backoff: Duration,
     healthy_since: Duration,
-    ejected: Duration,
+    /// Time of the last ejection.
+    ejected_at: Duration,
     window: Window,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Healthy,
-    /// It responds to no calls. The next poll decides.
+    /// The upstream responds to no calls. The next poll decides.
     Suspected,
     Ejected {
         until: Duration,
@@ -170,7 +171,7 @@ impl UpstreamHealth {
             polls_failed: 0,
             backoff: Duration::ZERO,
             healthy_since: Duration::ZERO,
-            ejected: Duration::ZERO,
+            ejected_at: Duration::ZERO,
             window: Window::default(),
         }
     }
@@ -182,7 +183,7 @@ impl UpstreamHealth {
 
     // Queries.
 
-    /// Returns whether it may be called now.
+    /// Returns whether the upstream may be called now.
     pub fn state(&self, now: Duration) -> HealthState {
         match self.phase {
             Phase::Ejected { until } => HealthState::Ejected { until },
@@ -214,7 +215,7 @@ impl UpstreamHealth {
     /// Returns true, once per ejection, after the shortest ejection time, even if the ejection
     /// lasts longer. Used while no other upstream is usable.
     pub fn probe_early(&mut self, now: Duration) -> bool {
-        let due = now >= self.paused_until && now >= self.ejected + self.settings.backoff_min;
+        let due = now >= self.paused_until && now >= self.ejected_at + self.settings.backoff_min;
         match self.phase {
             Phase::Ejected { .. } if due => {
                 self.phase = Phase::Probing;
@@ -248,12 +249,13 @@ impl UpstreamHealth {
             return None;
         }
         if self.calls_failed >= self.settings.failures_max {
-            return Some(self.eject(now, EjectReason::InRow(fault), random));
+            return Some(self.eject(now, EjectReason::ConsecutiveFailures(fault), random));
         }
-        let (calls, failed) = self.window.sums(now, self.settings.window);
-        let too_many = f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
-        (calls >= self.settings.window_calls_min && too_many)
-            .then(|| self.eject(now, EjectReason::Share(fault), random))
+        let (calls, failed) = self.window.totals(now, self.settings.window);
+        let is_share_too_large =
+            f64::from(failed) >= f64::from(calls) * self.settings.failure_share_max;
+        (calls >= self.settings.window_calls_min && is_share_too_large)
+            .then(|| self.eject(now, EjectReason::FailureShare(fault), random))
     }
 
     /// Suspects an upstream that has responded to no calls for too long ([`super::stall`]). This
@@ -267,8 +269,8 @@ impl UpstreamHealth {
         if std::mem::replace(&mut self.unresponsive, true) {
             return Some(self.eject(now, EjectReason::PollsOnly, random));
         }
-        let ejected = self.call_failed(now, Fault::Timeout, random);
-        ejected.or_else(|| {
+        let ejection = self.call_failed(now, Fault::Timeout, random);
+        ejection.or_else(|| {
             self.phase = Phase::Suspected;
             Some(HealthEvent::Suspected)
         })
@@ -314,9 +316,9 @@ impl UpstreamHealth {
     /// [`UpstreamHealth::rate_limited`] instead.
     pub fn poll_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         self.polls_failed = self.polls_failed.saturating_add(1);
-        let out = self.phase == Phase::Suspected
+        let must_eject = self.phase == Phase::Suspected
             || self.phase == Phase::Healthy && self.polls_failed >= self.settings.failures_max;
-        out.then(|| self.eject(now, EjectReason::Polls, random))
+        must_eject.then(|| self.eject(now, EjectReason::FailedPolls, random))
     }
 
     /// Records a successful probe.
@@ -334,16 +336,17 @@ impl UpstreamHealth {
 
     /// Records a failed probe.
     pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
-        (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::Probe, random))
+        (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::FailedProbe, random))
     }
 
-    /// Marks it as lagging: `heads` reports that it fell behind or has no known head.
-    pub fn lagging(&mut self) {
+    /// Marks the upstream as lagging: `heads` reports that the upstream fell behind or has no known
+    /// head.
+    pub fn mark_lagging(&mut self) {
         self.lagging = true;
     }
 
-    /// Marks it as caught up: `heads` reports that it is at the head.
-    pub fn caught_up(&mut self) {
+    /// Marks the upstream as caught up: `heads` reports that the upstream is at the head.
+    pub fn mark_caught_up(&mut self) {
         self.lagging = false;
     }
 
@@ -361,15 +364,15 @@ impl UpstreamHealth {
         };
         let backoff = self.backoff - fraction(self.backoff / 4, random);
         self.phase = Phase::Ejected { until: now + backoff };
-        self.ejected = now;
+        self.ejected_at = now;
         HealthEvent::Ejected { backoff, reason }
     }
 }
 
 /// Multiplies a duration by a random factor from 0 to 1: the lower 32 bits of `random`, divided by
 /// 2^32.
-fn fraction(whole: Duration, random: u64) -> Duration {
-    whole.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
+fn fraction(duration: Duration, random: u64) -> Duration {
+    duration.mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
 /// Calls and failures in a sliding window of buckets.
@@ -396,7 +399,8 @@ impl Window {
         bucket.failed = bucket.failed.saturating_add(u32::from(failed));
     }
 
-    fn sums(&self, now: Duration, window: Duration) -> (u32, u32) {
+    /// Returns the numbers of calls and failed calls in the window.
+    fn totals(&self, now: Duration, window: Duration) -> (u32, u32) {
         let oldest = (Self::index(now, window) + 1).saturating_sub(WINDOW_BUCKETS as u64);
         self.buckets.iter().filter(|bucket| bucket.index >= oldest).fold(
             (0, 0),
@@ -406,9 +410,10 @@ impl Window {
         )
     }
 
+    /// Returns the number of the bucket for this time, counted from time 0.
     fn index(now: Duration, window: Duration) -> u64 {
-        let bucket = (window.as_nanos() / WINDOW_BUCKETS as u128).max(1);
-        u64::try_from(now.as_nanos() / bucket).unwrap_or(u64::MAX)
+        let bucket_nanos = (window.as_nanos() / WINDOW_BUCKETS as u128).max(1);
+        u64::try_from(now.as_nanos() / bucket_nanos).unwrap_or(u64::MAX)
     }
 }
 
@@ -441,15 +446,15 @@ pub fn usable_set(states: &[HealthState], out: &mut Vec<u16>) -> Fallback {
         HealthState::Paused { .. } => 4,
     };
     out.clear();
-    let best = states.iter().map(rank).min();
-    let best_upstreams = (0_u16..).zip(states).filter(|(_, state)| Some(rank(state)) == best);
-    out.extend(best_upstreams.map(|(upstream, _)| upstream));
+    let Some(best) = states.iter().min_by_key(|state| rank(state)) else { return Fallback::None };
+    let usable = (0_u16..).zip(states).filter(|(_, state)| rank(state) == rank(best));
+    out.extend(usable.map(|(upstream, _)| upstream));
     match best {
-        Some(1) => Fallback::Lagging,
-        Some(2) => Fallback::Probing,
-        Some(3) => Fallback::Ejected,
-        Some(4) => Fallback::Paused { until: earliest_pause(states) },
-        _ => Fallback::None,
+        HealthState::Healthy => Fallback::None,
+        HealthState::Lagging => Fallback::Lagging,
+        HealthState::Probing => Fallback::Probing,
+        HealthState::Ejected { .. } => Fallback::Ejected,
+        HealthState::Paused { .. } => Fallback::Paused { until: earliest_pause(states) },
     }
 }
 
@@ -463,11 +468,11 @@ fn earliest_pause(states: &[HealthState]) -> Duration {
 
 /// Methods that an upstream does not support, each with an expiry time.
 #[derive(Debug, Clone, Default)]
-pub struct Unsupported {
+pub struct UnsupportedMethods {
     until: HashMap<Box<str>, Duration, RandomState>,
 }
 
-impl Unsupported {
+impl UnsupportedMethods {
     /// Records that the upstream does not support `method` until `until`.
     pub fn learn(&mut self, now: Duration, method: &str, until: Duration) {
         if let Some(known) = self.until.get_mut(method) {
@@ -478,8 +483,8 @@ impl Unsupported {
             self.until.retain(|_, until| *until > now);
         }
         if self.until.len() >= UNSUPPORTED_MAX {
-            let first = self.until.iter().min_by_key(|(_, until)| **until);
-            if let Some(method) = first.map(|(method, _)| method.clone()) {
+            let expires_first = self.until.iter().min_by_key(|(_, until)| **until);
+            if let Some(method) = expires_first.map(|(method, _)| method.clone()) {
                 self.until.remove(&method);
             }
         }

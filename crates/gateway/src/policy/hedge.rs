@@ -64,67 +64,75 @@ pub struct Hedge {
     /// `None` if calls are not hedged.
     settings: Option<HedgeSettings>,
     classes: Vec<Latency>,
-    saved: f64,
+    /// Number of hedges that the budget allows now.
+    saved_hedges: f64,
 }
 
 impl Hedge {
     /// Creates the state of a group. Without latencies there are no hedges at first.
     pub fn new(settings: Option<HedgeSettings>) -> Self {
-        Self { settings, classes: vec![Latency::default(); CLASSES], saved: 0.0 }
+        Self { settings, classes: vec![Latency::default(); CLASSES], saved_hedges: 0.0 }
     }
 
     /// Records a new call. Returns the delay after which a second upstream may get it, or `None` if
-    /// this call is not hedged. After the delay, the caller asks [`Hedge::take`] for permission.
-    pub fn delay(&mut self, repeat: Repeat, weight: u32, other_upstream: bool) -> Option<Duration> {
+    /// this call is not hedged. After the delay, the caller asks [`Hedge::try_charge`] for
+    /// permission.
+    pub fn record_call(
+        &mut self,
+        repeat: Repeat,
+        weight: u32,
+        other_upstream: bool,
+    ) -> Option<Duration> {
         let settings = self.settings?;
-        self.saved = (self.saved + settings.share_max).min(SAVED_MAX);
+        self.saved_hedges = (self.saved_hedges + settings.share_max).min(SAVED_MAX);
         if repeat == Repeat::Never || !other_upstream {
             return None;
         }
-        let after = self.classes[class(weight)].quantiles(settings.quantile)?.0;
-        Some(after.max(settings.delay_min))
+        let quantiles = self.classes[class_of(weight)].quantiles(settings.quantile)?;
+        Some(quantiles.hedge.max(settings.delay_min))
     }
 
     /// Returns how long a call of this weight waits before it suspects an upstream that responds to
     /// no call.
     pub fn patience(&mut self, weight: u32) -> Duration {
         let quantile = self.settings.map_or(STALL_QUANTILE, |settings| settings.quantile);
-        let mut p99 = |class: usize| self.classes[class].quantiles(quantile).map(|both| both.1);
-        let own = class(weight);
-        if let Some(p99) = p99(own) {
-            return stall::patience(p99);
+        let mut p99 =
+            |class: usize| self.classes[class].quantiles(quantile).map(|values| values.stall);
+        let call_class = class_of(weight);
+        if let Some(latency) = p99(call_class) {
+            return stall::patience(latency);
         }
         // The weight, and with it the expected latency, doubles from one class to the next.
-        let estimate = (1..=own).find_map(|octaves| {
-            p99(own - octaves).map(|lighter| lighter.saturating_mul(1 << octaves))
+        let estimate = (1..=call_class).find_map(|octaves| {
+            p99(call_class - octaves).map(|lighter| lighter.saturating_mul(1 << octaves))
         });
         stall::patience_without_samples(estimate)
     }
 
     /// Returns true, and charges the budget, if the second attempt is allowed.
-    pub fn take(&mut self) -> bool {
-        let allowed = self.saved >= 1.0;
+    pub fn try_charge(&mut self) -> bool {
+        let allowed = self.saved_hedges >= 1.0;
         if allowed {
-            self.saved -= 1.0;
+            self.saved_hedges -= 1.0;
         }
         allowed
     }
 
     /// Records the [`latency`] of a call of this weight.
     pub fn observe(&mut self, now: Duration, weight: u32, latency: Duration) {
-        self.classes[class(weight)].observe(now, latency);
+        self.classes[class_of(weight)].observe(now, latency);
     }
 }
 
-/// Returns how long a call would have taken if its last attempt, which took `own`, had started
+/// Returns how long a call would have taken if its last attempt, which took `attempt`, had started
 /// after `delay`. A call may wait far longer at stalled upstreams, until the budget allows another
 /// attempt. This wait says nothing about the usual latency of such calls. If it counted, the next
 /// stall would be detected later.
-pub fn latency(total: Duration, own: Duration, delay: Duration) -> Duration {
-    total.min(delay + own)
+pub fn latency(total: Duration, attempt: Duration, delay: Duration) -> Duration {
+    total.min(delay + attempt)
 }
 
-fn class(weight: u32) -> usize {
+fn class_of(weight: u32) -> usize {
     (weight.max(1).ilog2() as usize).min(CLASSES - 1)
 }
 
@@ -133,9 +141,20 @@ fn class(weight: u32) -> usize {
 struct Latency {
     counts: [u32; BUCKETS],
     total: u32,
-    halved: Duration,
-    cached: Option<(Duration, Duration)>,
+    /// Time of the last halving.
+    halved_at: Duration,
+    cached: Option<Quantiles>,
+    /// Number of responses since `cached` was computed.
     since_cached: u32,
+}
+
+/// Two quantiles of a latency.
+#[derive(Debug, Clone, Copy)]
+struct Quantiles {
+    /// The quantile after which a call is hedged.
+    hedge: Duration,
+    /// [`STALL_QUANTILE`].
+    stall: Duration,
 }
 
 impl Default for Latency {
@@ -143,7 +162,7 @@ impl Default for Latency {
         Self {
             counts: [0; BUCKETS],
             total: 0,
-            halved: Duration::ZERO,
+            halved_at: Duration::ZERO,
             cached: None,
             since_cached: 0,
         }
@@ -152,18 +171,18 @@ impl Default for Latency {
 
 impl Latency {
     fn observe(&mut self, now: Duration, latency: Duration) {
-        while self.total > 0 && now.saturating_sub(self.halved) >= HALF_LIFE {
+        while self.total > 0 && now.saturating_sub(self.halved_at) >= HALF_LIFE {
             self.halve();
-            self.halved += HALF_LIFE;
+            self.halved_at += HALF_LIFE;
         }
         if self.total == 0 {
-            self.halved = now;
+            self.halved_at = now;
         }
         // The total is bounded, so that sums cannot overflow at any rate of responses.
         if self.total >= u32::MAX / 2 {
             self.halve();
         }
-        self.counts[bucket(latency)] += 1;
+        self.counts[bucket_of(latency)] += 1;
         self.total += 1;
         self.since_cached += 1;
     }
@@ -176,39 +195,43 @@ impl Latency {
         self.cached = None;
     }
 
-    /// Returns the upper ends of two buckets: that of `quantile` and that of [`STALL_QUANTILE`].
-    /// `None` if there are too few samples.
-    fn quantiles(&mut self, quantile: f64) -> Option<(Duration, Duration)> {
+    /// Returns `quantile` and [`STALL_QUANTILE`] as the upper bounds of their buckets. `None` if
+    /// there are too few samples.
+    fn quantiles(&mut self, quantile: f64) -> Option<Quantiles> {
         if self.total < SAMPLES_MIN {
             return None;
         }
         if self.cached.is_none() || self.since_cached >= SAMPLES_PER_UPDATE {
-            self.cached = Some((self.upper_of(quantile), self.upper_of(STALL_QUANTILE)));
+            self.cached = Some(Quantiles {
+                hedge: self.upper_bound_of(quantile),
+                stall: self.upper_bound_of(STALL_QUANTILE),
+            });
             self.since_cached = 0;
         }
         self.cached
     }
 
-    fn upper_of(&self, quantile: f64) -> Duration {
+    fn upper_bound_of(&self, quantile: f64) -> Duration {
         let rank = (f64::from(self.total) * quantile).ceil() as u32;
         let mut counted = 0;
-        let at = self.counts.iter().position(|&count| {
+        let bucket = self.counts.iter().position(|&count| {
             counted += count;
             counted >= rank
         });
-        upper(at.unwrap_or(BUCKETS - 1))
+        upper_bound(bucket.unwrap_or(BUCKETS - 1))
     }
 }
 
-fn bucket(latency: Duration) -> usize {
+fn bucket_of(latency: Duration) -> usize {
     let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
     let micros = micros.max(1 << OCTAVE_MIN);
     let octave = micros.ilog2();
-    let part = (micros >> (octave - BUCKETS_PER_OCTAVE.ilog2())) as usize % BUCKETS_PER_OCTAVE;
-    ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + part).min(BUCKETS - 1)
+    let sub_bucket =
+        (micros >> (octave - BUCKETS_PER_OCTAVE.ilog2())) as usize % BUCKETS_PER_OCTAVE;
+    ((octave - OCTAVE_MIN) as usize * BUCKETS_PER_OCTAVE + sub_bucket).min(BUCKETS - 1)
 }
 
-fn upper(bucket: usize) -> Duration {
+fn upper_bound(bucket: usize) -> Duration {
     let octave = OCTAVE_MIN + (bucket / BUCKETS_PER_OCTAVE) as u32;
     let width = 1_u64 << (octave - BUCKETS_PER_OCTAVE.ilog2());
     Duration::from_micros((1 << octave) + width * (bucket % BUCKETS_PER_OCTAVE + 1) as u64)

@@ -1,6 +1,9 @@
 //! Request limits: decides whether a call passes, waits or is rejected, as nginx's `limit_req`
 //! does.
 //!
+//! A zone counts calls by key, for example by the client's address. The state of a key is its
+//! excess: how far its calls are ahead of the zone's rate. The excess drains at that rate.
+//!
 //! The arithmetic is that of nginx 1.22, `src/http/modules/ngx_http_limit_req_module.c`
 //! (`ngx_http_limit_req_lookup`, `ngx_http_limit_req_account`): integer thousandths of a call and a
 //! clock in milliseconds. [`assess`] has all the arithmetic for one key of one zone. It uses only
@@ -42,7 +45,7 @@ impl Rate {
     }
 
     /// Returns how much drains in this many milliseconds, in thousandths of a call.
-    fn drained(self, ms: u64) -> u64 {
+    fn drain(self, ms: u64) -> u64 {
         self.0.saturating_mul(ms) / 1000
     }
 }
@@ -50,20 +53,20 @@ impl Rate {
 /// Stored state of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
-    /// Excess of the key over its rate, thousandths of a call.
+    /// Excess of the key over its rate, in thousandths of a call.
     pub excess: u64,
-    /// Time of the last charge, milliseconds.
+    /// Time of the last charge, in milliseconds.
     pub last: u64,
 }
 
-/// How one limit treats the keys of its zone.
+/// Rate and bounds that one limit applies to the keys of its zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The zone's rate.
     pub rate: Rate,
-    /// Excess up to which calls pass, thousandths of a call.
+    /// Largest excess with which a call passes, in thousandths of a call.
     pub burst: u64,
-    /// Excess above which calls wait, thousandths of a call; `None` with `nodelay`.
+    /// Excess above which calls wait, in thousandths of a call; `None` with `nodelay`.
     pub delay: Option<u64>,
 }
 
@@ -83,15 +86,15 @@ pub enum Judgement {
     Passed,
     /// The call passes after a wait, and is charged now.
     Delayed {
-        /// The wait, milliseconds; at least 1.
+        /// The wait in milliseconds; at least 1.
         ms: u64,
         /// Index of the limit with this wait.
-        at: usize,
+        limit_index: usize,
     },
     /// The call is rejected, and nothing is charged.
     Refused {
         /// Index of the limit that rejected it.
-        at: usize,
+        limit_index: usize,
     },
 }
 
@@ -114,12 +117,12 @@ pub fn assess_share(
     gateways: u64,
 ) -> Assessment {
     let call = CALL.saturating_mul(gateways);
-    let more = cost.saturating_sub(1).saturating_mul(call);
+    let further = cost.saturating_sub(1).saturating_mul(call);
     let Some(State { excess, last }) = state else {
-        return Assessment { excess: more, state: State { excess: more, last: now } };
+        return Assessment { excess: further, state: State { excess: further, last: now } };
     };
     let ms = elapsed(last, now);
-    let excess = excess.saturating_add(call).saturating_sub(rate.drained(ms)).saturating_add(more);
+    let excess = excess.saturating_add(call).saturating_sub(rate.drain(ms)).saturating_add(further);
     Assessment { excess, state: State { excess, last: if ms == 0 { last } else { now } } }
 }
 
@@ -134,37 +137,39 @@ fn elapsed(last: u64, now: u64) -> u64 {
 }
 
 /// Returns the excess of a key at time `now`.
-pub fn left(state: State, rate: Rate, now: u64) -> u64 {
-    state.excess.saturating_sub(rate.drained(elapsed(state.last, now)))
+pub fn remaining_excess(state: State, rate: Rate, now: u64) -> u64 {
+    state.excess.saturating_sub(rate.drain(elapsed(state.last, now)))
 }
 
-/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway reports this
-/// excess after it could not reach the others.
-pub fn raised(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Option<State> {
-    let left = state.map_or(0, |state| left(state, rate, now));
-    if excess_min > left { Some(State { excess: excess_min, last: now }) } else { state }
+/// Returns the state of a key, raised to at least the excess `excess_min`. A gateway that could not
+/// reach the others reports this excess afterwards.
+pub fn raise_excess(state: Option<State>, rate: Rate, now: u64, excess_min: u64) -> Option<State> {
+    let remaining = state.map_or(0, |state| remaining_excess(state, rate, now));
+    if excess_min > remaining { Some(State { excess: excess_min, last: now }) } else { state }
 }
 
 /// Decides about a call by all limits that apply to it. The first limit whose burst is exceeded
 /// rejects the call. Otherwise the longest wait delays it.
 ///
-/// `each` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
+/// `limits` holds the result of [`assess`] and the terms of each limit, in the order of the limits.
 /// The caller stores every [`Assessment::state`] unless the call is rejected.
-pub fn judge(each: &[(Assessment, Terms)]) -> Judgement {
-    if let Some(at) = each.iter().position(|(assessed, terms)| assessed.excess > terms.burst) {
-        return Judgement::Refused { at };
+pub fn judge(limits: &[(Assessment, Terms)]) -> Judgement {
+    if let Some(limit_index) =
+        limits.iter().position(|(assessed, terms)| assessed.excess > terms.burst)
+    {
+        return Judgement::Refused { limit_index };
     }
-    let mut longest = (0, 0);
+    let (mut longest_ms, mut longest_index) = (0, 0);
     // nginx starts with the last limit and names an earlier one only if its wait is longer.
-    for (at, (assessed, terms)) in each.iter().enumerate().rev() {
+    for (limit_index, (assessed, terms)) in limits.iter().enumerate().rev() {
         let ms = wait_ms(assessed.excess, *terms);
-        if ms > longest.0 {
-            longest = (ms, at);
+        if ms > longest_ms {
+            (longest_ms, longest_index) = (ms, limit_index);
         }
     }
-    match longest {
-        (0, _) => Judgement::Passed,
-        (ms, at) => Judgement::Delayed { ms, at },
+    match longest_ms {
+        0 => Judgement::Passed,
+        ms => Judgement::Delayed { ms, limit_index: longest_index },
     }
 }
 
@@ -198,20 +203,20 @@ pub fn retry_share_ms(
     let Some(state) = state.filter(|_| assessed.excess > burst) else { return Some(0) };
     // The wait is computed from the last charge, so that the drained excess is rounded only once.
     let calls = cost.saturating_mul(CALL).saturating_mul(gateways);
-    let over = state.excess.saturating_add(calls).saturating_sub(burst);
-    let ms = over.saturating_mul(1000).div_ceil(rate.0);
+    let overrun = state.excess.saturating_add(calls).saturating_sub(burst);
+    let ms = overrun.saturating_mul(1000).div_ceil(rate.0);
     Some(ms.saturating_sub(now.saturating_sub(state.last)).max(1))
 }
 
 /// Returns true if a pattern matches a method, or the method whose results this method returns.
 /// Patterns are exact names, or prefixes that end in `*`, in any case. An empty list matches every
 /// method.
-pub fn fits(patterns: &[Box<str>], name: &str) -> bool {
-    let named = |name: &str| {
+pub fn matches_method(patterns: &[Box<str>], name: &str) -> bool {
+    let matches = |name: &str| {
         patterns.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(prefix) => starts_with_ignoring_case(name, prefix),
             None => pattern.eq_ignore_ascii_case(name),
         })
     };
-    patterns.is_empty() || named(name) || equivalent_log_method(name).is_some_and(named)
+    patterns.is_empty() || matches(name) || equivalent_log_method(name).is_some_and(matches)
 }

@@ -27,7 +27,7 @@ pub struct Part {
     pub finalized: bool,
 }
 
-/// How a log filter is resolved.
+/// Resolution of a log filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogsPlan {
     /// Forward the call unchanged and do not store the response. The bounds move, are reversed, or
@@ -50,23 +50,23 @@ impl Part {
             min_head: self.to,
             behind_head: 0,
             from_view: false,
-            stamp: Stamp::of(view),
+            stamp: Stamp::new(view),
         }
     }
 }
 
-/// Resolves a filter's bounds at the served head and splits the range. See [`plan`].
+/// Resolves a filter's bounds at the served head and splits the range. See [`split_range`].
 pub fn plan_filter(
     filter: &LogFilter<'_>,
     view: &ChainView,
     chunk: u64,
     parts_max: usize,
 ) -> LogsPlan {
-    let bounded = filter.from.is_some() || filter.to.is_some();
+    let has_range = filter.from.is_some() || filter.to.is_some();
     match filter.block_hash {
         // A filter with a hash and a range is an error. The upstream reports it with a better
         // message.
-        Some(_) if bounded => return LogsPlan::Forward,
+        Some(_) if has_range => return LogsPlan::Forward,
         Some(_) => return LogsPlan::ByHash,
         None => {}
     }
@@ -83,7 +83,7 @@ pub fn plan_filter(
     };
     match (resolve(filter.from), resolve(filter.to)) {
         (Some(from), Some(to)) if from <= to && to <= head.number => {
-            LogsPlan::Parts(plan(from, to, view.finalized, chunk, parts_max))
+            LogsPlan::Parts(split_range(from, to, view.finalized, chunk, parts_max))
         }
         _ => LogsPlan::Forward,
     }
@@ -91,55 +91,63 @@ pub fn plan_filter(
 
 /// Splits `from..=to` at the finalized height, and the final part at multiples of `chunk`. A range
 /// that needs more than `parts_max` parts, or with reversed bounds, stays whole.
-pub fn plan(from: u64, to: u64, finalized: Option<u64>, chunk: u64, parts_max: usize) -> Vec<Part> {
-    let whole = Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
+pub fn split_range(
+    from: u64,
+    to: u64,
+    finalized: Option<u64>,
+    chunk: u64,
+    parts_max: usize,
+) -> Vec<Part> {
+    let undivided =
+        Part { from, to, finalized: finalized.is_some_and(|finalized| to <= finalized) };
     let chunk = chunk.max(1);
     let Some(final_to) = finalized.map(|finalized| finalized.min(to)) else {
-        return vec![whole];
+        return vec![undivided];
     };
     if from > to || final_to < from {
-        return vec![whole];
+        return vec![undivided];
     }
     let chunks = final_to / chunk - from / chunk + 1;
-    let parts = chunks.saturating_add(u64::from(final_to < to));
-    if parts > parts_max as u64 {
-        return vec![whole];
+    let count = chunks.saturating_add(u64::from(final_to < to));
+    if count > parts_max as u64 {
+        return vec![undivided];
     }
-    let mut plan = Vec::with_capacity(parts as usize);
+    let mut parts = Vec::with_capacity(count as usize);
     for number in from / chunk..=final_to / chunk {
         let start = number * chunk;
-        plan.push(Part {
+        parts.push(Part {
             from: start.max(from),
             to: start.saturating_add(chunk - 1).min(final_to),
             finalized: true,
         });
     }
     if final_to < to {
-        plan.push(Part { from: final_to + 1, to, finalized: false });
+        parts.push(Part { from: final_to + 1, to, finalized: false });
     }
-    plan
+    parts
 }
 
-/// Returns true if `piece` covers all the parts together.
-pub fn covers(piece: Part, parts: &[Part]) -> bool {
+/// Returns true if `part` covers the range of all `parts`.
+pub fn covers(part: Part, parts: &[Part]) -> bool {
     let ends = parts.first().zip(parts.last());
-    ends.is_some_and(|(first, last)| piece.from <= first.from && piece.to >= last.to)
+    ends.is_some_and(|(first, last)| part.from <= first.from && part.to >= last.to)
 }
 
-/// Returns `piece` and the rest of the parts around it, in order.
-pub fn around(piece: Part, parts: &[Part]) -> Vec<Part> {
+/// Splits the parts around `known`. Returns what lies before it, `known` itself, and what lies
+/// after it, in order.
+pub fn split_around(known: Part, parts: &[Part]) -> Vec<Part> {
     let before = parts
         .iter()
-        .filter(|part| part.from < piece.from)
-        .map(|part| Part { to: part.to.min(piece.from - 1), ..*part });
+        .filter(|part| part.from < known.from)
+        .map(|part| Part { to: part.to.min(known.from - 1), ..*part });
     let after = parts
         .iter()
-        .filter(|part| part.to > piece.to)
-        .map(|part| Part { from: part.from.max(piece.to + 1), ..*part });
-    before.chain([piece]).chain(after).collect()
+        .filter(|part| part.to > known.to)
+        .map(|part| Part { from: part.from.max(known.to + 1), ..*part });
+    before.chain([known]).chain(after).collect()
 }
 
-/// Why the responses of parts do not fit together.
+/// Reason why the responses of parts cannot be merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MergeFault {
     /// A part's result is no array.
@@ -186,20 +194,21 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     let bytes: usize = parts.iter().map(|(_, raw)| raw.len()).sum();
     let mut merged = Vec::with_capacity(bytes + 2);
     merged.push(b'[');
-    let mut last: Option<(u64, u64)> = None;
+    let mut last: Option<LogPosition> = None;
     for &(part, raw) in parts {
-        let logs = contents(part, raw)?;
+        let logs = array_contents(part, raw)?;
         let Some((first_log, last_log)) = walk::first_and_last(raw) else {
             continue;
         };
         for (log, may_equal) in [(first_log, false), (last_log, true)] {
-            let position = position(part, log)?;
-            let within = part.from <= position.0 && position.0 <= part.to;
-            let after = last.is_none_or(|last| position > last || (may_equal && position == last));
-            if !within || !after {
+            let position = log_position(part, log)?;
+            let is_within = part.from <= position.block && position.block <= part.to;
+            let is_after =
+                last.is_none_or(|last| position > last || (may_equal && position == last));
+            if !is_within || !is_after {
                 return Err(MergeFault::OutOfOrder {
-                    number: position.0,
-                    index: position.1,
+                    number: position.block,
+                    index: position.index,
                     from: part.from,
                     to: part.to,
                 });
@@ -215,8 +224,8 @@ pub fn merge(parts: &[(Part, &[u8])]) -> Result<Vec<u8>, MergeFault> {
     Ok(merged)
 }
 
-/// Returns the text between the brackets.
-fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
+/// Returns the text between the brackets of an array.
+fn array_contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
     raw.trim_ascii()
         .strip_prefix(b"[")
         .and_then(|raw| raw.strip_suffix(b"]"))
@@ -224,8 +233,20 @@ fn contents(part: Part, raw: &[u8]) -> Result<&[u8], MergeFault> {
         .ok_or(MergeFault::NotArray { from: part.from, to: part.to })
 }
 
-fn position(part: Part, log: &[u8]) -> Result<(u64, u64), MergeFault> {
+/// Position of a log on the chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LogPosition {
+    block: u64,
+    /// Index of the log in its block.
+    index: u64,
+}
+
+fn log_position(part: Part, log: &[u8]) -> Result<LogPosition, MergeFault> {
     let [number, index] = walk::fields_of(log, ["blockNumber", "logIndex"]);
-    let both = number.and_then(quantity::from_value).zip(index.and_then(quantity::from_value));
-    both.ok_or(MergeFault::NoPosition { from: part.from, to: part.to })
+    let block = number.and_then(quantity::from_value);
+    let index = index.and_then(quantity::from_value);
+    match (block, index) {
+        (Some(block), Some(index)) => Ok(LogPosition { block, index }),
+        _ => Err(MergeFault::NoPosition { from: part.from, to: part.to }),
+    }
 }

@@ -24,7 +24,7 @@ closed_set! {
 
 impl Purpose {
     /// Returns the maximum number of bytes for this purpose.
-    fn share(self, max: usize) -> usize {
+    fn bytes_max(self, max: usize) -> usize {
         match self {
             Purpose::Request => max / 2,
             Purpose::Upstream => max / 4,
@@ -43,23 +43,24 @@ pub fn connection_max(max: usize) -> usize {
 
 /// Returns true if the bytes of a purpose are within the budget.
 pub fn is_within(held: &HeldBytes, purpose: Purpose, max: usize) -> bool {
-    held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.share(max)
+    held.iter().sum::<usize>() <= max && held[purpose.index()] <= purpose.bytes_max(max)
 }
 
 /// Returns the number of bytes to free for other clients; 0 if there is enough free memory. Freeing
 /// starts at seven eighths of the whole budget, or of the part for requests. It ends at three
 /// quarters.
 pub fn excess(held: &HeldBytes, max: usize) -> usize {
-    let over = |held: usize, share: usize| {
-        if held > share - share / 8 { held - (share - share / 4) } else { 0 }
+    let above_threshold = |held: usize, bytes_max: usize| {
+        if held > bytes_max - bytes_max / 8 { held - (bytes_max - bytes_max / 4) } else { 0 }
     };
     let request = Purpose::Request;
-    over(held.iter().sum(), max).max(over(held[request.index()], request.share(max)))
+    above_threshold(held.iter().sum(), max)
+        .max(above_threshold(held[request.index()], request.bytes_max(max)))
 }
 
 /// A connection whose client is slow to send or to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slow {
+pub struct SlowConnection {
     /// Index in the caller's list.
     pub index: usize,
     /// Age of its oldest buffered bytes.
@@ -70,14 +71,18 @@ pub struct Slow {
 
 /// Returns the connections to close, those with the oldest bytes first, until `excess` bytes are
 /// freed. Connections younger than `age_min` stay open.
-pub fn to_close(mut slow: Vec<Slow>, excess: usize, age_min: Duration) -> Vec<usize> {
-    slow.retain(|one| one.age >= age_min && one.bytes > 0);
-    slow.sort_by_key(|one| std::cmp::Reverse(one.age));
+pub fn connections_to_close(
+    mut slow: Vec<SlowConnection>,
+    excess: usize,
+    age_min: Duration,
+) -> Vec<usize> {
+    slow.retain(|connection| connection.age >= age_min && connection.bytes > 0);
+    slow.sort_by_key(|connection| std::cmp::Reverse(connection.age));
     let mut freed = 0;
-    let needed = slow.iter().take_while(|one| {
-        let more = freed < excess;
-        freed += one.bytes;
-        more
+    let needed = slow.iter().take_while(|connection| {
+        let is_needed = freed < excess;
+        freed += connection.bytes;
+        is_needed
     });
-    needed.map(|one| one.index).collect()
+    needed.map(|connection| connection.index).collect()
 }

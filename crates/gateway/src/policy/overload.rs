@@ -36,13 +36,13 @@ impl Class {
 }
 
 closed_set! {
-    /// Why a call was shed.
+    /// Reason for shedding a call.
     pub enum Shed {
-        /// It arrived when the queue was full and no call in it had a worse class.
+        /// The queue was full, and every call in it had a better class.
         Full = "full",
         /// A call of a better class, or a newer one, displaced it from the queue.
         Displaced = "displaced",
-        /// It waited for the longest time allowed.
+        /// The call waited longer than allowed.
         Late = "late",
     }
 }
@@ -54,15 +54,16 @@ pub struct Priorities {
     pub high_tiers: Vec<Box<str>>,
     /// Tiers with low priority.
     pub low_tiers: Vec<Box<str>>,
-    /// A call of at least this weight is one class worse than its caller's others.
+    /// A call of at least this weight is one class worse than other calls of its caller.
     pub heavy_weight: u32,
 }
 
 impl Priorities {
     /// Returns the class of a call of this weight by a caller of this tier.
     pub fn class(&self, tier: Option<&str>, weight: u32) -> Class {
-        let is_in =
-            |tiers: &[Box<str>]| tier.is_some_and(|tier| tiers.iter().any(|own| **own == *tier));
+        let is_in = |tiers: &[Box<str>]| {
+            tier.is_some_and(|tier| tiers.iter().any(|listed| **listed == *tier))
+        };
         let class = if is_in(&self.high_tiers) {
             Class::High
         } else if is_in(&self.low_tiers) {

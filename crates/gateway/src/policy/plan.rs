@@ -1,4 +1,4 @@
-//! How a call is resolved. Serving follows this plan, and `weir explain` prints it.
+//! Plans how a call gets its response. Serving follows this plan, and `weir explain` prints it.
 
 use std::ops::Range;
 
@@ -12,13 +12,13 @@ use super::heads::ChainView;
 /// Features that the configuration turns on.
 #[derive(Debug, Clone, Copy)]
 pub struct Switches {
-    /// Responses are cached.
+    /// True if responses are cached.
     pub cache: bool,
-    /// Equal calls in flight share one response.
+    /// True if equal calls in flight share one response.
     pub coalesce: bool,
 }
 
-/// How a call gets its response.
+/// Source of a call's response.
 #[derive(Debug, Clone)]
 pub enum Plan {
     /// Forward it to an upstream unchanged: no table knows the method.
@@ -36,11 +36,11 @@ pub enum Plan {
 pub struct Lookup {
     /// The method's row.
     pub method: &'static Method,
-    /// What the response depends on, and the height that an upstream must have reached.
+    /// The caching decision, which includes the height that an upstream must have reached.
     pub caching: Caching,
     /// The block parameter, and its position in the parameters.
     pub block: Result<Option<(BlockRef, Range<usize>)>, BlockRefError>,
-    /// Equal calls in flight share one response.
+    /// True if equal calls in flight share one response.
     pub coalesce: bool,
 }
 
@@ -49,19 +49,19 @@ pub fn plan(
     method: Option<&'static Method>,
     params: &Params<'_>,
     view: &ChainView,
-    on: Switches,
+    switches: Switches,
 ) -> Plan {
     let Some(method) = method else { return Plan::Forward };
     if method.validity == Validity::Logs {
         return Plan::Logs(method);
     }
     let block = method.block_ref(params);
-    let named = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
-    let caching = without_cache_unless(on.cache, decide(method, named, view));
+    let named_block = block.as_ref().ok().and_then(Option::as_ref).map(|(block, _)| block);
+    let caching = without_cache_unless(switches.cache, decide(method, named_block, view));
     match view.head {
         Some(head) if caching.from_view => Plan::Head(head.number),
         _ => {
-            let coalesce = method.coalesce && on.coalesce;
+            let coalesce = method.coalesce && switches.coalesce;
             Plan::Lookup(Lookup { method, caching, block, coalesce })
         }
     }

@@ -35,7 +35,7 @@ pub enum ProxyFault {
     /// The signature is there, but the rest is malformed.
     #[error("malformed PROXY protocol header")]
     Malformed,
-    /// It exceeds [`HEADER_BYTES_MAX`].
+    /// The header exceeds [`HEADER_BYTES_MAX`], or the line of version 1 its maximum.
     #[error("PROXY protocol header is too long")]
     TooLong,
 }
@@ -46,42 +46,43 @@ pub enum ProxyFault {
 /// # Errors
 ///
 /// A [`ProxyFault`], always caused by the peer.
-pub fn read(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
-    let begins = |with: &[u8]| {
-        let known = buf.len().min(with.len());
-        buf[..known] == with[..known]
+pub fn parse(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+    // A part of the signature also counts, because the rest may still arrive.
+    let may_begin_with = |signature: &[u8]| {
+        let length = buf.len().min(signature.len());
+        buf[..length] == signature[..length]
     };
-    if begins(V2_SIGNATURE) {
-        read_v2(buf)
-    } else if begins(b"PROXY ") {
-        read_v1(buf)
+    if may_begin_with(V2_SIGNATURE) {
+        parse_v2(buf)
+    } else if may_begin_with(b"PROXY ") {
+        parse_v1(buf)
     } else {
         Err(ProxyFault::NoHeader)
     }
 }
 
-fn read_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+fn parse_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let start = &buf[..buf.len().min(V1_BYTES_MAX)];
-    let Some(end) = start.windows(2).position(|two| two == b"\r\n") else {
+    let Some(end) = start.windows(2).position(|pair| pair == b"\r\n") else {
         return if buf.len() >= V1_BYTES_MAX { Err(ProxyFault::TooLong) } else { Ok(None) };
     };
     let line = std::str::from_utf8(&buf[..end]).map_err(|_| ProxyFault::Malformed)?;
     let bytes = end + 2;
     let mut words = line.split(' ').skip(1);
-    let v4 = match words.next() {
+    let is_v4 = match words.next() {
         // The specification says to ignore the rest.
         Some("UNKNOWN") => return Ok(Some(ProxyHeader { source: None, bytes })),
         Some("TCP4") => true,
         Some("TCP6") => false,
         _ => return Err(ProxyFault::Malformed),
     };
-    let mut ip = || {
+    let mut next_ip = || {
         let ip: IpAddr = words.next()?.parse().ok()?;
-        (ip.is_ipv4() == v4).then_some(ip)
+        (ip.is_ipv4() == is_v4).then_some(ip)
     };
-    let (source, target) = (ip(), ip());
-    let mut port = || words.next()?.parse::<u16>().ok();
-    let (source_port, target_port) = (port(), port());
+    let (source, target) = (next_ip(), next_ip());
+    let mut next_port = || words.next()?.parse::<u16>().ok();
+    let (source_port, target_port) = (next_port(), next_port());
     match (source, target, source_port, target_port, words.next()) {
         (Some(source), Some(_), Some(_), Some(_), None) => {
             Ok(Some(ProxyHeader { source: Some(source.to_canonical()), bytes }))
@@ -90,7 +91,7 @@ fn read_v1(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     }
 }
 
-fn read_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
+fn parse_v2(buf: &[u8]) -> Result<Option<ProxyHeader>, ProxyFault> {
     let Some((fixed, rest)) = buf.split_first_chunk::<V2_FIXED>() else { return Ok(None) };
     let (command, family) = (fixed[12], fixed[13]);
     let length = usize::from(u16::from_be_bytes([fixed[14], fixed[15]]));

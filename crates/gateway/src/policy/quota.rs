@@ -8,7 +8,7 @@ use core::fmt;
 #[cfg(test)]
 mod tests;
 
-/// A calendar month, counted from January 1970.
+/// A calendar month, as the number of months since January 1970.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Month(u32);
 
@@ -16,19 +16,19 @@ pub struct Month(u32);
 const YEAR_MAX: u32 = 9998;
 
 impl Month {
-    /// Returns the month of a second since 1970, UTC.
-    pub fn of(second: u64) -> Month {
+    /// Returns the month that contains a second since 1970, in UTC.
+    pub fn containing(second: u64) -> Month {
         let second = i64::try_from(second).unwrap_or(i64::MAX);
-        let Ok(time) = jiff::Timestamp::from_second(second) else { return Month(LAST) };
+        let Ok(time) = jiff::Timestamp::from_second(second) else { return Month(MONTH_MAX) };
         let date = time.to_zoned(jiff::tz::TimeZone::UTC).date();
         let years = u32::try_from(i32::from(date.year()) - 1970).unwrap_or(0);
         let month = u32::try_from(date.month() - 1).unwrap_or(0);
-        Month((years * 12 + month).min(LAST))
+        Month((years * 12 + month).min(MONTH_MAX))
     }
 
     /// Returns the second at which the next month begins.
     pub fn end(self) -> u64 {
-        let next = self.0.min(LAST) + 1;
+        let next = self.0.min(MONTH_MAX) + 1;
         let year = i16::try_from(1970 + next / 12).unwrap_or(i16::MAX);
         let month = i8::try_from(next % 12 + 1).unwrap_or(1);
         let start = jiff::civil::date(year, month, 1).to_zoned(jiff::tz::TimeZone::UTC);
@@ -40,12 +40,13 @@ impl Month {
         let (year, month) = text.split_once('-')?;
         let (year, month): (u32, u32) = (year.parse().ok()?, month.parse().ok()?);
         let fits = (1970..=YEAR_MAX).contains(&year) && (1..=12).contains(&month);
-        fits.then(|| Month((year - 1970) * 12 + month - 1)).filter(|own| own.to_string() == text)
+        fits.then(|| Month((year - 1970) * 12 + month - 1))
+            .filter(|month| month.to_string() == text)
     }
 }
 
 /// The last month that is supported.
-const LAST: u32 = (YEAR_MAX - 1970) * 12 + 11;
+const MONTH_MAX: u32 = (YEAR_MAX - 1970) * 12 + 11;
 
 impl fmt::Display for Month {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -60,13 +61,13 @@ pub struct Account {
     /// Number of used units in the last report, including units of other gateways.
     reported: u64,
     /// Number of units used in this gateway since the last report.
-    since: u64,
+    unreported: u64,
 }
 
-/// How much of the rest of a quota a gateway may use.
+/// Part of the rest of a quota that a gateway may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allowance {
-    /// The whole rest. There are no other gateways, or this gateway receives their usage
+    /// The whole rest: there are no other gateways, or this gateway receives their usage
     /// continuously.
     Whole,
     /// An equal share of the rest among this many gateways, because this gateway cannot reach the
@@ -79,21 +80,22 @@ pub enum Allowance {
 pub struct UsageReport {
     /// Month of the usage.
     pub month: Month,
-    /// Units since the last report.
-    pub since: u64,
-    /// All known units of the month, including `since`.
-    pub least: u64,
+    /// Number of units used since the last report.
+    pub unreported: u64,
+    /// Number of all known units of the month, including `unreported`. All gateways together have
+    /// used at least this number.
+    pub used_min: u64,
 }
 
 impl Account {
     /// Creates an account with this usage.
     pub fn new(month: Month, used: u64) -> Account {
-        Account { month, reported: used, since: 0 }
+        Account { month, reported: used, unreported: 0 }
     }
 
     /// Returns the units used in a month; 0 for a past month.
     pub fn used(&self, month: Month) -> u64 {
-        if self.month >= month { self.reported.saturating_add(self.since) } else { 0 }
+        if self.month >= month { self.reported.saturating_add(self.unreported) } else { 0 }
     }
 
     /// Raises the usage of a month to at least this value.
@@ -110,26 +112,26 @@ impl Account {
     /// clock goes back to an earlier month, the usage does not fall.
     pub fn charge(&mut self, month: Month, cost: u64, quota: u64, allowance: Allowance) -> bool {
         if month > self.month {
-            *self = Account { month, reported: 0, since: 0 };
+            *self = Account { month, reported: 0, unreported: 0 };
         }
-        let most = match allowance {
+        let used_max = match allowance {
             Allowance::Whole => quota,
             Allowance::Share(gateways) => {
                 self.reported.saturating_add(quota.saturating_sub(self.reported) / gateways.max(1))
             }
         };
-        let used = self.reported.saturating_add(self.since).saturating_add(cost);
-        let within = used <= most;
-        if within {
-            self.since = self.since.saturating_add(cost);
+        let used = self.reported.saturating_add(self.unreported).saturating_add(cost);
+        let is_within = used <= used_max;
+        if is_within {
+            self.unreported = self.unreported.saturating_add(cost);
         }
-        within
+        is_within
     }
 
     /// Returns the usage to report now.
     pub fn report(&self) -> UsageReport {
-        let least = self.reported.saturating_add(self.since);
-        UsageReport { month: self.month, since: self.since, least }
+        let used_min = self.reported.saturating_add(self.unreported);
+        UsageReport { month: self.month, unreported: self.unreported, used_min }
     }
 
     /// Confirms a report. `used` is the usage of all gateways, including the report. Usage never
@@ -138,7 +140,7 @@ impl Account {
         if reported.month != self.month {
             return;
         }
-        self.reported = self.reported.saturating_add(reported.since).max(used);
-        self.since = self.since.saturating_sub(reported.since);
+        self.reported = self.reported.saturating_add(reported.unreported).max(used);
+        self.unreported = self.unreported.saturating_sub(reported.unreported);
     }
 }

@@ -33,14 +33,14 @@ const PAUSE_MIN: Duration = Duration::from_millis(20);
 /// Longest pause. A longer pause would leave too little time for a response.
 const PAUSE_MAX: Duration = Duration::from_millis(320);
 
-/// How much of a call had been sent when it failed.
+/// Extent to which a call had been sent when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// Nothing, so the upstream cannot have received it.
+    /// No byte was sent, so the upstream cannot have received the call.
     No,
-    /// Some or all of it, without a sign that the upstream read it.
+    /// Some or all bytes were sent, without a sign that the upstream read them.
     Maybe,
-    /// All of it: the upstream began to respond.
+    /// The whole call was sent: the upstream began to respond.
     Yes,
 }
 
@@ -49,7 +49,7 @@ pub enum Sent {
 pub struct Attempt {
     /// Classification of its response.
     pub verdict: Verdict,
-    /// How much had been sent.
+    /// Extent to which the call had been sent.
     pub sent: Sent,
     /// True if the connection had been used before and was idle.
     pub reused: bool,
@@ -58,12 +58,13 @@ pub struct Attempt {
     pub has_reply: bool,
 }
 
-/// What remains for further attempts.
+/// The attempts, time and upstreams that remain for a call.
 #[derive(Debug, Clone, Copy)]
 pub struct Remaining {
-    /// Attempts so far, including this one. Attempts on a fresh connection do not count.
+    /// Number of attempts so far, including this one. A repetition on a fresh connection does not
+    /// count.
     pub attempts: u32,
-    /// Allowed attempts: the group's `retries_max` plus one.
+    /// Number of allowed attempts: the group's `retries_max` plus one.
     pub attempts_max: u32,
     /// True if a fresh connection was already tried for this call.
     pub fresh_tried: bool,
@@ -73,7 +74,7 @@ pub struct Remaining {
     pub other_upstream: bool,
 }
 
-/// What to do after a failed attempt.
+/// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
     /// Return the available response to the client.
@@ -106,17 +107,18 @@ pub fn decide(
     random: u64,
 ) -> Decision {
     let give_up = if attempt.has_reply { Decision::Return } else { Decision::GiveUp };
-    let repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
+    let is_repeatable = attempt.sent == Sent::No || repeat != Repeat::Never;
     let fault = match attempt.verdict {
         verdict if verdict.is_response() => return Decision::Return,
         Verdict::UpstreamFault(fault) => Some(fault),
         _ => None,
     };
-    if !repeatable || remaining.time.is_zero() {
+    if !is_repeatable || remaining.time.is_zero() {
         return give_up;
     }
-    let closed_idle = fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
-    if closed_idle && !remaining.fresh_tried {
+    let was_closed_idle =
+        fault == Some(Fault::Closed) && attempt.reused && attempt.sent != Sent::Yes;
+    if was_closed_idle && !remaining.fresh_tried {
         return Decision::SameFresh;
     }
     if remaining.attempts >= remaining.attempts_max || !remaining.other_upstream {
@@ -124,12 +126,12 @@ pub fn decide(
     }
     // A call that was not sent costs upstreams nothing, so its retry is free. Otherwise one second
     // without any upstream would use up the retries of the next ten seconds.
-    let free = attempt.sent == Sent::No;
+    let is_free = attempt.sent == Sent::No;
     // An upstream that limits our rate, or accepts no connection, says nothing about the load of
     // others.
-    let alone = free || matches!(attempt.verdict, Verdict::RateLimited { .. });
-    let pause = if alone { Duration::ZERO } else { pause(remaining.attempts, random) };
-    if pause >= remaining.time || !(free || budget.withdraw(now)) {
+    let is_immediate = is_free || matches!(attempt.verdict, Verdict::RateLimited { .. });
+    let pause = if is_immediate { Duration::ZERO } else { backoff(remaining.attempts, random) };
+    if pause >= remaining.time || !(is_free || budget.withdraw(now)) {
         return give_up;
     }
     Decision::Another { pause }
@@ -137,13 +139,13 @@ pub fn decide(
 
 /// Returns the pause before the next retry: zero before the first retry, then a doubling pause,
 /// half of which is random.
-fn pause(attempts: u32, random: u64) -> Duration {
+fn backoff(attempts: u32, random: u64) -> Duration {
     if attempts <= 1 {
         return Duration::ZERO;
     }
     let doubled = PAUSE_MIN * 2_u32.saturating_pow(attempts.saturating_sub(2).min(16));
-    let whole = doubled.min(PAUSE_MAX);
-    whole / 2 + (whole / 2).mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
+    let pause = doubled.min(PAUSE_MAX);
+    pause / 2 + (pause / 2).mul_f64((random & 0xffff_ffff) as f64 / 4_294_967_296.0)
 }
 
 /// A retry budget: a share of recent calls plus a small rate. Each thread has one.
@@ -152,9 +154,19 @@ fn pause(attempts: u32, random: u64) -> Duration {
 /// retry takes 1/share tokens, and tokens expire after ten seconds.
 #[derive(Debug, Clone)]
 pub struct RetryBudget {
-    buckets: [(u64, f64); BUDGET_BUCKETS],
+    buckets: [TokenBucket; BUDGET_BUCKETS],
+    /// Number of tokens that a retry costs.
     price: f64,
+    /// Number of tokens that are always available.
     reserve: f64,
+}
+
+/// The tokens of one part of [`BUDGET_TTL`].
+#[derive(Debug, Clone, Copy, Default)]
+struct TokenBucket {
+    /// Number of the part, counted from time 0.
+    index: u64,
+    tokens: f64,
 }
 
 impl RetryBudget {
@@ -164,7 +176,7 @@ impl RetryBudget {
         // The minimum is Finagle's. It only keeps the price finite.
         let price = 1.0 / share_max.max(0.001);
         Self {
-            buckets: [(0, 0.0); BUDGET_BUCKETS],
+            buckets: [TokenBucket::default(); BUDGET_BUCKETS],
             price,
             reserve: f64::from(rate_min) * BUDGET_TTL.as_secs_f64() * price,
         }
@@ -172,14 +184,14 @@ impl RetryBudget {
 
     /// Records a call.
     pub fn deposit(&mut self, now: Duration) {
-        *self.bucket(now) += 1.0;
+        *self.tokens(now) += 1.0;
     }
 
     /// Returns true, and charges the budget, if one retry may be made.
     pub fn withdraw(&mut self, now: Duration) -> bool {
         let allowed = self.balance(now) >= self.price;
         if allowed {
-            *self.bucket(now) -= self.price;
+            *self.tokens(now) -= self.price;
         }
         allowed
     }
@@ -191,21 +203,22 @@ impl RetryBudget {
 
     fn balance(&self, now: Duration) -> f64 {
         let oldest = (bucket_index(now) + 1).saturating_sub(BUDGET_BUCKETS as u64);
-        let live = self.buckets.iter().filter(|bucket| bucket.0 >= oldest);
-        self.reserve + live.map(|bucket| bucket.1).sum::<f64>()
+        let live = self.buckets.iter().filter(|bucket| bucket.index >= oldest);
+        self.reserve + live.map(|bucket| bucket.tokens).sum::<f64>()
     }
 
-    fn bucket(&mut self, now: Duration) -> &mut f64 {
-        let bucket_index = bucket_index(now);
-        let bucket = &mut self.buckets[(bucket_index % BUDGET_BUCKETS as u64) as usize];
-        if bucket.0 != bucket_index {
-            *bucket = (bucket_index, 0.0);
+    /// Returns the tokens of the present bucket.
+    fn tokens(&mut self, now: Duration) -> &mut f64 {
+        let index = bucket_index(now);
+        let bucket = &mut self.buckets[(index % BUDGET_BUCKETS as u64) as usize];
+        if bucket.index != index {
+            *bucket = TokenBucket { index, tokens: 0.0 };
         }
-        &mut bucket.1
+        &mut bucket.tokens
     }
 }
 
 fn bucket_index(now: Duration) -> u64 {
-    let bucket = BUDGET_TTL.as_millis() as u64 / BUDGET_BUCKETS as u64;
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX) / bucket
+    let bucket_ms = BUDGET_TTL.as_millis() as u64 / BUDGET_BUCKETS as u64;
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX) / bucket_ms
 }

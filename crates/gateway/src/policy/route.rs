@@ -19,7 +19,7 @@ pub struct ChainRoutes<'a> {
     /// Patterns and their groups: an exact method name, a prefix ending in `*`, or `*`.
     pub methods: &'a [(&'a str, usize)],
     /// The group for methods that match no pattern.
-    pub rest: usize,
+    pub default_group: usize,
 }
 
 /// An error in configured routes.
@@ -31,7 +31,7 @@ pub enum RouteFault {
     /// Two groups of a chain have the same pattern.
     #[error("method pattern {0:?} names two groups; a pattern may name one")]
     PatternTwice(Box<str>),
-    /// A star that is not at the end.
+    /// A pattern has a star before its end.
     #[error("method pattern {0:?} has a star before its end; allowed is name, prefix* or *")]
     Star(Box<str>),
 }
@@ -41,6 +41,7 @@ pub enum RouteFault {
 pub struct Router {
     paths: HashMap<Box<str>, usize, RandomState>,
     chains: Vec<Methods>,
+    /// The chain of all other paths.
     default: Option<usize>,
 }
 
@@ -49,7 +50,7 @@ struct Methods {
     exact: HashMap<Box<str>, usize, RandomState>,
     /// Longest first, so that the first match is the most specific one.
     prefixes: Vec<(Box<str>, usize)>,
-    rest: usize,
+    default_group: usize,
 }
 
 impl Router {
@@ -62,7 +63,7 @@ impl Router {
         let mut router = Self { default, ..Self::default() };
         for (chain, routes) in chains.iter().enumerate() {
             for &path in routes.paths {
-                if router.paths.insert(trimmed(path).into(), chain).is_some() {
+                if router.paths.insert(trim_slashes(path).into(), chain).is_some() {
                     return Err(RouteFault::PathTwice(path.into()));
                 }
             }
@@ -73,11 +74,11 @@ impl Router {
 
     /// Returns the chain of a path without its query. A trailing slash makes no difference.
     pub fn chain(&self, path: &str) -> Option<usize> {
-        self.paths.get(trimmed(path)).copied().or(self.default)
+        self.paths.get(trim_slashes(path)).copied().or(self.default)
     }
 
     /// Returns the group of `chain` that serves `method`: an exact name first, then the longest
-    /// prefix, then the rest. Case does not matter.
+    /// prefix, then the default group. Case does not matter.
     pub fn group(&self, chain: usize, method: &str) -> usize {
         self.chains[chain].group(method)
     }
@@ -85,26 +86,26 @@ impl Router {
 
 impl Methods {
     fn new(routes: &ChainRoutes<'_>) -> Result<Self, RouteFault> {
-        let mut methods = Self { rest: routes.rest, ..Self::default() };
+        let mut methods = Self { default_group: routes.default_group, ..Self::default() };
         for &(pattern, group) in routes.methods {
-            let twice = match pattern.strip_suffix('*') {
+            let is_duplicate = match pattern.strip_suffix('*') {
                 Some(prefix) if prefix.contains('*') => {
                     return Err(RouteFault::Star(pattern.into()));
                 }
                 Some(prefix) => {
-                    let known = |(other, _): &(Box<str>, _)| other.eq_ignore_ascii_case(prefix);
-                    let known = methods.prefixes.iter().any(known);
+                    let is_same = |(known, _): &(Box<str>, _)| known.eq_ignore_ascii_case(prefix);
+                    let is_known = methods.prefixes.iter().any(is_same);
                     methods.prefixes.push((prefix.into(), group));
-                    known
+                    is_known
                 }
                 None if pattern.contains('*') => return Err(RouteFault::Star(pattern.into())),
                 None => {
-                    let known = methods.in_any_case(pattern).is_some();
+                    let is_known = methods.group_ignoring_case(pattern).is_some();
                     methods.exact.insert(pattern.into(), group);
-                    known
+                    is_known
                 }
             };
-            if twice {
+            if is_duplicate {
                 return Err(RouteFault::PatternTwice(pattern.into()));
             }
         }
@@ -114,21 +115,23 @@ impl Methods {
     }
 
     fn group(&self, method: &str) -> usize {
-        if let Some(group) = self.exact.get(method).copied().or_else(|| self.in_any_case(method)) {
+        if let Some(group) =
+            self.exact.get(method).copied().or_else(|| self.group_ignoring_case(method))
+        {
             return group;
         }
         self.prefixes
             .iter()
             .find(|(prefix, _)| starts_with_ignoring_case(method, prefix))
-            .map_or(self.rest, |&(_, group)| group)
+            .map_or(self.default_group, |&(_, group)| group)
     }
 
-    fn in_any_case(&self, method: &str) -> Option<usize> {
+    fn group_ignoring_case(&self, method: &str) -> Option<usize> {
         let mut exact = self.exact.iter();
         exact.find(|(name, _)| name.eq_ignore_ascii_case(method)).map(|(_, group)| *group)
     }
 }
 
-fn trimmed(path: &str) -> &str {
+fn trim_slashes(path: &str) -> &str {
     path.trim_end_matches('/')
 }

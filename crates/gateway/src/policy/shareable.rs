@@ -1,5 +1,5 @@
-//! Describes what a cached response depends on so that every replica can check it, and checks
-//! responses of other replicas.
+//! Tags of cached responses that every replica can check. A tag names the blocks that its response
+//! depends on.
 //!
 //! A [`ValidityTag`] contains counters of one process, which mean nothing to another process. A
 //! [`ShareableTag`] contains block hashes instead. [`proof`] decides when a response may leave the
@@ -7,7 +7,7 @@
 //! against this replica's view. A response that cannot be verified is not used. So a lost message
 //! or a stale store can cost a cache hit, but never causes a response about a dropped block.
 
-use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, usable};
+use crate::policy::cacheable::{Binding, CacheRule, ResponseFacts, ValidityTag, is_valid};
 use crate::policy::heads::{ChainView, Head};
 
 mod bond;
@@ -45,7 +45,7 @@ pub fn proof(
         Binding::Block { number, .. } if view.is_finalized(number) => Proof::Given,
         // Logs name only the blocks that contain them. This proves nothing about the other blocks
         // of the range.
-        Binding::Block { .. } if response.named.is_some() && !is_range(rule) => Proof::Given,
+        Binding::Block { .. } if response.named_blocks.is_some() && !is_range(rule) => Proof::Given,
         Binding::Block { .. } | Binding::Head { .. } => Proof::NextPoll,
     }
 }
@@ -56,7 +56,7 @@ fn is_range(rule: CacheRule) -> bool {
 
 /// Returns the tag of a response that is still valid in `view` and whose block hash is known.
 pub fn shareable_tag(tag: &ValidityTag, view: &ChainView) -> Option<ShareableTag> {
-    if tag.null || !usable(tag, view) {
+    if tag.null || !is_valid(tag, view) {
         return None;
     }
     match tag.binding {
@@ -91,8 +91,8 @@ pub fn adopt(
         ShareableTag::Final { number, hash } => {
             // If the block is final only in the other replica's view, the hash decides, as for any
             // other block.
-            let known = hash.is_some() && view.canonical(number) == hash;
-            if !fits(rule, number) || !(known || view.is_finalized(number)) {
+            let is_known = hash.is_some() && view.canonical(number) == hash;
+            if !is_block_of_call(rule, number) || !(is_known || view.is_finalized(number)) {
                 return None;
             }
             Binding::Block { number, hash }
@@ -100,7 +100,7 @@ pub fn adopt(
         ShareableTag::Block { number, hash } => {
             // A block below the window is rejected even if it is final now, because this hash was
             // not final when the tag was made.
-            if !fits(rule, number) || view.canonical(number) != Some(hash) {
+            if !is_block_of_call(rule, number) || view.canonical(number) != Some(hash) {
                 return None;
             }
             Binding::Block { number, hash: Some(hash) }
@@ -113,11 +113,11 @@ pub fn adopt(
         }
     };
     let tag = ValidityTag { binding, generation: view.generation, null: false };
-    usable(&tag, view).then_some(tag)
+    is_valid(&tag, view).then_some(tag)
 }
 
 /// Returns true if a response about the block at this height can belong to the call.
-fn fits(rule: CacheRule, height: u64) -> bool {
+fn is_block_of_call(rule: CacheRule, height: u64) -> bool {
     match rule {
         CacheRule::AtNumber { number, .. } => number == height,
         CacheRule::AtRange { to, .. } => to == height,

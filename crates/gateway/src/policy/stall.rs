@@ -1,5 +1,6 @@
 //! Stall detection. An upstream has stalled if it has calls in flight and has responded to none for
-//! far longer than calls usually take.
+//! far longer than calls usually take. The *patience* of a call is how long it waits at such an
+//! upstream.
 //!
 //! The models are Envoy's hedging on per-try timeouts and HAProxy's `observe` with `fastinter`.
 //! Calls that wait at a suspected upstream are started again elsewhere, and a poll decides whether
@@ -8,18 +9,19 @@
 use std::time::Duration;
 
 /// An upstream is suspected after this multiple of the 99th percentile latency of the call's class.
-const TIMES: u32 = 10;
+const PATIENCE_FACTOR: u32 = 10;
 
-/// Shortest patience: a garbage collection or the import of a block takes a tenth of a second.
+/// Shortest patience. It is longer than a garbage collection or the import of a block, which take a
+/// tenth of a second.
 const PATIENCE_MIN: Duration = Duration::from_millis(200);
 
-/// Longest patience for a call of a class with too few samples.
+/// Patience for a call of a class with too few samples if there is no estimate. An estimate cannot
+/// exceed it.
 const PATIENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
-/// Returns how long a call waits at an upstream that responds to no call. `p99` is the 99th
-/// percentile latency of the call's class.
+/// Returns the patience of a call. `p99` is the 99th percentile latency of the call's class.
 pub fn patience(p99: Duration) -> Duration {
-    p99.saturating_mul(TIMES).max(PATIENCE_MIN)
+    p99.saturating_mul(PATIENCE_FACTOR).max(PATIENCE_MIN)
 }
 
 /// Returns the patience for a call of a class with too few samples. `estimate` is the 99th
@@ -31,19 +33,20 @@ pub fn patience_without_samples(estimate: Option<Duration>) -> Duration {
 /// Time since an upstream last responded, as one thread observes it.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Silence {
+    /// Time of the last response, or of the first call after an idle time.
     since: Duration,
 }
 
 impl Silence {
     /// Records a new call. `idle` is true if no other is in flight.
-    pub fn begins(&mut self, now: Duration, idle: bool) {
+    pub fn record_call(&mut self, now: Duration, idle: bool) {
         if idle {
             self.since = now;
         }
     }
 
     /// Records a response.
-    pub fn ends(&mut self, now: Duration) {
+    pub fn record_response(&mut self, now: Duration) {
         self.since = now;
     }
 
@@ -82,15 +85,15 @@ mod tests {
     #[test]
     fn every_response_and_every_idle_time_restarts_the_silence() {
         let mut silence = Silence::default();
-        silence.begins(ms(1000), true);
+        silence.record_call(ms(1000), true);
         assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1300));
-        silence.begins(ms(1100), false);
+        silence.record_call(ms(1100), false);
         assert_eq!(silence.age(ms(1200)), ms(200), "the first call still waits");
-        silence.ends(ms(1250));
+        silence.record_response(ms(1250));
         assert_eq!(silence.suspect_at(ms(1000), ms(300)), ms(1550));
-        silence.begins(ms(5000), true);
+        silence.record_call(ms(5000), true);
         assert_eq!(silence.suspect_at(ms(5000), ms(300)), ms(5300));
-        silence.begins(ms(5200), false);
+        silence.record_call(ms(5200), false);
         assert_eq!(
             silence.suspect_at(ms(5200), ms(300)),
             ms(5500),

@@ -28,20 +28,20 @@ fn config(folder: &Path, text: &str) -> Config {
     config.unwrap_or_else(|faults| panic!("{faults}"))
 }
 
-fn grant(config: &Config, at: usize) -> &Grant {
-    &config.access.keys[at].grant
+fn grant(config: &Config, index: usize) -> &Grant {
+    &config.access.keys[index].grant
 }
 
 fn month() -> Month {
-    Month::of(NEARLY_DECEMBER)
+    Month::containing(NEARLY_DECEMBER)
 }
 
 #[test]
 fn a_rejection_reports_the_end_of_the_month() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", "cost = \"call\""));
-    let quotas = Quotas::after(None, &config).unwrap();
-    let charge = |at, second| quotas.charge(grant(&config, at), None, second);
+    let quotas = Quotas::new(None, &config).unwrap();
+    let charge = |key_index, second| quotas.charge(grant(&config, key_index), None, second);
     for _ in 0..10 {
         assert!(charge(1, NEARLY_DECEMBER).is_ok());
     }
@@ -52,7 +52,7 @@ fn a_rejection_reports_the_end_of_the_month() {
     );
     assert!((0..100).all(|_| charge(0, NEARLY_DECEMBER).is_ok()), "a key without a quota");
     assert!(charge(1, NEARLY_DECEMBER + 10).is_ok(), "a month later");
-    assert_eq!(quotas.usage(NEARLY_DECEMBER + 10), [None, Some((1, 10))]);
+    assert_eq!(quotas.usage(NEARLY_DECEMBER + 10), [None, Some(KeyUsage { used: 1, units: 10 })]);
     assert_eq!(quotas.ledger.refused.load(Ordering::Relaxed), 1);
 }
 
@@ -60,14 +60,14 @@ fn a_rejection_reports_the_end_of_the_month() {
 fn calls_count_their_weight() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
-    let quotas = Quotas::after(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config).unwrap();
     let family = wire::method::methods_of(wire::family::Family::Ethereum);
     let light = family.method("eth_blockNumber").unwrap();
     let heavy = family.methods().find(|method| method.weight > 10).unwrap();
     assert!(quotas.charge(grant(&config, 1), Some(heavy), NEARLY_DECEMBER).is_err());
     assert!(quotas.charge(grant(&config, 1), Some(light), NEARLY_DECEMBER).is_ok());
-    let (used, _) = quotas.usage(NEARLY_DECEMBER)[1].unwrap();
-    assert_eq!(used, u64::from(light.weight).max(1));
+    let usage = quotas.usage(NEARLY_DECEMBER)[1].unwrap();
+    assert_eq!(usage.used, u64::from(light.weight).max(1));
 }
 
 #[test]
@@ -75,15 +75,15 @@ fn usage_survives_reloads_even_of_a_removed_key() {
     let folder = TempDir::new().unwrap();
     let [paid, other] = ["paid", "other"].map(|key| text(key, "cost = \"call\""));
     let first = config(folder.path(), &paid);
-    let quotas = Quotas::after(None, &first).unwrap();
+    let quotas = Quotas::new(None, &first).unwrap();
     for _ in 0..10 {
         quotas.charge(grant(&first, 1), None, NEARLY_DECEMBER).unwrap();
     }
     let second = config(folder.path(), &other);
-    let quotas = Quotas::after(Some(&quotas), &second).unwrap();
+    let quotas = Quotas::new(Some(&quotas), &second).unwrap();
     assert!(quotas.charge(grant(&second, 1), None, NEARLY_DECEMBER).is_ok());
     let third = config(folder.path(), &paid);
-    let quotas = Quotas::after(Some(&quotas), &third).unwrap();
+    let quotas = Quotas::new(Some(&quotas), &third).unwrap();
     assert!(quotas.charge(grant(&third, 1), None, NEARLY_DECEMBER).is_err());
 }
 
@@ -96,7 +96,11 @@ fn a_file_is_read_as_it_was_written() {
     let usage = QuotaUsage { month: month(), keys };
     file::write(&path, &usage).unwrap();
     assert_eq!(file::read(&path).unwrap(), usage);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "something was left behind");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "a temporary file was left behind"
+    );
     for broken in
         ["", "{}", r#"{"month":"2026-13","units":{}}"#, r#"{"month":"2026-11","units":{"a":-1}}"#]
     {
@@ -114,7 +118,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     let now = unix_seconds();
     let text = text("paid", "cost = \"call\"");
     let first = config(folder.path(), &text);
-    let quotas = Quotas::after(None, &first).unwrap();
+    let quotas = Quotas::new(None, &first).unwrap();
     for _ in 0..6 {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
@@ -122,19 +126,21 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     assert!(crate::runtime::quota::write(&quotas.ledger, &path));
     // The process that takes over, and the last usage of the former one.
     let second = config(folder.path(), &text);
-    let after = Quotas::after(None, &second).unwrap();
+    let second_quotas = Quotas::new(None, &second).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
     assert!(crate::runtime::quota::write(&quotas.ledger, &path));
-    assert!(crate::runtime::quota::write(&after.ledger, &path));
-    assert_eq!(after.usage(now)[1].unwrap().0, 7);
-    assert!((0..4).filter(|_| after.charge(grant(&second, 1), None, now).is_ok()).count() == 3);
+    assert!(crate::runtime::quota::write(&second_quotas.ledger, &path));
+    assert_eq!(second_quotas.usage(now)[1].unwrap().used, 7);
+    assert!(
+        (0..4).filter(|_| second_quotas.charge(grant(&second, 1), None, now).is_ok()).count() == 3
+    );
 }
 
 #[test]
 fn a_file_in_a_missing_folder_and_no_file_are_errors() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
-    let quotas = Quotas::after(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config).unwrap();
     assert!(!crate::runtime::quota::write(
         &quotas.ledger,
         &folder.path().join("nowhere/quotas.json")
@@ -156,13 +162,13 @@ fn a_shared_quota_is_a_share_until_the_first_report() {
     let redis =
         "cost = \"call\"\nshared = true\n[redis]\nurl = \"redis://127.0.0.1\"\ngateways = 2\n";
     let config = config(folder.path(), &text("paid", redis));
-    let quotas = Quotas::after(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config).unwrap();
     let charge = || quotas.charge(grant(&config, 1), None, NEARLY_DECEMBER).is_ok();
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
     assert!(quotas.is_local_only());
     quotas.ledger.unreachable.store(false, Ordering::Relaxed);
     assert_eq!((0..20).filter(|_| charge()).count(), 5);
     let entry = &quotas.keys[1].as_ref().unwrap().entry;
-    let told = entry.account.lock().report();
-    assert_eq!(told, UsageReport { month: month(), since: 10, least: 10 });
+    let report = entry.account.lock().report();
+    assert_eq!(report, UsageReport { month: month(), unreported: 10, used_min: 10 });
 }

@@ -1,7 +1,7 @@
 //! Calls of the gateway itself, for subscriptions and filters. They pass the same steps as a
 //! client's call, starting with the choice of the group.
 
-use crate::resolve::{Route, request_of};
+use crate::resolve::{Route, upstream_request};
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::net::Ipv4Addr;
@@ -35,7 +35,7 @@ pub(crate) async fn resolve_internal(
     cx: &Rc<ThreadContext>,
     internal: &InternalCall<'_>,
 ) -> Payload {
-    let caller = Caller::at(Ipv4Addr::UNSPECIFIED.into());
+    let caller = Caller::without_key(Ipv4Addr::UNSPECIFIED.into());
     let call = Call {
         id: Id::Absent,
         method: Cow::Borrowed(internal.method),
@@ -56,17 +56,17 @@ pub(crate) async fn resolve_internal(
         hash_header: None,
         waiting: &waiting,
     };
-    let request = request_of(cx, &route, &view, now);
+    let request = upstream_request(cx, &route, &view, now);
     let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..request.caching };
     let request = UpstreamRequest {
         caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
         ..request
     };
-    let fetched = match row {
+    let response = match row {
         Some((_, method)) if !internal.bypass_cache => {
             logs::resolve_part(cx, request, &call.params, method, None, &view).await.0
         }
         _ => resolve_uncached(cx, request, None).await.0,
     };
-    fetched.payload
+    response.payload
 }

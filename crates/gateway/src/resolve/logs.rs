@@ -19,7 +19,7 @@ use wire::method::Method;
 
 use super::{cached_response, resolve_uncached, write_call_key};
 use crate::cache::index;
-use crate::cache::index::Found;
+use crate::cache::index::IndexResult;
 use crate::call::cache_status::CacheStatus;
 use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
@@ -27,7 +27,7 @@ use crate::call::response::{Payload, UpstreamResponse};
 use crate::io::memory::{Full, Reservation};
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::heads::ChainView;
-use crate::policy::logs::{LogsPlan, Part, around, covers, merge, plan_filter};
+use crate::policy::logs::{LogsPlan, Part, covers, merge, plan_filter, split_around};
 use crate::policy::memory::Purpose;
 use crate::state::context::ThreadContext;
 
@@ -49,11 +49,11 @@ pub(super) async fn resolve(
     let parts = match plan_filter(&filter, &view, chunk, parts_max) {
         LogsPlan::Forward => {
             // The view has no head while no upstream is usable. Only the index can respond then.
-            if let (None, Some(whole)) = (view.head, numbered(&filter))
-                && let Some((part, fetched)) = lookup_index(cx, &request, &filter, &[whole]).await
-                && covers(part, &[whole])
+            if let (None, Some(range)) = (view.head, numbered_range(&filter))
+                && let Some((part, response)) = lookup_index(cx, &request, &filter, &[range]).await
+                && covers(part, &[range])
             {
-                return (fetched, CacheStatus::Hit);
+                return (response, CacheStatus::Hit);
             }
             return resolve_uncached(cx, request, None).await;
         }
@@ -64,12 +64,12 @@ pub(super) async fn resolve(
         }
         LogsPlan::Parts(parts) => parts,
     };
-    let indexed = lookup_index(cx, &request, &filter, &parts).await;
-    let parts = match &indexed {
-        Some((part, fetched)) if covers(*part, &parts) => {
-            return (fetched.clone(), CacheStatus::Hit);
+    let index_response = lookup_index(cx, &request, &filter, &parts).await;
+    let parts = match &index_response {
+        Some((part, response)) if covers(*part, &parts) => {
+            return (response.clone(), CacheStatus::Hit);
         }
-        Some((part, _)) => around(*part, &parts),
+        Some((part, _)) => split_around(*part, &parts),
         None => parts,
     };
     let bytes_left = Cell::new(cx.snapshot.config.groups[request.group].response_bytes_max);
@@ -81,37 +81,39 @@ pub(super) async fn resolve(
         let params = Some(Cow::Owned(params));
         let request = UpstreamRequest { params, caching: part.caching(&view), ..request.clone() };
         let range = ResolvedBlock::Range { from: part.from, to: part.to };
-        let indexed =
-            indexed.as_ref().filter(|(indexed, _)| indexed == part).map(|(_, fetched)| fetched);
-        let (indexed, call, view, bytes_left) =
-            (indexed.cloned(), &call.params, &view, &bytes_left);
+        let index_response = index_response
+            .as_ref()
+            .filter(|(indexed, _)| indexed == part)
+            .map(|(_, response)| response);
+        let (index_response, call, view, bytes_left) =
+            (index_response.cloned(), &call.params, &view, &bytes_left);
         let reserved = &reserved;
         async move {
-            let (fetched, status) = match indexed {
-                Some(fetched) => (fetched, CacheStatus::Hit),
+            let (response, status) = match index_response {
+                Some(response) => (response, CacheStatus::Hit),
                 None => resolve_part(cx, request, call, method, Some(range), view).await,
             };
             // All parts together must respect the limit of one response.
-            let Payload::Result(logs) = &fetched.payload else { return (fetched, status) };
-            let Some(rest) = bytes_left.get().checked_sub(logs.len()) else {
-                return (UpstreamResponse::failed(Failure::ours(Kind::TooLarge)), status);
+            let Payload::Result(logs) = &response.payload else { return (response, status) };
+            let Some(remaining) = bytes_left.get().checked_sub(logs.len()) else {
+                return (UpstreamResponse::from_failure(Failure::ours(Kind::TooLarge)), status);
             };
-            bytes_left.set(rest);
-            let (reservation, sum) = &mut *reserved.borrow_mut();
-            *sum += logs.len();
-            match reservation.set(*sum) {
-                Ok(()) => (fetched, status),
-                Err(Full) => (UpstreamResponse::failed(Failure::ours(Kind::Memory)), status),
+            bytes_left.set(remaining);
+            let (reservation, total_bytes) = &mut *reserved.borrow_mut();
+            *total_bytes += logs.len();
+            match reservation.set(*total_bytes) {
+                Ok(()) => (response, status),
+                Err(Full) => (UpstreamResponse::from_failure(Failure::ours(Kind::Memory)), status),
             }
         }
     });
     let resolved: Vec<(UpstreamResponse, CacheStatus)> =
         futures_util::stream::iter(requests).buffered(PARTS_CONCURRENCY).collect().await;
-    join(&parts, resolved)
+    merge_parts(&parts, resolved)
 }
 
 /// Returns the range of a filter if its bounds are block numbers in ascending order.
-fn numbered(filter: &LogFilter<'_>) -> Option<Part> {
+fn numbered_range(filter: &LogFilter<'_>) -> Option<Part> {
     match (filter.block_hash, filter.from, filter.to) {
         (None, Some(BlockRef::Number(from)), Some(BlockRef::Number(to))) if from <= to => {
             Some(Part { from, to, finalized: true })
@@ -132,11 +134,13 @@ async fn lookup_index(
     let mut params = Vec::new();
     filter.write_params(&mut params, from, to);
     match index::lookup(cx.snapshot.process.index(), &cx.upstream, request, &params).await? {
-        Found::Whole(logs) => Some((Part { from, to, finalized: true }, index::response(logs))),
-        Found::Part { from, to, listed } => {
-            Some((Part { from, to, finalized: true }, index::response(listed)))
+        IndexResult::Complete(logs) => {
+            Some((Part { from, to, finalized: true }, index::response(logs)))
         }
-        Found::Nothing => None,
+        IndexResult::Partial { from, to, items } => {
+            Some((Part { from, to, finalized: true }, index::response(items)))
+        }
+        IndexResult::Missing => None,
     }
 }
 
@@ -150,45 +154,48 @@ pub(super) async fn resolve_part(
     view: &ChainView,
 ) -> (UpstreamResponse, CacheStatus) {
     let mut key = Vec::new();
-    let keyed = write_call_key(cx, &mut key, &request, method, params, block);
-    if keyed && let Some(fetched) = cached_response(cx, &key, view) {
-        return (fetched, CacheStatus::Hit);
+    let has_key = write_call_key(cx, &mut key, &request, method, params, block);
+    if has_key && let Some(response) = cached_response(cx, &key, view) {
+        return (response, CacheStatus::Hit);
     }
-    resolve_uncached(cx, request, keyed.then_some(&key[..])).await
+    resolve_uncached(cx, request, has_key.then_some(&key[..])).await
 }
 
 /// Merges the responses of the parts, which are in block order.
-fn join(
+fn merge_parts(
     parts: &[Part],
     mut resolved: Vec<(UpstreamResponse, CacheStatus)>,
 ) -> (UpstreamResponse, CacheStatus) {
-    let hit = resolved.iter().all(|(_, status)| *status == CacheStatus::Hit);
-    let status = if hit { CacheStatus::Hit } else { CacheStatus::Miss };
+    let all_hits = resolved.iter().all(|(_, status)| *status == CacheStatus::Hit);
+    let status = if all_hits { CacheStatus::Hit } else { CacheStatus::Miss };
     if resolved.len() == 1
-        && let Some((fetched, status)) = resolved.pop()
+        && let Some((response, status)) = resolved.pop()
     {
-        return (fetched, status);
+        return (response, status);
     }
-    let failed =
-        resolved.iter().position(|(fetched, _)| !matches!(fetched.payload, Payload::Result(_)));
-    if let Some(at) = failed {
-        return (resolved.swap_remove(at).0, status);
+    let failed_index =
+        resolved.iter().position(|(response, _)| !matches!(response.payload, Payload::Result(_)));
+    if let Some(failed_index) = failed_index {
+        return (resolved.swap_remove(failed_index).0, status);
     }
-    let upstream = resolved.last().and_then(|(fetched, _)| fetched.upstream);
+    let upstream = resolved.last().and_then(|(response, _)| response.upstream);
     let results: Vec<(Part, &[u8])> = parts
         .iter()
         .zip(&resolved)
-        .filter_map(|(part, (fetched, _))| match &fetched.payload {
+        .filter_map(|(part, (response, _))| match &response.payload {
             Payload::Result(result) => Some((*part, &**result)),
             _ => None,
         })
         .collect();
     match merge(&results) {
         Ok(merged) => (
-            UpstreamResponse { upstream, ..UpstreamResponse::of(Payload::Result(merged.into())) },
+            UpstreamResponse {
+                upstream,
+                ..UpstreamResponse::local(Payload::Result(merged.into()))
+            },
             status,
         ),
         // An upstream returned logs from outside the part, or no logs at all.
-        Err(_) => (UpstreamResponse::failed(Failure::ours(Kind::Malformed)), status),
+        Err(_) => (UpstreamResponse::from_failure(Failure::ours(Kind::Malformed)), status),
     }
 }

@@ -38,6 +38,7 @@ struct Task {
     snapshot: Arc<Snapshot>,
     ledger: Arc<Ledger>,
     file: PathBuf,
+    /// The client for other gateways; `None` if the quotas are not shared.
     exchange: Option<Exchange>,
 }
 
@@ -107,18 +108,17 @@ impl Task {
         }
     }
 
-    /// Exchanges used units with other gateways. Returns true if Redis responded.
-    async fn sync(&self, all: bool) -> bool {
+    /// Exchanges used units with other gateways. If `include_unchanged` is true, also exchanges
+    /// accounts that were not used since the last exchange. Returns true if Redis responded.
+    async fn sync(&self, include_unchanged: bool) -> bool {
         let Some(exchange) = &self.exchange else { return true };
         let now = self.snapshot.now();
         if !exchange.is_up(now).await {
             return false;
         }
-        let entries = self
-            .ledger
-            .each()
-            .into_iter()
-            .filter(|(_, entry)| entry.touched.swap(false, Ordering::Relaxed) || all);
+        let entries = self.ledger.entries().into_iter().filter(|(_, entry)| {
+            entry.used_since_report.swap(false, Ordering::Relaxed) || include_unchanged
+        });
         let exchanges = entries.map(|(name, entry)| async move {
             let sent = entry.account.lock().report();
             match exchange.report(&name, sent, now).await {
@@ -127,13 +127,15 @@ impl Task {
                     true
                 }
                 None => {
-                    entry.touched.store(true, Ordering::Relaxed);
+                    entry.used_since_report.store(true, Ordering::Relaxed);
                     false
                 }
             }
         });
         let outcomes = futures_util::stream::iter(exchanges).buffer_unordered(EXCHANGES_MAX);
-        outcomes.fold(true, |all, one| async move { all && one }).await
+        outcomes
+            .fold(true, |all_succeeded, succeeded| async move { all_succeeded && succeeded })
+            .await
     }
 
     fn write(&self) {
@@ -144,16 +146,16 @@ impl Task {
 /// Merges the file into the ledger and writes the ledger. Returns true on success. The merge is
 /// needed because a hand-over has two writers.
 pub(crate) fn write(ledger: &Ledger, file: &std::path::Path) -> bool {
-    if let Ok(kept) = file::read(file) {
-        ledger.take(&kept);
+    if let Ok(file_usage) = file::read(file) {
+        ledger.raise_to(&file_usage);
     }
-    let month = Month::of(unix_seconds());
-    let used = ledger.each().into_iter().map(|(name, entry)| {
+    let month = Month::containing(unix_seconds());
+    let used = ledger.entries().into_iter().map(|(name, entry)| {
         let used = entry.account.lock().used(month);
         (name, used)
     });
-    let kept = QuotaUsage { month, keys: used.filter(|(_, used)| *used > 0).collect() };
-    let written = file::write(file, &kept);
+    let usage = QuotaUsage { month, keys: used.filter(|(_, used)| *used > 0).collect() };
+    let written = file::write(file, &usage);
     if let Err(error) = &written {
         ledger.write_failures.fetch_add(1, Ordering::Relaxed);
         ledger.changed.store(true, Ordering::Relaxed);

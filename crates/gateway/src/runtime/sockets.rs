@@ -56,37 +56,43 @@ impl Sockets {
 
 /// Uses the inherited sockets that fit the configuration and binds the others.
 pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, Error> {
-    let all = |configured, inherited| listen_all(configured, inherited, config.server.threads);
-    let clear =
-        config.server.listen.map(|configured| all(configured, inherited.clients)).transpose()?;
+    let listen_on =
+        |configured, inherited| listen_all(configured, inherited, config.server.threads);
+    let clear_text = config
+        .server
+        .listen
+        .map(|configured| listen_on(configured, inherited.clients))
+        .transpose()?;
     let configured = config.listen_tls.as_ref().map(|tls| tls.address);
-    let tls = configured.map(|configured| all(configured, inherited.tls)).transpose()?;
-    let (address, clear) = clear.unzip();
+    let tls = configured.map(|configured| listen_on(configured, inherited.tls)).transpose()?;
+    let (address, clear_text) = clear_text.unzip();
     let (listen_tls, tls) = tls.unzip();
     let address = address.or(listen_tls);
     let address = address.expect("a checked configuration has an address for clients");
     let admin = match config.server.admin {
         None => None,
-        Some(configured) => match inherited.admin.filter(|socket| fits(socket, configured)) {
-            Some(socket) => Some((local(&socket, configured)?, socket)),
-            None => {
-                let socket = listen(configured, true)?;
-                Some((local(&socket, configured)?, socket))
+        Some(configured) => {
+            match inherited.admin.filter(|socket| matches_address(socket, configured)) {
+                Some(socket) => Some((local_address(&socket, configured)?, socket)),
+                None => {
+                    let socket = listen(configured, true)?;
+                    Some((local_address(&socket, configured)?, socket))
+                }
             }
-        },
+        }
     };
     let (admin_address, admin) = admin.unzip();
     let sockets =
-        Sockets { clients: clear.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
-    let failed = |source| Error::Listen { address, source };
-    let copies = sockets.try_clone().map_err(failed)?;
+        Sockets { clients: clear_text.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
+    let listen_error = |source| Error::Listen { address, source };
+    let copies = sockets.try_clone().map_err(listen_error)?;
     let mut clients: Vec<Vec<(ListenAddress, Socket)>> =
         (0..config.server.threads).map(|_| Vec::new()).collect();
-    for (door, sockets) in
+    for (listen_address, sockets) in
         [(ListenAddress::Clear, sockets.clients), (ListenAddress::Tls, sockets.tls)]
     {
         for (index, socket) in sockets.into_iter().enumerate() {
-            clients[index % config.server.threads].push((door, socket));
+            clients[index % config.server.threads].push((listen_address, socket));
         }
     }
     Ok(BoundSockets {
@@ -105,11 +111,11 @@ fn listen_all(
     mut sockets: Vec<Socket>,
     threads: usize,
 ) -> Result<(SocketAddr, Vec<Socket>), Error> {
-    sockets.retain(|socket| fits(socket, configured));
+    sockets.retain(|socket| matches_address(socket, configured));
     if sockets.is_empty() {
         sockets.push(listen(configured, true)?);
     }
-    let address = local(&sockets[0], configured)?;
+    let address = local_address(&sockets[0], configured)?;
     while sockets.len() < threads {
         sockets.push(listen(address, false)?);
     }
@@ -117,18 +123,20 @@ fn listen_all(
 }
 
 /// Returns true if a socket listens on the configured address; port 0 matches any port.
-fn fits(socket: &Socket, configured: SocketAddr) -> bool {
+fn matches_address(socket: &Socket, configured: SocketAddr) -> bool {
     let address = socket.local_addr().ok().and_then(|address| address.as_socket());
     address.is_some_and(|address| {
         address == configured || (configured.port() == 0 && address.ip() == configured.ip())
     })
 }
 
-fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
-    let bound = || -> io::Result<Socket> {
-        if first && address.port() != 0 {
-            // With SO_REUSEPORT a second gateway would silently take half of the connections, so
-            // the address is first bound without it.
+/// Binds a listening socket. If `is_first` is true, fails if another process listens on the
+/// address.
+fn listen(address: SocketAddr, is_first: bool) -> Result<Socket, Error> {
+    let open = || -> io::Result<Socket> {
+        if is_first && address.port() != 0 {
+            // With SO_REUSEPORT a second gateway would silently take half of the connections. So
+            // the address is first bound without SO_REUSEPORT.
             let probe =
                 Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
             probe.set_reuse_address(true)?;
@@ -143,10 +151,10 @@ fn listen(address: SocketAddr, first: bool) -> Result<Socket, Error> {
         socket.listen(BACKLOG)?;
         Ok(socket)
     };
-    bound().map_err(|source| Error::Listen { address, source })
+    open().map_err(|source| Error::Listen { address, source })
 }
 
-fn local(socket: &Socket, configured: SocketAddr) -> Result<SocketAddr, Error> {
+fn local_address(socket: &Socket, configured: SocketAddr) -> Result<SocketAddr, Error> {
     let address =
         socket.local_addr().map_err(|source| Error::Listen { address: configured, source })?;
     Ok(address.as_socket().unwrap_or(configured))

@@ -7,23 +7,23 @@ fn a_flood_at_one_address_does_not_shut_out_the_other() {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut listeners = Vec::new();
-        let mut waiting = Vec::new();
-        for door in [ListenAddress::Clear, ListenAddress::Tls] {
+        let mut connections = Vec::new();
+        for listen_address in [ListenAddress::Clear, ListenAddress::Tls] {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             for _ in 0..4 {
                 let address = listener.local_addr().unwrap();
-                waiting.push(TcpStream::connect(address).await.unwrap());
+                connections.push(TcpStream::connect(address).await.unwrap());
             }
-            listeners.push((door, listener));
+            listeners.push((listen_address, listener));
         }
-        let turn = Cell::new(0);
-        let mut doors = Vec::new();
-        for _ in 0..waiting.len() {
-            let (door, accepted) = next_connection(&listeners, &turn).await;
+        let next_listener = Cell::new(0);
+        let mut addresses = Vec::new();
+        for _ in 0..connections.len() {
+            let (listen_address, accepted) = next_connection(&listeners, &next_listener).await;
             accepted.unwrap();
-            doors.push(door);
+            addresses.push(listen_address);
         }
-        let tls = doors[..4].iter().filter(|door| **door == ListenAddress::Tls).count();
-        assert_eq!(tls, 2, "{doors:?}");
+        let tls = addresses[..4].iter().filter(|door| **door == ListenAddress::Tls).count();
+        assert_eq!(tls, 2, "{addresses:?}");
     });
 }

@@ -28,6 +28,7 @@ pub(crate) struct ThreadContext {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) upstream: Rc<UpstreamContext>,
     pub(crate) counters: Arc<Counters>,
+    /// Calls in flight that equal calls can join.
     pub(crate) in_flight_calls: InFlightCalls,
     /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Rc<RedisTier>>,
@@ -37,10 +38,13 @@ pub(crate) struct ThreadContext {
     pub(crate) tokens: Option<RefCell<Tokens>>,
     /// The thread's index among the serving threads.
     pub(crate) index: usize,
+    /// The date for responses.
     date: RefCell<Date>,
 }
 
+/// The current HTTP date.
 struct Date {
+    /// When the text is outdated; `None` before it was first written.
     until: Option<Instant>,
     text: [u8; 29],
 }
@@ -77,7 +81,7 @@ impl ThreadContext {
             }),
             shared_limits: SharedLimitClient::start(&snapshot.topology, &counters, shared_limits),
             // The keys of the issuers may have changed.
-            tokens: caller::tokens(&snapshot.config).map(RefCell::new),
+            tokens: caller::token_cache(&snapshot.config).map(RefCell::new),
             index,
             date: RefCell::new(Date { until: None, text: [b' '; 29] }),
             counters,
@@ -100,8 +104,9 @@ impl ThreadContext {
         self.upstream.now()
     }
 
-    /// Returns [`ThreadContext::now`] in whole milliseconds, the clock of request limits. It does
-    /// not start at 0, because Redis can report times before the start of this process.
+    /// Returns the time of the clock of request limits: [`ThreadContext::now`] in whole
+    /// milliseconds plus an offset. The offset is needed because Redis can report times before the
+    /// start of this process.
     pub(crate) fn now_ms(&self) -> u64 {
         LIMITS_CLOCK_START + self.now().as_millis() as u64
     }

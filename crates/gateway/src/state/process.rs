@@ -20,19 +20,22 @@ pub(crate) struct Process {
 pub(crate) struct Reloads {
     /// Number of the current configuration; the process starts with 1.
     pub(crate) generation: u64,
+    /// Number of applied reloads.
     pub(crate) applied: u64,
+    /// Number of refused reloads.
     pub(crate) refused: u64,
     /// The last reload; `None` before the first.
     pub(crate) last: Option<ReloadRecord>,
-    /// Number of failed hand-overs to another process, and the reason of the last failure.
+    /// Number of failed hand-overs to another process.
     pub(crate) upgrades_failed: u64,
+    /// Reason of the last failed hand-over.
     pub(crate) upgrade_fault: Option<String>,
 }
 
-/// One reload.
+/// The time and outcome of a reload.
 #[derive(Debug, Clone)]
 pub(crate) struct ReloadRecord {
-    pub(crate) at: SystemTime,
+    pub(crate) ended_at: SystemTime,
     pub(crate) outcome: Outcome,
 }
 
@@ -43,7 +46,7 @@ pub(crate) enum Outcome {
     /// restart.
     Applied { changes: Vec<String> },
     /// The new configuration is invalid, and the old one stays in use. The reason holds no secret.
-    Refused { why: String },
+    Refused { reason: String },
 }
 
 impl Default for Reloads {
@@ -67,7 +70,7 @@ impl Process {
 
     /// Sets the reader of the index, before anything is served.
     pub(crate) fn set_index(&self, index: Arc<dyn Index>) {
-        // It is set once, before the threads start.
+        // The index is set once, before the threads start.
         let _set = self.index.set(index);
     }
 
@@ -76,10 +79,10 @@ impl Process {
     }
 
     /// Records a failed hand-over to another process.
-    pub(crate) fn record_failed_upgrade(&self, why: &str) {
+    pub(crate) fn record_failed_upgrade(&self, reason: &str) {
         let mut reloads = self.reloads.lock();
         reloads.upgrades_failed += 1;
-        reloads.upgrade_fault = Some(why.to_owned());
+        reloads.upgrade_fault = Some(reason.to_owned());
     }
 
     /// Records the outcome of a reload.
@@ -92,6 +95,6 @@ impl Process {
             }
             Outcome::Refused { .. } => reloads.refused += 1,
         }
-        reloads.last = Some(ReloadRecord { at: SystemTime::now(), outcome });
+        reloads.last = Some(ReloadRecord { ended_at: SystemTime::now(), outcome });
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! All threads share the snapshot. A reload creates a new [`Snapshot`], and calls in flight still
 //! use the old one. Both snapshots share the state that the reload does not change. A zone of
-//! request limits keeps its contents if its name, key, memory and cost function are the same; its
-//! rate may change. `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains
+//! request limits keeps its contents unless its name, key, memory or sharing changes; its rate and
+//! cost may change. `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains
 //! and upstreams.
 
 use std::ops::Deref;
@@ -35,10 +35,11 @@ mod tests;
 pub(crate) struct Snapshot {
     /// Chains, groups and upstreams.
     pub(crate) topology: Arc<Topology>,
+    /// The memory tier of the cache; `None` if the cache is off.
     pub(crate) cache: Option<Arc<Cache>>,
     /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Arc<redis::SharedState>>,
-    /// One per serving thread.
+    /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// Headers that are read from each request.
     pub(crate) head_fields: Arc<HeadFields>,
@@ -48,11 +49,11 @@ pub(crate) struct Snapshot {
     pub(crate) has_method_lists: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
-    /// `None` if no request limit is configured.
+    /// The request limits; `None` if none is configured.
     pub(crate) limits: Option<Limits>,
-    /// `None` if no key has a quota.
+    /// The quotas of keys; `None` if no key has a quota.
     pub(crate) quotas: Option<Quotas>,
-    /// `None` if connections per client are not limited.
+    /// The connections of each client; `None` if they are not limited.
     pub(crate) clients: Option<Arc<Clients>>,
     pub(crate) router: Router,
     pub(crate) process: Arc<Process>,
@@ -84,17 +85,17 @@ impl Snapshot {
     pub(crate) fn reload(&self, mut config: Config) -> Arc<Snapshot> {
         config.server.listen = self.config.server.listen;
         config.listen_tls = match (&self.config.listen_tls, config.listen_tls.take()) {
-            (Some(before), Some(own)) => {
-                let own = Arc::unwrap_or_clone(own).with_sessions_of(before);
-                Some(Arc::new(ListenTls { address: before.address, ..own }))
+            (Some(previous), Some(listen_tls)) => {
+                let listen_tls = Arc::unwrap_or_clone(listen_tls).with_sessions_of(previous);
+                Some(Arc::new(ListenTls { address: previous.address, ..listen_tls }))
             }
-            (before, _) => before.clone(),
+            (previous, _) => previous.clone(),
         };
         config.server.admin = self.config.server.admin;
         config.server.threads = self.config.server.threads;
         let config = Arc::new(config);
         let labels = Labels::of(&config);
-        let counters = self.counters.iter().map(|own| Arc::new(own.after_reload(&labels)));
+        let counters = self.counters.iter().map(|thread| Arc::new(thread.after_reload(&labels)));
         let counters: Vec<_> = counters.collect();
         let topology = self.topology.reload(Arc::clone(&config), &counters);
         Snapshot::build(config, topology, counters, Some(self))
@@ -104,38 +105,41 @@ impl Snapshot {
         config: Arc<Config>,
         topology: Arc<Topology>,
         counters: Vec<Arc<Counters>>,
-        before: Option<&Snapshot>,
+        previous: Option<&Snapshot>,
     ) -> Arc<Snapshot> {
         let cache = config.cache.enabled.then(|| {
-            let before = before.and_then(|before| before.cache.as_ref());
-            Arc::new(match before {
-                Some(cache) => cache.under(&config.cache),
+            let previous = previous.and_then(|previous| previous.cache.as_ref());
+            Arc::new(match previous {
+                Some(cache) => cache.with_settings(&config.cache),
                 None => Cache::new(&config.cache),
             })
         });
         let responses = config.redis.as_ref().filter(|redis| redis.responses);
-        let redis =
-            responses.map(|_| before.and_then(|before| before.redis.clone()).unwrap_or_default());
+        let redis = responses
+            .map(|_| previous.and_then(|previous| previous.redis.clone()).unwrap_or_default());
         let snapshot = Arc::new(Snapshot {
             cache,
             redis,
             counters,
-            head_fields: Arc::new(HeadFields::of(
+            head_fields: Arc::new(HeadFields::new(
                 &config,
                 hash_header(&config),
                 key_headers(&config),
             )),
-            key_index: KeyIndex::of(&config),
+            key_index: KeyIndex::new(&config),
             has_method_lists: has_method_lists(&config),
-            access_log: access_log(&config, before.and_then(|before| before.access_log.clone())),
-            limits: Limits::after(before.and_then(Snapshot::zones), &config),
-            quotas: Quotas::after(before.and_then(|before| before.quotas.as_ref()), &config),
-            clients: Clients::after(
-                before.and_then(|before| before.clients.as_ref()),
+            access_log: access_log(
+                &config,
+                previous.and_then(|previous| previous.access_log.clone()),
+            ),
+            limits: Limits::new(previous.and_then(Snapshot::zones), &config),
+            quotas: Quotas::new(previous.and_then(|previous| previous.quotas.as_ref()), &config),
+            clients: Clients::new(
+                previous.and_then(|previous| previous.clients.as_ref()),
                 config.downstream.connections_per_client_max,
             ),
             router: config.router(),
-            process: before.map(|before| Arc::clone(&before.process)).unwrap_or_default(),
+            process: previous.map(|previous| Arc::clone(&previous.process)).unwrap_or_default(),
             topology,
         });
         let memory_max = config.server.memory_max.unwrap_or_else(memory::default_max);
@@ -171,13 +175,18 @@ impl Snapshot {
 
 /// Returns the queues of the access log. A reload reuses the former queues if the log's settings
 /// are unchanged.
-fn access_log(config: &Config, before: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
+fn access_log(config: &Config, previous: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
     let log = config.access_log.as_ref()?;
-    let kept = &config.kept_headers;
-    let before = before.filter(|queues| queues.are_of(log, kept));
-    Some(before.unwrap_or_else(|| Arc::new(Queues::new(log.clone(), kept, config.server.threads))))
+    let headers = &config.kept_headers;
+    let previous = previous.filter(|queues| queues.have_config(log, headers));
+    Some(
+        previous
+            .unwrap_or_else(|| Arc::new(Queues::new(log.clone(), headers, config.server.threads))),
+    )
 }
 
+/// Returns true if any list of methods in the configuration restricts calls, or if tokens are
+/// accepted.
 fn has_method_lists(config: &Config) -> bool {
     let access = &config.access;
     !access.policy.methods.is_open()
@@ -187,6 +196,7 @@ fn has_method_lists(config: &Config) -> bool {
         || !access.issuers.is_empty()
 }
 
+/// Returns the header that a group hashes for load balancing, if any.
 fn hash_header(config: &Config) -> Option<String> {
     config.groups.iter().find_map(|group| match &group.balance {
         Balance::Hash { key: HashKey::Header(name), .. } => Some(name.as_str().to_owned()),

@@ -1,4 +1,4 @@
-//! One serving thread: the context of its next request, and whether a graceful stop has begun.
+//! The state of one serving thread: the context of its next request, and its graceful stop.
 //!
 //! A reload replaces the context (`context.rs`); a request in flight keeps its context.
 
@@ -13,8 +13,11 @@ use crate::state::snapshot::Snapshot;
 
 /// A serving thread.
 pub(crate) struct ThreadState {
+    /// The context of the next request.
     context: RefCell<Rc<ThreadContext>>,
+    /// True if a graceful stop has begun.
     draining: Cell<bool>,
+    /// Notified when a graceful stop begins.
     drain: Notify,
 }
 
@@ -46,15 +49,15 @@ impl ThreadState {
     }
 
     /// Returns true if a graceful stop has begun.
-    pub(crate) fn draining(&self) -> bool {
+    pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
     /// Waits for a graceful stop to begin.
-    pub(crate) async fn drain_begun(&self) {
-        let begun = self.drain.notified();
+    pub(crate) async fn wait_for_drain(&self) {
+        let notified = self.drain.notified();
         if !self.draining.get() {
-            begun.await;
+            notified.await;
         }
     }
 

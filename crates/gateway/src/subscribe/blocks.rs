@@ -16,7 +16,7 @@ use wire::logs::{LogFields, mark_removed};
 
 use crate::call::response::Payload;
 use crate::policy::chain_cursor::Change;
-use crate::policy::contents::{Contents, Wanted};
+use crate::policy::contents::{BloomQuery, Contents};
 use crate::policy::heads::{Hash, Head};
 use crate::resolve::internal;
 use crate::resolve::internal::InternalCall;
@@ -24,15 +24,15 @@ use crate::state::context::ThreadContext;
 
 /// Maximum number of blocks fetched concurrently.
 pub(super) const FETCHES_MAX: usize = 8;
-/// How long the gateway doubts an empty list of logs for a block whose bloom filter has bits set.
-/// An empty response after this time is accepted.
+/// Time for which the gateway doubts an empty list of logs of a block whose bloom filter has bits
+/// set. An empty response after this time is accepted.
 const EMPTY_CONFIRMED_AFTER: Duration = Duration::from_secs(6);
 /// Replaces [`EMPTY_CONFIRMED_AFTER`] if the last doubted block was really empty. Some chains fill
 /// the bloom filter differently.
 const EMPTY_CONFIRMED_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// Maximum number of doubted blocks.
 const DOUBTED_MAX: usize = 64;
-/// A doubt is dropped after this time.
+/// Time after which a doubt is dropped.
 const DOUBTED_FOR: Duration = Duration::from_secs(60);
 /// Maximum number of blocks whose logs are stored: two epochs.
 const RECENT_BLOCKS_MAX: usize = 64;
@@ -56,33 +56,41 @@ pub(super) struct Blocks {
 /// Doubts about upstreams that report no logs for a block.
 #[derive(Debug, Default)]
 struct Doubts {
-    /// Doubted blocks, each with the time of the first empty response.
-    since: VecDeque<(Hash, Duration)>,
-    /// True if the last doubted block was really empty.
+    blocks: VecDeque<DoubtedBlock>,
+    /// True if the last block whose doubt ended was really empty.
     was_empty: bool,
+}
+
+/// A block for which an upstream has reported no logs.
+#[derive(Debug)]
+struct DoubtedBlock {
+    hash: Hash,
+    /// When the first empty response was requested.
+    since: Duration,
 }
 
 impl Doubts {
     fn has(&self, hash: Hash) -> bool {
-        self.since.iter().any(|(own, _)| *own == hash)
+        self.blocks.iter().any(|block| block.hash == hash)
     }
 
-    /// Returns true if an empty response to a request at `asked` is doubted.
-    fn is_doubted(&mut self, hash: Hash, asked: Duration) -> bool {
-        let enough =
+    /// Returns true if an empty response to a request at `requested_at` is doubted.
+    fn is_doubted(&mut self, hash: Hash, requested_at: Duration) -> bool {
+        let confirmed_after =
             if self.was_empty { EMPTY_CONFIRMED_AGAIN_AFTER } else { EMPTY_CONFIRMED_AFTER };
-        let known = self.since.iter().position(|(own, _)| *own == hash);
-        let since = known.map_or(asked, |index| self.since[index].1);
-        if asked.saturating_sub(since) >= enough {
+        let known_since =
+            self.blocks.iter().find(|block| block.hash == hash).map(|block| block.since);
+        let since = known_since.unwrap_or(requested_at);
+        if requested_at.saturating_sub(since) >= confirmed_after {
             self.was_empty = true;
-            self.since.retain(|(own, _)| *own != hash);
+            self.blocks.retain(|block| block.hash != hash);
             return false;
         }
-        if known.is_none() {
-            self.since.retain(|(_, since)| asked.saturating_sub(*since) < DOUBTED_FOR);
+        if known_since.is_none() {
+            self.blocks.retain(|block| requested_at.saturating_sub(block.since) < DOUBTED_FOR);
             // If the list is full, the new block is doubted but not added.
-            if self.since.len() < DOUBTED_MAX {
-                self.since.push_back((hash, asked));
+            if self.blocks.len() < DOUBTED_MAX {
+                self.blocks.push_back(DoubtedBlock { hash, since: requested_at });
             }
         }
         true
@@ -91,7 +99,7 @@ impl Doubts {
     /// Resolves a doubt: the block has logs.
     fn resolve(&mut self, hash: Hash) {
         if self.has(hash) {
-            self.since.retain(|(own, _)| *own != hash);
+            self.blocks.retain(|block| block.hash != hash);
             self.was_empty = false;
         }
     }
@@ -169,7 +177,7 @@ impl Blocks {
                     None => Arc::new(self.fetch_logs(cx, chain, head).await.unwrap_or_default()),
                 };
                 let marked =
-                    logs.iter().map(|(keys, raw)| (keys.clone(), mark_removed(raw).into()));
+                    logs.iter().map(|(fields, raw)| (fields.clone(), mark_removed(raw).into()));
                 Ok(Arc::new(marked.collect()))
             }
         }
@@ -181,22 +189,22 @@ impl Blocks {
         chain: usize,
         head: Head,
     ) -> Result<Logs, Unavailable> {
-        let asked = cx.snapshot.now();
+        let requested_at = cx.snapshot.now();
         let params = format!("[{{\"blockHash\":\"{}\"}}]", hex(&head.hash));
         // The call bypasses the cache. The cache would store a doubted empty response permanently.
         let raw = fetch_result(cx, chain, "eth_getLogs", &params, head, true).await?;
-        let read = |log: &[u8]| {
-            let keys = LogFields::parse(log).filter(|keys| keys.block_hash == head.hash)?;
-            Some((keys, raw.slice_ref(log)))
+        let parse_log = |log: &[u8]| {
+            let fields = LogFields::parse(log).filter(|fields| fields.block_hash == head.hash)?;
+            Some((fields, raw.slice_ref(log)))
         };
-        let logs: Option<Logs> = walk::elements(&raw).map(read).collect();
+        let logs: Option<Logs> = walk::elements(&raw).map(parse_log).collect();
         let logs = logs.filter(|_| raw.first() == Some(&b'[')).ok_or(Unavailable)?;
         // An upstream that has not indexed its newest block yet reports no logs.
         if logs.is_empty() {
             let raw = fetch_block(cx, chain, head).await?;
-            let contents = Contents::read(&raw, asked);
-            let may_have = contents.and_then(|block| block.may_have(&Wanted::default()));
-            if may_have == Some(true) && self.doubts.lock().is_doubted(head.hash, asked) {
+            let contents = Contents::read(&raw, requested_at);
+            let may_have = contents.and_then(|block| block.may_have(&BloomQuery::default()));
+            if may_have == Some(true) && self.doubts.lock().is_doubted(head.hash, requested_at) {
                 return Err(Unavailable);
             }
         } else {
@@ -207,7 +215,7 @@ impl Blocks {
 
     fn keep(&self, hash: Hash, logs: &Arc<Logs>) {
         let mut recent = self.recent.lock();
-        if recent.blocks.iter().any(|(own, _)| *own == hash) {
+        if recent.blocks.iter().any(|(known, _)| *known == hash) {
             return;
         }
         recent.bytes += bytes_of(logs);
@@ -220,7 +228,7 @@ impl Blocks {
 
     fn recent(&self, hash: Hash) -> Option<Arc<Logs>> {
         let recent = self.recent.lock();
-        recent.blocks.iter().rfind(|(own, _)| *own == hash).map(|(_, logs)| Arc::clone(logs))
+        recent.blocks.iter().rfind(|(known, _)| *known == hash).map(|(_, logs)| Arc::clone(logs))
     }
 }
 
@@ -237,22 +245,22 @@ mod tests {
 
     #[test]
     fn doubts_end() {
-        let at = Duration::from_millis;
+        let ms = Duration::from_millis;
         let mut doubts = Doubts::default();
-        let lasts = |doubts: &mut Doubts, hash: Hash, start: u64| {
-            (0..).find(|ms| !doubts.is_doubted(hash, at(start + ms))).map(at)
+        let doubt_duration = |doubts: &mut Doubts, hash: Hash, start: u64| {
+            (0..).find(|elapsed| !doubts.is_doubted(hash, ms(start + elapsed))).map(ms)
         };
-        assert_eq!(lasts(&mut doubts, [1; 32], 0), Some(EMPTY_CONFIRMED_AFTER));
+        assert_eq!(doubt_duration(&mut doubts, [1; 32], 0), Some(EMPTY_CONFIRMED_AFTER));
         assert_eq!(
-            lasts(&mut doubts, [2; 32], 9000),
+            doubt_duration(&mut doubts, [2; 32], 9000),
             Some(EMPTY_CONFIRMED_AGAIN_AFTER),
-            "as the last one"
+            "the last doubted block was empty"
         );
-        assert!(doubts.is_doubted([3; 32], at(10_000)));
+        assert!(doubts.is_doubted([3; 32], ms(10_000)));
         doubts.resolve([4; 32]);
-        assert!(doubts.was_empty, "nobody doubted that");
+        assert!(doubts.was_empty, "the block was not doubted");
         doubts.resolve([3; 32]);
-        assert_eq!(lasts(&mut doubts, [5; 32], 11_000), Some(EMPTY_CONFIRMED_AFTER));
+        assert_eq!(doubt_duration(&mut doubts, [5; 32], 11_000), Some(EMPTY_CONFIRMED_AFTER));
     }
 
     #[test]
@@ -264,27 +272,27 @@ mod tests {
     #[test]
     fn forgotten_doubts_end_too() {
         let mut doubts = Doubts::default();
-        let all = |doubts: &mut Doubts, seconds: u64| {
-            let asked = Duration::from_secs(seconds);
-            (0..200).filter(|byte| doubts.is_doubted([*byte; 32], asked)).count()
+        let doubted_count = |doubts: &mut Doubts, seconds: u64| {
+            let requested_at = Duration::from_secs(seconds);
+            (0..200).filter(|byte| doubts.is_doubted([*byte; 32], requested_at)).count()
         };
-        assert_eq!(all(&mut doubts, 0), 200);
-        assert_eq!(doubts.since.len(), DOUBTED_MAX);
-        assert_eq!(all(&mut doubts, 7), 200 - DOUBTED_MAX);
-        assert!(doubts.since.len() <= DOUBTED_MAX);
+        assert_eq!(doubted_count(&mut doubts, 0), 200);
+        assert_eq!(doubts.blocks.len(), DOUBTED_MAX);
+        assert_eq!(doubted_count(&mut doubts, 7), 200 - DOUBTED_MAX);
+        assert!(doubts.blocks.len() <= DOUBTED_MAX);
         // Expired doubts make room for new ones.
         doubts.is_doubted([255; 32], Duration::from_secs(100));
-        assert_eq!(doubts.since.len(), 1);
+        assert_eq!(doubts.blocks.len(), 1);
     }
 
     #[test]
     fn recent_logs_are_bounded() {
         let blocks = Blocks::default();
         for byte in 0..100 {
-            let keys =
+            let fields =
                 LogFields { number: 1, block_hash: [byte; 32], address: [0; 20], topics: vec![] };
             let raw = Bytes::from(vec![b' '; RECENT_BYTES_MAX / 10]);
-            blocks.keep([byte; 32], &Arc::new(vec![(keys, raw)]));
+            blocks.keep([byte; 32], &Arc::new(vec![(fields, raw)]));
             blocks.keep([byte; 32], &Arc::default());
         }
         assert_eq!((0..100).filter(|byte| blocks.recent([*byte; 32]).is_some()).count(), 10);

@@ -15,7 +15,7 @@ use super::source::Origin;
 use super::stream::{Event, RelayRefusal, Stream};
 use super::subscriber::Subscriber;
 use super::{LogSelection, Subscriptions, source};
-use crate::access::permit::still_permitted;
+use crate::access::permit::is_still_permitted;
 use crate::policy::access::Grant;
 use crate::state::context::ThreadContext;
 use crate::upstream::chain::ChainState;
@@ -34,7 +34,8 @@ pub(crate) struct FanOut {
     relayed: bool,
     subscriptions: Rc<Subscriptions>,
     members: RefCell<BTreeMap<u64, Member>>,
-    next: Cell<u64>,
+    /// Number of the next member.
+    next_number: Cell<u64>,
     /// The delivering task.
     task: RefCell<Option<AbortHandle>>,
 }
@@ -46,18 +47,20 @@ pub(crate) enum Selection {
     Logs(LogSelection),
 }
 
+/// A subscriber to the stream.
 #[derive(Debug)]
 struct Member {
     subscriber: Rc<Subscriber>,
     id: Rc<str>,
     namespace: Box<str>,
-    /// The selection; shared by subscribers with equal selections.
+    /// The selected logs, shared by subscribers with equal selections; `None` if the subscriber
+    /// receives all events.
     logs: Option<Rc<LogSelection>>,
 }
 
 /// Returns the thread's fan of a stream. If the thread does not follow the stream yet, starts
 /// following it.
-pub(super) fn of(
+pub(super) fn find_or_create(
     subscriptions: &Rc<Subscriptions>,
     chain: &Arc<ChainState>,
     stream: Arc<Stream>,
@@ -68,9 +71,9 @@ pub(super) fn of(
     if let Some(fan) = known {
         return fan;
     }
-    let (events, starts) = stream.follow();
+    let (events, needs_source) = stream.follow();
     let relayed = matches!(origin, Origin::Upstream(_));
-    if starts {
+    if needs_source {
         source::start(subscriptions, chain, &stream, origin);
     }
     let fan = Rc::new(FanOut {
@@ -79,7 +82,7 @@ pub(super) fn of(
         relayed,
         subscriptions: Rc::clone(subscriptions),
         members: RefCell::default(),
-        next: Cell::new(0),
+        next_number: Cell::new(0),
         task: RefCell::default(),
     });
     let task = tokio::task::spawn_local(Rc::clone(&fan).run(events));
@@ -116,17 +119,15 @@ impl FanOut {
         let members = self.members.borrow();
         members.get(&number).is_none_or(|member| {
             let method = format!("{}_subscribe", member.namespace);
-            {
-                let snapshot = &cx.snapshot;
-                let family = snapshot.chains[chain].family;
-                still_permitted(&snapshot.config, family, chain, &method, grant)
-            }
+            let snapshot = &cx.snapshot;
+            let family = snapshot.chains[chain].family;
+            is_still_permitted(&snapshot.config, family, chain, &method, grant)
         })
     }
 
     /// Waits until the stream is open or refused.
-    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
-        self.stream.opened().await
+    pub(super) async fn wait_until_open(&self) -> Result<(), RelayRefusal> {
+        self.stream.wait_until_open().await
     }
 
     /// Adds a subscriber and returns its number.
@@ -146,7 +147,7 @@ impl FanOut {
                 Some(known.unwrap_or_else(|| Rc::new(selection)))
             }
         };
-        let number = self.next.replace(self.next.get() + 1);
+        let number = self.next_number.replace(self.next_number.get() + 1);
         members.insert(number, Member { subscriber, id, namespace: namespace.into(), logs });
         self.subscriptions.thread.context().counters.subscriptions_open.add(1);
         number
@@ -187,7 +188,7 @@ impl FanOut {
     }
 
     fn send_logs(&self, logs: &Logs) {
-        // Subscribers with equal selections share one search.
+        // The logs are filtered once for subscribers with equal selections.
         let mut selected: HashMap<*const LogSelection, Vec<usize>> = HashMap::new();
         let mut count = 0;
         for member in self.members.borrow().values() {

@@ -11,9 +11,11 @@ use super::stream::Stream;
 use crate::call::failure::SubscribeRefusal;
 use crate::upstream::chain::ChainState;
 
-/// Maximum distinct relayed subscriptions of one chain. Each needs a connection to an upstream.
+/// Maximum number of distinct relayed subscriptions of one chain. Each subscription needs a
+/// connection to an upstream.
 const RELAYS_MAX: usize = 64;
-/// Maximum relayed subscriptions that one client may start. Other clients can join them.
+/// Maximum number of relayed subscriptions that one client may start. Other clients can join these
+/// subscriptions.
 const RELAYS_PER_CLIENT_MAX: usize = 16;
 
 /// The feeds of all chains. They survive reloads as long as their chains.
@@ -22,13 +24,13 @@ pub(crate) struct Feeds(Mutex<Vec<(Weak<ChainState>, Arc<Feed>)>>);
 
 impl Feeds {
     /// Returns the feed of a chain.
-    pub(super) fn of(&self, chain: &Arc<ChainState>) -> Arc<Feed> {
+    pub(super) fn get_or_create(&self, chain: &Arc<ChainState>) -> Arc<Feed> {
         let mut feeds = self.0.lock();
-        let known = feeds.iter().find(|(of, _)| std::ptr::eq(of.as_ptr(), &**chain));
+        let known = feeds.iter().find(|(known, _)| std::ptr::eq(known.as_ptr(), &**chain));
         if let Some((_, feed)) = known {
             return Arc::clone(feed);
         }
-        feeds.retain(|(of, _)| of.strong_count() > 0);
+        feeds.retain(|(chain, _)| chain.strong_count() > 0);
         let feed = Arc::<Feed>::default();
         feeds.push((Arc::downgrade(chain), Arc::clone(&feed)));
         feed
@@ -38,7 +40,9 @@ impl Feeds {
 /// The streams, filters and recent blocks of one chain.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
+    /// Headers of new blocks.
     pub(super) heads: Arc<Stream>,
+    /// Logs of new and dropped blocks.
     pub(super) logs: Arc<Stream>,
     /// Relayed streams by their subscription call.
     relays: Mutex<HashMap<Box<[u8]>, Relayed>>,
@@ -50,13 +54,17 @@ pub(super) struct Feed {
 #[derive(Debug)]
 struct Relayed {
     stream: Arc<Stream>,
-    /// A hash of the client that started it.
+    /// A hash of the client that started the subscription.
     owner: u64,
 }
 
 impl Feed {
     /// Returns the relayed stream of a subscription call.
-    pub(super) fn relay(&self, call: Vec<u8>, owner: u64) -> Result<Arc<Stream>, SubscribeRefusal> {
+    pub(super) fn relay_stream(
+        &self,
+        call: Vec<u8>,
+        owner: u64,
+    ) -> Result<Arc<Stream>, SubscribeRefusal> {
         let mut relays = self.relays.lock();
         // A thread that is about to follow a stream already holds a reference.
         relays.retain(|_, relayed| Arc::strong_count(&relayed.stream) > 1);
@@ -66,7 +74,8 @@ impl Feed {
         if relays.len() >= RELAYS_MAX {
             return Err(SubscribeRefusal::GatewayLimit);
         }
-        if relays.values().filter(|own| own.owner == owner).count() >= RELAYS_PER_CLIENT_MAX {
+        if relays.values().filter(|relayed| relayed.owner == owner).count() >= RELAYS_PER_CLIENT_MAX
+        {
             return Err(SubscribeRefusal::ClientLimit);
         }
         let stream = Arc::<Stream>::default();
@@ -85,12 +94,15 @@ mod tests {
     fn one_client_cannot_use_all_relays() {
         let feed = Feed::default();
         let mut held: Vec<_> = (0..RELAYS_PER_CLIENT_MAX)
-            .map(|number| feed.relay(format!("call {number}").into(), 1).unwrap())
+            .map(|number| feed.relay_stream(format!("call {number}").into(), 1).unwrap())
             .collect();
-        assert_eq!(feed.relay("one more".into(), 1).unwrap_err(), SubscribeRefusal::ClientLimit);
-        feed.relay("call 3".into(), 1).expect("what is there may be joined");
-        feed.relay("one more".into(), 2).expect("another client has room");
+        assert_eq!(
+            feed.relay_stream("one more".into(), 1).unwrap_err(),
+            SubscribeRefusal::ClientLimit
+        );
+        feed.relay_stream("call 3".into(), 1).expect("an existing relay can be joined");
+        feed.relay_stream("one more".into(), 2).expect("another client may start a relay");
         held.pop();
-        feed.relay("one more".into(), 1).expect("one has ended");
+        feed.relay_stream("one more".into(), 1).expect("a relay has ended");
     }
 }

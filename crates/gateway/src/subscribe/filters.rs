@@ -33,7 +33,8 @@ use crate::state::context::ThreadContext;
 const CURSOR_BLOCKS: usize = 64;
 /// Maximum number of changes per response. The next poll returns the rest.
 const CHANGES_MAX: usize = 1000;
-/// Maximum bytes of logs per response. A response can exceed it only to complete a single block.
+/// Maximum bytes of logs per response. Only a response with the logs of a single block can be
+/// larger.
 const CHANGES_BYTES_MAX: usize = 16 << 20;
 
 /// The filters of one chain, shared by all threads.
@@ -61,11 +62,11 @@ impl FilterTable {
 #[derive(Debug)]
 struct Filter {
     kind: FilterKind,
-    /// A hash of the client that created it.
+    /// A hash of the client that created the filter.
     owner: u64,
-    /// When it was last polled, since the start.
+    /// When the filter was last polled, since the start.
     polled_at: Mutex<Duration>,
-    /// The cursor of its client; one poll at a time advances it.
+    /// The chain cursor of the client. Only one poll at a time advances the cursor.
     cursor: AsyncMutex<ChainCursor>,
 }
 
@@ -79,7 +80,8 @@ enum FilterKind {
     },
 }
 
-/// Serves a call about a filter of this chain.
+/// Serves a call about a filter of this chain. A call about a filter that the gateway does not have
+/// is forwarded to an upstream.
 pub(super) async fn serve(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
@@ -90,7 +92,7 @@ pub(super) async fn serve(
         "eth_newBlockFilter" => create(cx, feed, route, FilterKind::Blocks),
         "eth_newFilter" => {
             let raw = first_param(&call.params).ok_or_else(|| refusal(SubscribeRefusal::Params))?;
-            let (logs, raw) = LogSelection::read(raw).map_err(refusal)?;
+            let (logs, raw) = LogSelection::parse(raw).map_err(refusal)?;
             create(cx, feed, route, FilterKind::Logs { logs, raw: raw.into() })
         }
         "eth_uninstallFilter" => match id_of(&call.params) {
@@ -106,7 +108,7 @@ pub(super) async fn serve(
         },
         "eth_getFilterChanges" => match find_polled(cx, feed, call) {
             None => Ok(Outcome::Upstream),
-            Some(filter) => changes(cx, feed, route.chain, &filter).await,
+            Some(filter) => poll_changes(cx, feed, route.chain, &filter).await,
         },
         _ => Ok(Outcome::Upstream),
     }
@@ -117,6 +119,7 @@ fn first_param<'a>(params: &Params<'a>) -> Option<&'a [u8]> {
     walk::elements(params).next()
 }
 
+/// Parses the filter id, which is the first parameter.
 fn id_of(params: &Params<'_>) -> Option<u128> {
     let id = JsonString::from_value(first_param(params)?)?;
     let id = id.to_str()?;
@@ -145,7 +148,7 @@ fn create(
     kind: FilterKind,
 ) -> Result<Outcome, Failure> {
     let chain = &cx.snapshot.chains[route.chain];
-    let cursor = ChainCursor::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = ChainCursor::at_head(&chain.view.load(), CURSOR_BLOCKS);
     let cursor = cursor.ok_or_else(|| Failure::ours(Kind::NoUpstream))?;
     let bounds = &cx.snapshot.config.downstream;
     let (now, owner) = (cx.now(), route.caller.hash());
@@ -174,7 +177,7 @@ fn create(
 }
 
 /// Returns the changes since the last poll, as far as they are available now.
-async fn changes(
+async fn poll_changes(
     cx: &Rc<ThreadContext>,
     feed: &Feed,
     chain: usize,
@@ -186,8 +189,8 @@ async fn changes(
     // The cursor is a copy, so that a disconnect during the poll loses no changes.
     let mut cursor = saved.clone();
     cursor.extend_down(&view);
-    // If the cursor is too far behind, the client must create a new filter. It receives the error
-    // of an unknown filter.
+    // If the cursor is too far behind, the client receives the error of an unknown filter, and must
+    // create a new filter.
     let mut changes =
         cursor.changes(&view).map_err(|NoCommonBlock| refusal(SubscribeRefusal::UnknownFilter))?;
     changes.truncate(CHANGES_MAX);
@@ -208,14 +211,15 @@ async fn changes(
                 cursor.follow(change);
             }
         }
-        FilterKind::Logs { logs: wanted, .. } => {
-            let found = changes.into_iter().map(async |change| {
+        FilterKind::Logs { logs: selection, .. } => {
+            let fetches = changes.into_iter().map(async |change| {
                 let logs = feed.blocks.logs(cx, chain, change).await;
                 (change, logs)
             });
-            let mut found = std::pin::pin!(futures_util::stream::iter(found).buffered(FETCHES_MAX));
-            while let Some((change, Ok(logs))) = found.next().await {
-                let logs = logs.iter().filter(|(keys, _)| wanted.selects(keys));
+            let mut fetches =
+                std::pin::pin!(futures_util::stream::iter(fetches).buffered(FETCHES_MAX));
+            while let Some((change, Ok(logs))) = fetches.next().await {
+                let logs = logs.iter().filter(|(fields, _)| selection.selects(fields));
                 let bytes: usize = logs.clone().map(|(_, raw)| raw.len() + 1).sum();
                 // The rest follows at the next poll.
                 if out.len() > 1 && out.len() + bytes > CHANGES_BYTES_MAX {

@@ -22,11 +22,13 @@ use crate::state::context::ThreadContext;
 use crate::state::snapshot::Snapshot;
 use crate::upstream::multiplexed_connection::{MultiplexedConnection, OnNotification, Settings};
 use crate::upstream::multiplexed_pool;
+use crate::upstream::multiplexed_pool::OpenedStream;
 
-/// First and longest pause before the next upstream is tried.
+/// First pause before the next upstream is tried. Each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause before the next upstream is tried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// How often the relay checks that its upstream is still usable.
+/// Interval at which the relay checks that its upstream is still usable.
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 /// Maximum nesting of a subscription response, which is a string or an error.
 const DEPTH_MAX: usize = 32;
@@ -71,7 +73,8 @@ impl RelayRequest {
         let Some(group) = groups.next() else { return Vec::new() };
         let members = &snapshot.config.groups[*group].upstreams;
         let candidates = snapshot.groups[*group].candidates.load();
-        let upstreams = candidates.places.iter().map(|place| members[usize::from(*place)]);
+        let upstreams =
+            candidates.group_indices.iter().map(|group_index| members[usize::from(*group_index)]);
         upstreams
             .filter(|upstream| snapshot.upstreams[*upstream].config.multiplexed().is_some())
             .collect()
@@ -93,7 +96,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
     let mut retry_pause = RETRY_PAUSE_MIN;
     let mut attempt: usize = 0;
     let mut opened = false;
-    let mut lost = 0;
+    let mut lost_count = 0;
     while !source.stream.end_if_unfollowed() {
         let Some(chain) = source.chain_index() else {
             source.stream.send(Event::Broken);
@@ -101,7 +104,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         };
         let snapshot = Arc::clone(&source.subscriptions.thread.context().snapshot);
         let upstreams = request.upstreams(&snapshot, chain);
-        let refused = match upstreams.get(attempt % upstreams.len().max(1)) {
+        let refusal = match upstreams.get(attempt % upstreams.len().max(1)) {
             None => Some(RelayRefusal::NoUpstream),
             Some(&upstream) => {
                 let started = Instant::now();
@@ -112,8 +115,8 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
                         if started.elapsed() > RETRY_PAUSE_MAX {
                             retry_pause = RETRY_PAUSE_MIN;
                         }
-                        lost += 1;
-                        (lost >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
+                        lost_count += 1;
+                        (lost_count >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
             }
@@ -122,8 +125,8 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
         attempt = attempt.wrapping_add(1);
         // New subscribers receive the refusal. An open subscription waits for the next upstream
         // instead.
-        if let Some(refused) = refused.filter(|_| !opened) {
-            source.stream.set_open_state(OpenState::Refused(refused));
+        if let Some(refusal) = refusal.filter(|_| !opened) {
+            source.stream.set_open_state(OpenState::Refused(refusal));
             return source.stream.end();
         }
         tokio::select! {
@@ -142,20 +145,21 @@ async fn relay(
     upstream: usize,
     opened: &mut bool,
 ) -> EndReason {
-    let own = &snapshot.upstreams[upstream];
-    let Ok((stream, websocket, read)) = multiplexed_pool::open(&own.dial, &own.config).await else {
+    let upstream_state = &snapshot.upstreams[upstream];
+    let stream = multiplexed_pool::open(&upstream_state.dial, &upstream_state.config).await;
+    let Ok(OpenedStream { stream, websocket, read_ahead }) = stream else {
         return EndReason::Lost;
     };
     let group = snapshot.config.groups.iter().find(|group| group.name == request.group);
     let Some(group) = group else { return EndReason::Lost };
     let settings = Settings {
         response_bytes_max: group.response_bytes_max,
-        ping_interval: own.config.ping_interval,
+        ping_interval: upstream_state.config.ping_interval,
         on_notification: notification_callback(&source.stream),
     };
-    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read_ahead, settings);
     let _close = CloseOnDrop(&connection);
-    let mut driving = tokio::task::spawn_local(driver);
+    let mut driver_task = tokio::task::spawn_local(driver);
     let now = Instant::now();
     let deadline = now + group.deadline;
     let Some(call) = connection.call(&request.method, request.params.as_deref(), now, deadline)
@@ -171,25 +175,25 @@ async fn relay(
     *opened = true;
     source.stream.set_open_state(OpenState::Open);
     tracing::debug!(
-        upstream = &*own.config.name,
+        upstream = &*upstream_state.config.name,
         method = request.method,
         "relaying a subscription"
     );
     let mut check = tokio::time::interval(CHECK_INTERVAL);
     loop {
         tokio::select! {
-            _ = &mut driving => return EndReason::Lost,
+            _ = &mut driver_task => return EndReason::Lost,
             () = source.stream.unfollowed() => return EndReason::Unfollowed,
             _ = check.tick() => {
                 // A reload can add or remove upstreams.
                 let current = Arc::clone(&source.subscriptions.thread.context().snapshot);
-                let Some(upstream) = current.upstreams.iter().position(|one| one.is_same_as(own)) else {
+                let Some(upstream) = current.upstreams.iter().position(|known| known.is_same_as(upstream_state)) else {
                     return EndReason::Lost;
                 };
-                let own = &current.upstreams[upstream];
+                let upstream_state = &current.upstreams[upstream];
                 let view = source.chain.view.load();
-                let is_behind = own.in_view(&view).is_some_and(|seen| !seen.at_head);
-                let usable = request.upstreams(&current, own.config.chain);
+                let is_behind = upstream_state.in_view(&view).is_some_and(|upstream_view| !upstream_view.at_head);
+                let usable = request.upstreams(&current, upstream_state.config.chain);
                 if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
                     return EndReason::Lost;
                 }
@@ -203,7 +207,8 @@ async fn relay(
 fn notification_callback(stream: &Arc<Stream>) -> OnNotification {
     let stream = Arc::clone(stream);
     Rc::new(move |message| {
-        let result = walk::member(message, "params").and_then(|own| walk::member(own, "result"));
+        let params = walk::member(message, "params");
+        let result = params.and_then(|params| walk::member(params, "result"));
         if let Some(result) = result {
             stream.send(Event::All(Bytes::copy_from_slice(result)));
         }

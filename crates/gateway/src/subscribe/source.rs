@@ -23,8 +23,9 @@ use crate::upstream::chain::ChainState;
 /// Number of blocks in the cursor. The cursor cannot follow a deeper reorg. The chain's view holds
 /// the same number of blocks.
 const CURSOR_BLOCKS: usize = 256;
-/// First and longest pause before a fetch is retried.
+/// First pause before a fetch is retried. Each further pause is twice as long.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(10);
+/// Longest pause before a fetch is retried.
 const RETRY_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The origin of a stream.
@@ -56,12 +57,12 @@ pub(super) fn start(
             return;
         }
     };
-    let cursor = ChainCursor::at(&chain.view.load(), CURSOR_BLOCKS);
+    let cursor = ChainCursor::at_head(&chain.view.load(), CURSOR_BLOCKS);
     stream.set_open_state(OpenState::Open);
     tokio::task::spawn_local(source.follow(cursor, content));
 }
 
-/// What the stream sends per block.
+/// The events that a stream sends per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Content {
     Headers,
@@ -93,7 +94,7 @@ impl Source {
                 self.stream.end();
                 return;
             };
-            let pause = match self.advance(&cx, chain, &mut cursor, content).await {
+            let retry_after = match self.advance(&cx, chain, &mut cursor, content).await {
                 Ok(()) => {
                     retry_pause = RETRY_PAUSE_MIN;
                     None
@@ -106,7 +107,7 @@ impl Source {
             };
             drop(cx);
             let wait = async {
-                match pause {
+                match retry_after {
                     Some(pause) => tokio::time::sleep(pause).await,
                     None => std::future::pending().await,
                 }
@@ -128,29 +129,29 @@ impl Source {
         content: Content,
     ) -> Result<(), Unavailable> {
         let view = self.chain.view.load_full();
-        let Some(known) = cursor else {
-            *cursor = ChainCursor::at(&view, CURSOR_BLOCKS);
+        let Some(current) = cursor else {
+            *cursor = ChainCursor::at_head(&view, CURSOR_BLOCKS);
             return Ok(());
         };
-        known.extend_down(&view);
-        let changes = match known.changes(&view) {
+        current.extend_down(&view);
+        let changes = match current.changes(&view) {
             Ok(changes) => changes,
             Err(NoCommonBlock) => {
                 tracing::warn!(chain = &*self.chain.name, "subscribers have missed blocks");
                 self.stream.send(Event::Broken);
-                *cursor = ChainCursor::at(&view, CURSOR_BLOCKS);
+                *cursor = ChainCursor::at_head(&view, CURSOR_BLOCKS);
                 return Ok(());
             }
         };
         drop(view);
         let events = changes.into_iter().map(async |change| {
-            let event = self.event(cx, chain, change, content).await;
+            let event = self.event_of(cx, chain, change, content).await;
             (change, event)
         });
         let mut events = std::pin::pin!(futures_util::stream::iter(events).buffered(FETCHES_MAX));
         while let Some((change, event)) = events.next().await {
             let event = event?;
-            known.follow(change);
+            current.follow(change);
             if let Some(event) = event {
                 self.stream.send(event);
             }
@@ -158,8 +159,8 @@ impl Source {
         Ok(())
     }
 
-    /// Returns the event of a change, if there is one.
-    async fn event(
+    /// Returns the event of a change; `None` if subscribers are not notified of the change.
+    async fn event_of(
         &self,
         cx: &Rc<ThreadContext>,
         chain: usize,
@@ -175,8 +176,13 @@ impl Source {
             // them.
             (Content::Headers, Change::Dropped(_)) => Ok(None),
             (Content::Logs, _) => {
-                let logs =
-                    self.subscriptions.feeds.of(&self.chain).blocks.logs(cx, chain, change).await?;
+                let logs = self
+                    .subscriptions
+                    .feeds
+                    .get_or_create(&self.chain)
+                    .blocks
+                    .logs(cx, chain, change)
+                    .await?;
                 Ok((!logs.is_empty()).then_some(Event::Logs(logs)))
             }
         }

@@ -14,7 +14,7 @@ const EVENTS_MAX: usize = 256;
 /// An event of a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// The same for all subscribers: a header, or an upstream's notification.
+    /// An event for all subscribers: a header, or an upstream's notification.
     All(Bytes),
     /// The logs of one block, in order.
     Logs(Arc<Logs>),
@@ -27,11 +27,11 @@ pub(crate) enum Event {
 pub(crate) enum RelayRefusal {
     /// The upstream's error object.
     ByUpstream(Bytes),
-    /// No upstream supports it.
+    /// No usable upstream supports the subscription.
     NoUpstream,
 }
 
-/// The state of a stream.
+/// The progress of opening a stream.
 #[derive(Debug, Clone)]
 pub(crate) enum OpenState {
     Opening,
@@ -68,16 +68,16 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Starts to follow the stream. If the second value is true, the caller must start the source
-    /// at once.
+    /// Starts to follow the stream. If the second value is true, the stream has no source, and the
+    /// caller must start one at once.
     pub(super) fn follow(&self) -> (broadcast::Receiver<Event>, bool) {
         let mut state = self.state.lock();
         state.followers += 1;
-        let starts = !std::mem::replace(&mut state.has_source, true);
-        if starts {
+        let needs_source = !std::mem::replace(&mut state.has_source, true);
+        if needs_source {
             self.open_state.send_replace(OpenState::Opening);
         }
-        (self.events.subscribe(), starts)
+        (self.events.subscribe(), needs_source)
     }
 
     /// Removes a follower.
@@ -92,9 +92,9 @@ impl Stream {
     /// Returns true if there are no followers; the source must then end.
     pub(super) fn end_if_unfollowed(&self) -> bool {
         let mut state = self.state.lock();
-        let left = state.followers == 0;
-        state.has_source &= !left;
-        left
+        let is_unfollowed = state.followers == 0;
+        state.has_source &= !is_unfollowed;
+        is_unfollowed
     }
 
     /// Marks the source as ended. The next follower starts another.
@@ -117,12 +117,12 @@ impl Stream {
     }
 
     /// Waits until the stream is open or refused.
-    pub(super) async fn opened(&self) -> Result<(), RelayRefusal> {
+    pub(super) async fn wait_until_open(&self) -> Result<(), RelayRefusal> {
         let mut open_state = self.open_state.subscribe();
-        let known =
+        let state =
             open_state.wait_for(|open_state| !matches!(open_state, OpenState::Opening)).await;
-        match known.as_deref() {
-            Ok(OpenState::Refused(refused)) => Err(refused.clone()),
+        match state.as_deref() {
+            Ok(OpenState::Refused(refusal)) => Err(refusal.clone()),
             Ok(OpenState::Open | OpenState::Opening) => Ok(()),
             Err(_) => Err(RelayRefusal::NoUpstream),
         }
@@ -136,19 +136,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_source_while_anybody_follows() {
+    fn a_stream_has_one_source_while_it_has_followers() {
         let stream = Stream::default();
-        let (mut first, starts) = stream.follow();
-        assert!(starts, "somebody has to find out");
-        let (_second, starts) = stream.follow();
-        assert!(!starts, "somebody does");
+        let (mut first, needs_source) = stream.follow();
+        assert!(needs_source, "the first follower starts the source");
+        let (_second, needs_source) = stream.follow();
+        assert!(!needs_source, "the stream has a source");
         stream.leave();
         assert!(!stream.end_if_unfollowed());
         stream.send(Event::Broken);
         assert!(matches!(first.try_recv(), Ok(Event::Broken)));
         stream.leave();
         assert!(stream.end_if_unfollowed());
-        assert!(stream.follow().1, "the next one starts another");
+        assert!(stream.follow().1, "the next follower starts another source");
         // A source that has ended is replaced, even while there are followers.
         stream.end();
         assert!(stream.follow().1);

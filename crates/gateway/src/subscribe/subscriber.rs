@@ -20,11 +20,15 @@ pub(crate) struct Subscriber {
     subscriptions: Rc<Subscriptions>,
     subscriptions_max: usize,
     queue_bytes_max: usize,
+    /// The connection's subscriptions.
     active: RefCell<Vec<Subscription>>,
+    /// The queued notifications.
     inbox: RefCell<Inbox>,
     /// Number of subscriptions whose id has not been sent to the client yet.
     unannounced: Cell<usize>,
+    /// Wakes the connection's task.
     waker: RefCell<Option<Waker>>,
+    /// Why the connection must be closed; `None` while it may stay open.
     close_reason: Cell<Option<CloseReason>>,
 }
 
@@ -99,10 +103,12 @@ impl Subscriber {
     /// Ends a subscription. Returns false if it does not exist.
     pub(super) fn unsubscribe(&self, id: &[u8]) -> bool {
         let mut subscriptions = self.active.borrow_mut();
-        let Some(at) = subscriptions.iter().position(|own| own.id.as_bytes() == id) else {
+        let Some(index) =
+            subscriptions.iter().position(|subscription| subscription.id.as_bytes() == id)
+        else {
             return false;
         };
-        let Subscription { fan, number, .. } = subscriptions.swap_remove(at);
+        let Subscription { fan, number, .. } = subscriptions.swap_remove(index);
         drop(subscriptions);
         fan.remove(number);
         true
@@ -111,11 +117,12 @@ impl Subscriber {
     /// Returns true if a caller with this grant may still have all the subscriptions.
     pub(crate) fn is_permitted(&self, cx: &ThreadContext, grant: Option<&Grant>) -> bool {
         let subscriptions = self.active.borrow();
-        let mut all = subscriptions.iter();
-        all.all(|Subscription { fan, number, .. }| fan.is_permitted(*number, cx, grant))
+        subscriptions
+            .iter()
+            .all(|Subscription { fan, number, .. }| fan.is_permitted(*number, cx, grant))
     }
 
-    /// Bytes of the queued notifications.
+    /// Returns the bytes of the queued notifications.
     pub(crate) fn queued_bytes(&self) -> usize {
         self.inbox.borrow().bytes
     }
@@ -153,7 +160,7 @@ impl Subscriber {
     /// Takes the next notification. The connection's task is woken when there are more.
     pub(crate) fn poll_notification(&self, cx: &Context<'_>) -> Result<Option<Body>, CloseReason> {
         let mut waker = self.waker.borrow_mut();
-        if !waker.as_ref().is_some_and(|own| own.will_wake(cx.waker())) {
+        if !waker.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             *waker = Some(cx.waker().clone());
         }
         if let Some(reason) = self.close_reason.get() {

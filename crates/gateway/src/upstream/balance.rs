@@ -10,8 +10,8 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// If an upstream has not responded to waiting calls for this time, it is compared with all
-/// candidates instead of one.
+/// Time without a response to waiting calls after which an upstream is compared with all candidates
+/// instead of one.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.
@@ -29,22 +29,23 @@ impl Balancer {
             Balance::LeastLoaded => Balancer::LeastLoaded,
             Balance::Weighted => {
                 let weights: Vec<u32> =
-                    group.upstreams.iter().map(|n| upstream(n).weight).collect();
+                    group.upstreams.iter().map(|member| upstream(member).weight).collect();
                 Balancer::Weighted(SmoothWeighted::new(&weights, config.health.failures_max))
             }
             Balance::Hash { load_factor, .. } => {
-                let named: Vec<(&str, u32)> = group
+                let weighted_names: Vec<(&str, u32)> = group
                     .upstreams
                     .iter()
-                    .map(|n| (&*upstream(n).name, upstream(n).weight))
+                    .map(|member| (&*upstream(member).name, upstream(member).weight))
                     .collect();
-                Balancer::Hash(Ring::new(&named, *load_factor))
+                Balancer::Hash(Ring::new(&weighted_names, *load_factor))
             }
         }
     }
 
-    /// Chooses one of `candidates` (indices in the group) for which `fits` is true. Returns the
-    /// upstream's index in the configuration. `crowded` is true while calls wait for permits.
+    /// Chooses an upstream for which `fits` is true among `candidates`, which are indices in the
+    /// group. Returns the upstream's index in the configuration. `crowded` is true while calls wait
+    /// for permits.
     pub(crate) fn pick(
         &mut self,
         cx: &UpstreamContext,
@@ -54,28 +55,30 @@ impl Balancer {
         crowded: bool,
         fits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let upstream_at = |place: usize| group.upstreams[place];
-        let is_allowed =
-            |place: usize| candidates.contains(&(place as u16)) && fits(upstream_at(place));
+        let upstream_at = |group_index: usize| group.upstreams[group_index];
+        let is_allowed = |group_index: usize| {
+            candidates.contains(&(group_index as u16)) && fits(upstream_at(group_index))
+        };
         let loads = || -> Vec<u32> {
             group.upstreams.iter().map(|upstream| cx.upstreams[*upstream].in_flight.get()).collect()
         };
-        let place = match self {
+        let group_index = match self {
             Balancer::LeastLoaded => {
                 let now = cx.now();
-                let cost = |place: u16| {
-                    let upstream = upstream_at(usize::from(place));
+                let cost = |group_index: u16| {
+                    let upstream = upstream_at(usize::from(group_index));
                     cx.upstreams[upstream].cost(&cx.topology.upstreams[upstream], now)
                 };
-                let skip = |place: u16| !fits(upstream_at(usize::from(place)));
+                let skip = |group_index: u16| !fits(upstream_at(usize::from(group_index)));
                 let picked = pick_two(cx.random(), candidates, skip, cost);
-                let is_silent = |place: u16| {
-                    cx.upstreams[upstream_at(usize::from(place))].silence(now) > SILENCE_MAX
+                let is_silent = |group_index: u16| {
+                    cx.upstreams[upstream_at(usize::from(group_index))].silence(now) > SILENCE_MAX
                 };
                 let picked = if picked.is_some_and(is_silent) {
                     // Both of the compared upstreams may have stalled.
-                    let fitting = candidates.iter().copied().filter(|place| !skip(*place));
-                    fitting.min_by(|one, other| cost(*one).total_cmp(&cost(*other)))
+                    let fitting =
+                        candidates.iter().copied().filter(|group_index| !skip(*group_index));
+                    fitting.min_by(|first, second| cost(*first).total_cmp(&cost(*second)))
                 } else {
                     picked
                 };
@@ -85,15 +88,15 @@ impl Balancer {
             Balancer::Weighted(rotation) => rotation.pick(is_allowed),
             Balancer::Hash(ring) => ring.pick(balance_key, &loads(), is_allowed),
         };
-        place.map(upstream_at)
+        group_index.map(upstream_at)
     }
 
     /// Reports a failed call to this upstream.
     pub(crate) fn record_failure(&mut self, group: &Group, upstream: usize) {
-        if let (Balancer::Weighted(rotation), Some(place)) =
-            (self, group.upstreams.iter().position(|own| *own == upstream))
+        if let (Balancer::Weighted(rotation), Some(group_index)) =
+            (self, group.upstreams.iter().position(|member| *member == upstream))
         {
-            rotation.failed(place);
+            rotation.record_failure(group_index);
         }
     }
 }

@@ -33,8 +33,8 @@ use crate::upstream::post::{Body, PostError, post};
 use crate::upstream::send::DEPTH_MAX;
 use crate::upstream::thread::UpstreamContext;
 
-/// A batch of this many bytes is full. Upstreams accept much larger requests, and usual batches are
-/// smaller.
+/// Bytes of calls at which a batch is full. Upstreams accept much larger requests, and most batches
+/// are smaller.
 const BYTES_MAX: usize = 256 * 1024;
 /// geth's error code for a call whose response exceeds the limit of the batch response (`rpc`
 /// package, `errcodeResponseTooLarge`).
@@ -42,8 +42,10 @@ const RESPONSE_TOO_LARGE: i64 = -32003;
 
 /// Batches the calls of one thread to one upstream.
 pub(crate) struct Batcher {
+    /// Time that the first call of a batch waits for others.
     wait: Duration,
     calls_max: RefCell<BatchLimit>,
+    /// The batch that collects calls; `None` if there is none.
     current: RefCell<Option<Rc<Batch>>>,
 }
 
@@ -56,6 +58,7 @@ impl fmt::Debug for Batcher {
 /// Calls that are sent together.
 struct Batch {
     calls: RefCell<Calls>,
+    /// Notified when the batch is full.
     full: Notify,
 }
 
@@ -68,6 +71,7 @@ struct Calls {
     response_bytes_max: usize,
 }
 
+/// A call of a batch that waits for its outcome.
 struct PendingCall {
     id: Decimal,
     outcome: oneshot::Sender<BatchedOutcome>,
@@ -204,16 +208,17 @@ impl Batcher {
         }
     }
 
+    /// Completes each call from the HTTP response to the batch.
     fn complete_from(&self, cx: &UpstreamContext, calls: Calls, http: &HttpResponse) {
         let HttpResponse { status, retry_after, body, .. } = http;
-        let whole = |body: Bytes| HttpResponse {
+        let response_with = |body: Bytes| HttpResponse {
             status: *status,
             retry_after: *retry_after,
             body,
             reusable: true,
         };
-        let read = parse_responses(body, DEPTH_MAX, calls.pending.len());
-        match read.as_ref().map(|responses| (responses, error_of_all(responses))) {
+        let parsed = parse_responses(body, DEPTH_MAX, calls.pending.len());
+        match parsed.as_ref().map(|responses| (responses, error_of_all(responses))) {
             Ok((_, Some((raw, code, message)))) => {
                 let (status, retry_after) = (*status, *retry_after);
                 let reply =
@@ -222,30 +227,30 @@ impl Batcher {
                     return self.send_each_alone(cx, calls);
                 }
                 calls.complete(|id| {
-                    let mut own = Vec::new();
-                    write_error_raw(&mut own, id.as_bytes(), raw);
-                    BatchedOutcome::Response(whole(own.into()))
+                    let mut error_body = Vec::new();
+                    write_error_raw(&mut error_body, id.as_bytes(), raw);
+                    BatchedOutcome::Response(response_with(error_body.into()))
                 });
             }
             Ok((Responses::Batch(responses), None)) => {
                 let mut responses_by_id = responses_by_id(body, responses);
                 calls.complete(|id| {
-                    responses_by_id.take(id).map_or(BatchedOutcome::SendAlone, |own| {
-                        BatchedOutcome::Response(whole(own))
+                    responses_by_id.take(id).map_or(BatchedOutcome::SendAlone, |response_body| {
+                        BatchedOutcome::Response(response_with(response_body))
                     })
                 });
             }
             // The body holds no response, so the status decides. An upstream that returns one of
             // these statuses does not accept batches.
             _ if matches!(status, 400 | 405 | 411..=417 | 422) => self.send_each_alone(cx, calls),
-            _ => calls.complete(|_| BatchedOutcome::Response(whole(body.clone()))),
+            _ => calls.complete(|_| BatchedOutcome::Response(response_with(body.clone()))),
         }
     }
 
     /// Reduces the size of batches and sends the calls alone, because the upstream rejected the
     /// batch.
     fn send_each_alone(&self, cx: &UpstreamContext, calls: Calls) {
-        self.calls_max.borrow_mut().refused(cx.now(), calls.pending.len());
+        self.calls_max.borrow_mut().record_rejection(cx.now(), calls.pending.len());
         calls.complete(|_| BatchedOutcome::SendAlone);
     }
 }
@@ -290,14 +295,14 @@ impl Batch {
 impl Calls {
     fn complete(self, mut outcome: impl FnMut(&Decimal) -> BatchedOutcome) {
         for call in self.pending {
-            let own = outcome(&call.id);
-            // The caller may have gone.
-            let _sent = call.outcome.send(own);
+            let call_outcome = outcome(&call.id);
+            // The caller may have dropped the call.
+            let _sent = call.outcome.send(call_outcome);
         }
     }
 }
 
-/// Returns the error that rejects a whole batch, with its code and message. The error is usually an
+/// Returns the error that rejects a whole batch, with the code and message of the error. The error is usually an
 /// object. geth sends an array with the error as its only element, under the id of the first call
 /// (`rpc` package, `respondWithBatchTooLarge`).
 fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
@@ -316,9 +321,15 @@ fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a 
 
 /// The responses of a batch by their raw ids.
 struct ResponsesById<'a> {
-    /// Sorted by id. `None` marks a duplicate id, which is ambiguous, or a response that was too
-    /// large.
-    responses: Vec<(&'a [u8], Option<Bytes>)>,
+    /// Sorted by id.
+    responses: Vec<ResponseEntry<'a>>,
+}
+
+/// A response of a batch under its raw id.
+struct ResponseEntry<'a> {
+    id: &'a [u8],
+    /// `None` marks a duplicate id, which is ambiguous, or a response that was too large.
+    body: Option<Bytes>,
 }
 
 fn responses_by_id<'a>(
@@ -326,18 +337,19 @@ fn responses_by_id<'a>(
     responses: &[Result<Response<'a>, ResponseError>],
 ) -> ResponsesById<'a> {
     let raw = walk::elements(body);
-    let mut sorted: Vec<(&[u8], Option<Bytes>)> = Vec::with_capacity(responses.len());
+    let mut sorted: Vec<ResponseEntry<'_>> = Vec::with_capacity(responses.len());
     for (raw, response) in raw.zip(responses) {
         let Ok(response) = response else { continue };
         let is_too_large =
             matches!(&response.outcome, Outcome::Error { code: RESPONSE_TOO_LARGE, .. });
-        sorted.push((response.id, (!is_too_large).then(|| body.slice_ref(raw))));
+        let body = (!is_too_large).then(|| body.slice_ref(raw));
+        sorted.push(ResponseEntry { id: response.id, body });
     }
-    sorted.sort_by_key(|(id, _)| *id);
-    for at in 1..sorted.len() {
-        if sorted[at - 1].0 == sorted[at].0 {
-            sorted[at - 1].1 = None;
-            sorted[at].1 = None;
+    sorted.sort_by_key(|entry| entry.id);
+    for index in 1..sorted.len() {
+        if sorted[index - 1].id == sorted[index].id {
+            sorted[index - 1].body = None;
+            sorted[index].body = None;
         }
     }
     ResponsesById { responses: sorted }
@@ -345,7 +357,7 @@ fn responses_by_id<'a>(
 
 impl ResponsesById<'_> {
     fn take(&mut self, id: &Decimal) -> Option<Bytes> {
-        let found = self.responses.binary_search_by_key(&id.as_bytes(), |(id, _)| *id).ok()?;
-        self.responses[found].1.take()
+        let index = self.responses.binary_search_by_key(&id.as_bytes(), |entry| entry.id).ok()?;
+        self.responses[index].body.take()
     }
 }

@@ -18,9 +18,9 @@ use crate::upstream::thread::UpstreamContext;
 
 /// Returns the raw result for the transaction in `request`, which is its quoted hash. `None` if the
 /// method returns something else or the parameters are malformed.
-pub(crate) fn hash(request: &UpstreamRequest<'_>) -> Option<Bytes> {
+pub(crate) fn expected_result(request: &UpstreamRequest<'_>) -> Option<Bytes> {
     namespace(&request.name)?;
-    hash_of(request.params.as_deref()?)
+    quoted_hash(request.params.as_deref()?)
 }
 
 /// Returns the namespace of a method that accepts a signed transaction and returns its hash.
@@ -29,29 +29,32 @@ fn namespace(method: &str) -> Option<&str> {
     matches!(namespace, "eth" | "hmy" | "hmyv2").then_some(namespace)
 }
 
-fn hash_of(params: &[u8]) -> Option<Bytes> {
-    let first = walk::elements(params).next()?;
-    let digits = JsonString::from_value(first)?.raw.strip_prefix(b"0x")?;
+fn quoted_hash(params: &[u8]) -> Option<Bytes> {
+    let transaction = walk::elements(params).next()?;
+    let digits = JsonString::from_value(transaction)?.raw.strip_prefix(b"0x")?;
     let raw = alloy_primitives::hex::decode(digits).ok()?;
     let hash = alloy_primitives::keccak256(raw);
     Some(Bytes::from(format!("\"{hash:#x}\"")))
 }
 
-/// Returns the result of [`hash`], but only if an upstream knows the transaction.
-pub(crate) async fn find(cx: &Rc<UpstreamContext>, request: &UpstreamRequest<'_>) -> Option<Bytes> {
-    let hash = hash(request)?;
+/// Returns the same as [`expected_result`], but only if an upstream knows the transaction.
+pub(crate) async fn find_known_transaction(
+    cx: &Rc<UpstreamContext>,
+    request: &UpstreamRequest<'_>,
+) -> Option<Bytes> {
+    let hash = expected_result(request)?;
     let params = [b"[", &*hash, b"]"].concat();
     let name = format!("{}_getTransactionByHash", namespace(&request.name)?);
-    let found = cx.topology.chains[request.chain].family.find(&name);
+    let table_row = cx.topology.chains[request.chain].family.find(&name);
     let look_up = UpstreamRequest {
         name: Cow::Owned(name),
-        method: found.map(|(_, method)| method),
-        row: found.map(|(place, _)| place),
+        method: table_row.map(|(_, method)| method),
+        row: table_row.map(|(index, _)| index),
         params: Some(Cow::Owned(params)),
         ..request.clone()
     };
     match fetch(cx, &look_up).await.payload {
-        Payload::Result(found) if &*found != b"null" => Some(hash),
+        Payload::Result(transaction) if &*transaction != b"null" => Some(hash),
         _ => None,
     }
 }
@@ -67,9 +70,9 @@ mod tests {
         // From Harmony's documentation of hmy_sendRawTransaction.
         let params = br#"["0xf869808082520880809410a02a0a6e95a676ae23e2db04bea3d1b8b7ca2e880de0b6b3a7640000801ba0c8d0c5390086999b5b5a93373953c3c94b44dc8fd06d88a421a7c2461e9e4482a0730d7859d1e3109d499bcd75f00700729b9bc17b03940da4f84b6ea784f51eb1"]"#;
         let hash = "\"0x1156a044c73f85d876780f3bd86d7b0665c2d1b6c8a1abaaaedc08c13968a598\"";
-        assert_eq!(hash_of(params).as_deref(), Some(hash.as_bytes()));
-        for none in ["[]", "[7]", "[\"f8\"]", "[\"0xzz\"]"] {
-            assert!(hash_of(none.as_bytes()).is_none(), "{none}");
+        assert_eq!(quoted_hash(params).as_deref(), Some(hash.as_bytes()));
+        for malformed in ["[]", "[7]", "[\"f8\"]", "[\"0xzz\"]"] {
+            assert!(quoted_hash(malformed.as_bytes()).is_none(), "{malformed}");
         }
     }
 

@@ -13,11 +13,11 @@ use crate::config;
 use crate::policy::contents::Headers;
 use crate::policy::heads::ChainView;
 
-/// One chain's present state.
+/// The present state of a chain.
 pub(crate) struct ChainState {
     pub(crate) name: Arc<str>,
-    /// Identifies the chain in cache keys. It is the name, unless a reload has given the name to
-    /// another chain; then it is unique.
+    /// Identifies the chain in cache keys. The key is the chain's name. If a reload gives the name
+    /// to another chain, that chain gets another unique key.
     pub(crate) key: Arc<str>,
     pub(crate) family: &'static MethodTable,
     pub(crate) view: ArcSwap<ChainView>,
@@ -25,10 +25,12 @@ pub(crate) struct ChainState {
     pub(crate) headers: RwLock<Headers>,
     /// Notified of each new view.
     view_changed: watch::Sender<()>,
-    /// The chain id that an upstream has reported, plus one. 1 if the family has no chain id; 0
-    /// before the first report.
+    /// The chain id that an upstream has reported, plus one. The value is 1 if the family has no
+    /// chain id, and 0 before the first report.
     id: AtomicU64,
+    /// Number of reorgs of the served chain.
     pub(crate) reorgs: AtomicU64,
+    /// Blocks dropped by the deepest reorg.
     pub(crate) reorg_depth_max: AtomicU64,
     /// When the served head last changed, milliseconds since the start.
     head_since_ms: AtomicU64,
@@ -65,7 +67,7 @@ impl ChainState {
         self.view_changed.send_replace(());
     }
 
-    /// Notifies waiters that the upstreams are not polled any more, so no new view will come.
+    /// Notifies waiters that the upstreams are no longer polled, so no new view is published.
     pub(crate) fn end(&self) {
         self.view_changed.send_replace(());
     }
@@ -89,7 +91,7 @@ impl ChainState {
     /// Returns the chain id that an upstream has reported: `None` before the first report,
     /// `Some(None)` if the family has no chain id.
     pub(crate) fn reported_id(&self) -> Option<Option<u64>> {
-        self.id_key().map(|known| known.checked_sub(1).filter(|id| *id > 0))
+        self.id_key().map(|id_key| id_key.checked_sub(1).filter(|id| *id > 0))
     }
 
     /// Returns a number that differs between chains of different ids; `None` before the first
@@ -98,7 +100,7 @@ impl ChainState {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
     }
 
-    /// When the served head last changed.
+    /// Returns when the served head last changed.
     pub(crate) fn head_since(&self) -> Duration {
         Duration::from_millis(self.head_since_ms.load(Ordering::Relaxed))
     }

@@ -15,13 +15,14 @@ use crate::upstream::thread::UpstreamContext;
 
 /// Interval at which a waiting call looks for an upstream again.
 const UPSTREAM_WAIT_STEP: Duration = Duration::from_millis(20);
-/// Timeout of the wait for an upstream. It lasts a few polls, after which a lost head is noticed.
+/// Timeout of the wait for an upstream. A few polls fit into it, after which a lost head is
+/// detected.
 const UPSTREAM_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// If all upstreams are paused, a call waits for the end of a pause for at most this time.
+/// Longest wait for the end of a pause if all upstreams are paused.
 const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// How long a call may wait for an upstream to reach its block.
+/// The time that a call may wait for an upstream to reach the requested block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
     /// The call may wait long, because there is no response yet.
@@ -55,8 +56,8 @@ impl NoUpstream {
     }
 }
 
-/// Chooses an upstream. Waits briefly for one to reach the requested block, or for a short pause to
-/// end.
+/// Chooses an upstream. Waits briefly for an upstream to reach the requested block, or for a short
+/// pause to end.
 pub(super) async fn choose_or_wait(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
@@ -77,10 +78,11 @@ pub(super) async fn choose_or_wait(
 
 /// Returns true if a pause is short enough to wait for it.
 fn pause_ends_soon(cx: &UpstreamContext, request: &UpstreamRequest<'_>, until: Duration) -> bool {
-    let left = until.saturating_sub(cx.now());
-    left <= PAUSE_WAIT_MAX && cx.recent() + left < request.deadline
+    let remaining = until.saturating_sub(cx.now());
+    remaining <= PAUSE_WAIT_MAX && cx.recent() + remaining < request.deadline
 }
 
+/// Returns true if an upstream may reach the requested block soon enough to wait for it.
 fn is_worth_waiting(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -88,18 +90,19 @@ fn is_worth_waiting(
     patience: Patience,
 ) -> bool {
     // The branch of the upstream does not matter, because one of two branches is soon abandoned.
-    let follows = |upstream: &usize| {
+    let follows_chain = |upstream: &usize| {
         let view = cx.topology.chains[request.chain].view.load();
         let lag_max = cx.topology.config.chains[request.chain].lag_max;
-        let seen = cx.topology.upstreams[*upstream].in_view(&view);
-        seen.is_some_and(|seen| seen.live && seen.lag <= lag_max)
+        let upstream_view = cx.topology.upstreams[*upstream].in_view(&view);
+        upstream_view
+            .is_some_and(|upstream_view| upstream_view.live && upstream_view.lag <= lag_max)
     };
     match patience {
         Patience::Long => true,
         Patience::None => false,
         Patience::Brief => {
             let upstreams = cx.topology.config.groups[request.group].upstreams.iter();
-            upstreams.filter(|upstream| !tried.contains(upstream)).any(follows)
+            upstreams.filter(|upstream| !tried.contains(upstream)).any(follows_chain)
         }
     }
 }
@@ -110,7 +113,7 @@ async fn wait_for_upstream(
     tried: &[usize],
     patience: Patience,
 ) -> Result<usize, Failure> {
-    let give_up = request.deadline.min(cx.recent() + UPSTREAM_WAIT_MAX);
+    let wait_until = request.deadline.min(cx.recent() + UPSTREAM_WAIT_MAX);
     let _lent = overload::lend(cx, request);
     loop {
         tokio::time::sleep(UPSTREAM_WAIT_STEP).await;
@@ -118,9 +121,9 @@ async fn wait_for_upstream(
         match choose(cx, request, tried) {
             Ok(upstream) => return Ok(upstream),
             Err(NoUpstream::Behind)
-                if cx.recent() < give_up && is_worth_waiting(cx, request, tried, patience) => {}
+                if cx.recent() < wait_until && is_worth_waiting(cx, request, tried, patience) => {}
             Err(NoUpstream::Paused(until))
-                if cx.recent() < give_up && pause_ends_soon(cx, request, until) => {}
+                if cx.recent() < wait_until && pause_ends_soon(cx, request, until) => {}
             Err(reason) => return Err(reason.failure(cx)),
         }
     }
@@ -151,7 +154,7 @@ pub(super) fn choose_candidate(
     };
     let mut balancer = cx.balancers[request.group].borrow_mut();
     let crowded = overload::is_crowded(cx, request);
-    balancer.pick(cx, group, &candidates.places, request.balance_key, crowded, fits)
+    balancer.pick(cx, group, &candidates.group_indices, request.balance_key, crowded, fits)
 }
 
 /// Returns true if an upstream has the block that the call needs.
@@ -162,9 +165,10 @@ fn has_block(
     upstream: usize,
 ) -> bool {
     let min_head = request.caching.min_head;
-    let seen = cx.topology.upstreams[upstream].in_view(view);
+    let upstream_view = cx.topology.upstreams[upstream].in_view(view);
     min_head == 0
-        || seen.is_some_and(|n| n.consistent && n.head.is_some_and(|head| head >= min_head))
+        || upstream_view
+            .is_some_and(|view| view.consistent && view.head.is_some_and(|head| head >= min_head))
 }
 
 /// Chooses a candidate of the group that can serve the call. Falls back to any callable upstream
@@ -188,31 +192,41 @@ pub(super) fn choose(
     let fits =
         |upstream: usize| !tried.contains(&upstream) && has_block(upstream) && supports(upstream);
     if request.method.is_some_and(|method| method.sticky) && tried.is_empty() {
-        let at = request.balance_key as usize % candidates.places.len().max(1);
-        let sticky = candidates.places.get(at).map(|place| group.upstreams[usize::from(*place)]);
+        let sticky_index = request.balance_key as usize % candidates.group_indices.len().max(1);
+        let sticky = candidates
+            .group_indices
+            .get(sticky_index)
+            .map(|group_index| group.upstreams[usize::from(*group_index)]);
         if let Some(upstream) = sticky {
             return Ok(upstream);
         }
     }
     let mut balancer = cx.balancers[request.group].borrow_mut();
-    let (places, crowded) = (&candidates.places, overload::is_crowded(cx, request));
-    if let Some(upstream) = balancer.pick(cx, group, places, request.balance_key, crowded, fits) {
+    let (group_indices, crowded) = (&candidates.group_indices, overload::is_crowded(cx, request));
+    if let Some(upstream) =
+        balancer.pick(cx, group, group_indices, request.balance_key, crowded, fits)
+    {
         return Ok(upstream);
     }
-    let native = |upstream: &usize| !topology.upstreams[*upstream].foreign.load(Ordering::Relaxed);
-    let mut left =
-        group.upstreams.iter().copied().filter(native).filter(|upstream| !tried.contains(upstream));
-    let callable = |upstream: &usize| {
+    let is_native =
+        |upstream: &usize| !topology.upstreams[*upstream].foreign.load(Ordering::Relaxed);
+    let mut untried = group
+        .upstreams
+        .iter()
+        .copied()
+        .filter(is_native)
+        .filter(|upstream| !tried.contains(upstream));
+    let is_callable = |upstream: &usize| {
         let state = topology.upstream_state(*upstream, &view);
         matches!(state, HealthState::Healthy | HealthState::Lagging | HealthState::Probing)
     };
-    let spare = left
+    let callable_upstream = untried
         .clone()
-        .find(|upstream| has_block(*upstream) && supports(*upstream) && callable(upstream));
-    let last = || left.clone().find(|upstream| has_block(*upstream));
-    match spare.or_else(last) {
+        .find(|upstream| has_block(*upstream) && supports(*upstream) && is_callable(upstream));
+    let any_untried = || untried.clone().find(|upstream| has_block(*upstream));
+    match callable_upstream.or_else(any_untried) {
         Some(upstream) => Ok(upstream),
-        None if left.next().is_some() => Err(NoUpstream::Behind),
+        None if untried.next().is_some() => Err(NoUpstream::Behind),
         None => Err(NoUpstream::Exhausted),
     }
 }

@@ -1,7 +1,7 @@
 //! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
 //! local socket.
 //!
-//! It opens one connection per call of [`Dial::connect`]. `pool.rs` holds idle ones.
+//! [`Dial::connect`] opens one connection per call. `pool.rs` holds idle connections.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -17,7 +17,7 @@ use crate::upstream::stream::Stream;
 /// Returns one end of a stream in memory whose other end a simulated node serves.
 pub type MemoryDial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
-/// How to connect to an upstream.
+/// The way to connect to an upstream.
 #[derive(Clone)]
 pub(crate) enum Dial {
     /// Connects to the upstream's URL over the network.

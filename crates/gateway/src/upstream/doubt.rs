@@ -17,13 +17,13 @@ use crate::policy::classify::Verdict;
 use crate::policy::complete::{
     Doubt, Evidence, Opinion, Span, YOUNG_BLOCKS, check_logs, check_receipts, check_transaction,
 };
-use crate::policy::contents::Wanted;
+use crate::policy::contents::BloomQuery;
 use crate::policy::heads::ChainView;
 use crate::upstream::send::Attempt;
 use crate::upstream::thread::UpstreamContext;
 
 /// Returns why a response may be incomplete; `None` if nothing indicates it.
-pub(crate) fn opinion(
+pub(crate) fn judge_completeness(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     attempt: &Attempt,
@@ -59,7 +59,8 @@ fn is_null_transaction(method: &Method, result: &[u8]) -> bool {
         && result == b"null"
 }
 
-/// Calls `judge` with the current view and headers.
+/// Calls `judge` with the current view and headers of the chain, and with `depth`, the number of
+/// blocks below the head at which the upstream has returned logs.
 fn judge_with<T>(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -72,15 +73,16 @@ fn judge_with<T>(
     judge(Evidence { view: &view, headers: &headers, depth, now: cx.now() })
 }
 
+/// Judges a list of logs; `None` if the list cannot be checked.
 fn judge_logs(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
     upstream: usize,
     result: &[u8],
 ) -> Option<Doubt> {
-    let raw = walk::elements(request.params.as_deref()?).next()?;
-    let filter = LogFilter::parse(raw).ok()?;
-    let wanted = Wanted::of(&LogMatcher::parse(raw).ok()?);
+    let raw_filter = walk::elements(request.params.as_deref()?).next()?;
+    let filter = LogFilter::parse(raw_filter).ok()?;
+    let wanted = BloomQuery::new(&LogMatcher::parse(raw_filter).ok()?);
     let chain = &cx.topology.chains[request.chain];
     let span = span(&filter, &chain.view.load())?;
     if result.first() != Some(&b'[') {
@@ -89,15 +91,15 @@ fn judge_logs(
     let now = cx.now();
     let logs_depth = &cx.topology.upstreams[upstream].logs_depth;
     let depth = logs_depth.lock().get(now);
-    let found =
+    let checked =
         judge_with(cx, request, depth, |evidence| check_logs(&wanted, span, result, evidence));
-    if let Some(depth) = found.depth {
-        logs_depth.lock().shown(depth, now);
+    if let Some(depth) = checked.depth {
+        logs_depth.lock().record(depth, now);
     }
-    if found.blooms_unfilled {
+    if checked.blooms_unfilled {
         chain.headers.write().distrust_blooms();
     }
-    Some(found.doubt)
+    Some(checked.doubt)
 }
 
 /// Returns the blocks of a filter; `None` if they cannot be determined.
@@ -121,6 +123,8 @@ fn span(filter: &LogFilter<'_>, view: &ChainView) -> Option<Span> {
     Some(Span::Range { from, to })
 }
 
+/// Judges the receipts of a block; `None` if the block is unknown or the receipts cannot be
+/// checked.
 fn judge_receipts(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,

@@ -23,14 +23,14 @@ use crate::policy::retry;
 use crate::policy::retry::{Decision, Remaining};
 use crate::upstream::choose::{Patience, choose_candidate, choose_or_wait, supports};
 use crate::upstream::race::race;
-use crate::upstream::send::{Attempt, attempt};
+use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 use crate::upstream::{broadcast, doubt, overload};
 
-/// An attempt that checks a doubtful response at another upstream has a short timeout, because a
-/// stalled upstream must not delay an available response. The timeout is the duration of the first
-/// attempt times the factor, but at least this minimum.
+/// Shortest timeout of a second opinion: an attempt that checks a doubtful response at another
+/// upstream. The timeout is short, because a stalled upstream must not delay an available response.
 const SECOND_OPINION_TIMEOUT_MIN: Duration = Duration::from_millis(500);
+/// Timeout of a second opinion, as a multiple of the duration of the first attempt.
 const SECOND_OPINION_TIMEOUT_FACTOR: u32 = 4;
 
 /// Calls upstreams until one responds or none is left to try.
@@ -38,7 +38,7 @@ pub(crate) async fn fetch(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
 ) -> UpstreamResponse {
-    cx.budget.borrow_mut().deposit(cx.now());
+    cx.retry_budget.borrow_mut().deposit(cx.now());
     cx.second_opinions.borrow_mut().deposit(cx.now());
     let group = &cx.topology.config.groups[request.group];
     let mut attempts = Attempts::default();
@@ -55,45 +55,46 @@ pub(crate) async fn fetch(
                 }
                 Err(failure) => {
                     return best.map_or_else(
-                        || UpstreamResponse::failed(failure),
+                        || UpstreamResponse::from_failure(failure),
                         |best| attempts.respond(cx, request, best),
                     );
                 }
             },
         };
         let began = cx.now();
-        let patience = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
-        let deadline = request.deadline.min(cx.recent() + patience);
+        let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
+        let deadline = request.deadline.min(cx.recent() + timeout);
         let fresh = attempts.fresh_tried;
         let mut attempt =
             attempt_or_race(cx, request, upstream, deadline, fresh, &mut attempts).await;
-        let is_out_of_sync = {
+        let out_of_sync = {
             let view = cx.topology.chains[request.chain].view.load();
             attempt.judgement = judge(request, &attempt, &view);
             is_out_of_sync(cx, &attempt, &view)
         };
-        if is_out_of_sync {
+        if out_of_sync {
             attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
         } else {
             attempts.check_completeness(cx, request, &mut attempt, cx.now().saturating_sub(began));
         }
         attempts.record(cx, request, &attempt);
         if let Some(best_failed) = attempts.best_failed.take() {
-            best = Some(better(best, best_failed));
+            best = Some(pick_better(best, best_failed));
         }
         match attempts.decide(cx, request, &attempt) {
             Decision::Return => {
-                return attempts.finish(cx, request, better(best, attempt)).await;
+                return attempts.finish(cx, request, pick_better(best, attempt)).await;
             }
-            Decision::GiveUp => return attempts.respond(cx, request, better(best, attempt)),
+            Decision::GiveUp => return attempts.respond(cx, request, pick_better(best, attempt)),
             Decision::SameFresh => {
                 attempts.fresh_tried = true;
                 fresh_on = Some(attempt.upstream);
             }
             Decision::Another { pause } => {
                 let counters = &cx.counters;
-                let second = attempts.second_opinion_timeout.is_some();
-                if second { &counters.second_opinions } else { &counters.retries }.add(1);
+                let is_second_opinion = attempts.second_opinion_timeout.is_some();
+                if is_second_opinion { &counters.second_opinions } else { &counters.retries }
+                    .add(1);
                 if !pause.is_zero() {
                     let _lent = overload::lend(cx, request);
                     tokio::time::sleep(pause).await;
@@ -101,7 +102,7 @@ pub(crate) async fn fetch(
                 }
             }
         }
-        best = Some(better(best, attempt));
+        best = Some(pick_better(best, attempt));
     }
 }
 
@@ -116,21 +117,21 @@ fn judge(request: &UpstreamRequest<'_>, attempt: &Attempt, view: &ChainView) -> 
     if request.caching.rule == CacheRule::Never {
         return None;
     }
-    Some(Judgement::of(request, attempt.payload.as_ref()?, deterministic, view))
+    Some(Judgement::new(request, attempt.payload.as_ref()?, deterministic, view))
 }
 
 /// Returns true if the response is about a block that the served chain does not have. Also returns
 /// true if the response is null and the upstream is not at the served head. Such an upstream is on
-/// another branch or behind, so another one is called. A client that has received a block must find
-/// its transactions.
+/// another branch or behind, so another upstream is called. Otherwise a client that has received a
+/// block might not find its transactions.
 fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> bool {
     match &attempt.judgement {
         _ if attempt.verdict != Verdict::Response => false,
         Some(Judgement { admit: Admission::No(RejectReason::Null), .. }) => {
-            let seen = cx.topology.upstreams[attempt.upstream].in_view(view);
-            seen.is_none_or(|seen| seen.lag > 0 || !seen.consistent)
+            let upstream_view = cx.topology.upstreams[attempt.upstream].in_view(view);
+            upstream_view.is_none_or(|view| view.lag > 0 || !view.consistent)
         }
-        Some(Judgement { admit: Admission::No(why), .. }) => why.is_wrong(),
+        Some(Judgement { admit: Admission::No(reason), .. }) => reason.is_wrong(),
         Some(_) | None => false,
     }
 }
@@ -138,10 +139,13 @@ fn is_out_of_sync(cx: &UpstreamContext, attempt: &Attempt, view: &ChainView) -> 
 /// The attempts of one call so far.
 #[derive(Default)]
 pub(super) struct Attempts {
+    /// Upstreams that were called.
     pub(super) tried: SmallVec<[usize; 2]>,
     /// Faults that count against an upstream only if another one responds.
     deferred_faults: Vec<(usize, Fault)>,
+    /// Number of attempts, without repeated attempts on a new connection.
     count: u32,
+    /// True if the call was repeated on a new connection.
     fresh_tried: bool,
     /// The best of the failed attempts of a race.
     pub(super) best_failed: Option<Attempt>,
@@ -162,9 +166,9 @@ impl Attempts {
         cx: &UpstreamContext,
         request: &UpstreamRequest<'_>,
         attempt: &mut Attempt,
-        took: Duration,
+        elapsed: Duration,
     ) {
-        attempt.opinion = doubt::opinion(cx, request, attempt).or_else(|| {
+        attempt.opinion = doubt::judge_completeness(cx, request, attempt).or_else(|| {
             // The response is doubtful if another upstream has returned more.
             let Some(Payload::Result(result)) = &attempt.payload else { return None };
             let has_less = self.opinions.has_more_than(result);
@@ -176,7 +180,7 @@ impl Attempts {
         self.tried.retain(|upstream| !cancelled.contains(upstream));
         if self.second_opinion_timeout.is_none() {
             self.second_opinion_timeout =
-                Some((took * SECOND_OPINION_TIMEOUT_FACTOR).max(SECOND_OPINION_TIMEOUT_MIN));
+                Some((elapsed * SECOND_OPINION_TIMEOUT_FACTOR).max(SECOND_OPINION_TIMEOUT_MIN));
         }
         attempt.verdict = Verdict::UpstreamFault(Fault::NotSynced);
     }
@@ -215,16 +219,18 @@ impl Attempts {
         let trust = if doubted {
             self.opinions.trust(self.no_upstream_left(cx, request))
         } else {
-            Trust::Whole
+            Trust::Undoubted
         };
         UpstreamResponse {
             upstream,
             trust,
             judgement: best.judgement,
-            ..UpstreamResponse::of(payload)
+            ..UpstreamResponse::local(payload)
         }
     }
 
+    /// Turns a final attempt into the response of the call. If the gateway itself has sent the
+    /// transaction before, an error that the transaction is known becomes its hash.
     async fn finish(
         &self,
         cx: &Rc<UpstreamContext>,
@@ -234,18 +240,20 @@ impl Attempts {
         // The gateway itself can have sent the transaction before only if this is a retry. A client
         // that sends a transaction twice gets the upstream's error.
         let repeated = self.tried.len() > 1 || self.fresh_tried;
-        let repeated = repeated && repeat(request) == Repeat::Broadcast;
-        let known = match attempt.verdict {
-            Verdict::AlreadyKnown if repeated => broadcast::hash(request),
-            Verdict::NonceTooLow if repeated => Box::pin(broadcast::find(cx, request)).await,
+        let repeated = repeated && repeat_safety(request) == Repeat::Broadcast;
+        let known_hash = match attempt.verdict {
+            Verdict::AlreadyKnown if repeated => broadcast::expected_result(request),
+            Verdict::NonceTooLow if repeated => {
+                Box::pin(broadcast::find_known_transaction(cx, request)).await
+            }
             _ => None,
         };
-        let fetched = self.respond(cx, request, attempt);
-        match known {
+        let response = self.respond(cx, request, attempt);
+        match known_hash {
             Some(hash) => {
-                UpstreamResponse { payload: Payload::Result(hash), judgement: None, ..fetched }
+                UpstreamResponse { payload: Payload::Result(hash), judgement: None, ..response }
             }
-            None => fetched,
+            None => response,
         }
     }
 
@@ -258,11 +266,11 @@ impl Attempts {
     ) {
         let topology = &cx.topology;
         let random = cx.random();
-        let failed = |upstream: usize, fault: Fault| {
+        let record_failure = |upstream: usize, fault: Fault| {
             cx.balancers[request.group]
                 .borrow_mut()
                 .record_failure(&topology.config.groups[request.group], upstream);
-            topology.health(upstream, |health, now| health.call_failed(now, fault, random));
+            topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
             // The balancer now avoids the upstream, so calls alone would detect an outage late.
             topology.upstreams[upstream].suspected.notify_one();
         };
@@ -275,13 +283,14 @@ impl Attempts {
                 Blame::Always if attempt.stale_connection => {
                     cx.upstreams[attempt.upstream].pool.clear();
                 }
-                Blame::Always => failed(attempt.upstream, fault),
+                Blame::Always => record_failure(attempt.upstream, fault),
                 Blame::IfOtherDoesBetter => self.deferred_faults.push((attempt.upstream, fault)),
                 Blame::None => {}
             },
             Verdict::RateLimited { retry_after } => {
-                topology
-                    .health(attempt.upstream, |health, now| health.rate_limited(now, retry_after));
+                topology.update_health(attempt.upstream, |health, now| {
+                    health.rate_limited(now, retry_after)
+                });
             }
             Verdict::Unsupported => {
                 let age = topology.config.health.unsupported_age_max;
@@ -295,12 +304,13 @@ impl Attempts {
             | Verdict::NonceTooLow => {
                 topology.upstreams[attempt.upstream].health.lock().call_ok(cx.now());
                 for (upstream, fault) in self.deferred_faults.drain(..) {
-                    failed(upstream, fault);
+                    record_failure(upstream, fault);
                 }
             }
         }
     }
 
+    /// Decides whether to return an attempt's response or to make another attempt.
     fn decide(
         &self,
         cx: &UpstreamContext,
@@ -318,7 +328,7 @@ impl Attempts {
             return Decision::GiveUp;
         }
         if self.second_opinion_timeout.is_some()
-            && (self.opinions.suffice() || overload::is_crowded(cx, request))
+            && (self.opinions.is_sufficient() || overload::is_crowded(cx, request))
         {
             return Decision::Return;
         }
@@ -329,7 +339,7 @@ impl Attempts {
             reused: attempt.stale_connection,
             has_reply: attempt.payload.is_some(),
         };
-        let left = Remaining {
+        let remaining = Remaining {
             attempts: self.count,
             attempts_max: group.retries_max + 1,
             fresh_tried: self.fresh_tried,
@@ -342,18 +352,20 @@ impl Attempts {
                     && (attempt.verdict != Verdict::Unsupported || supports())
             }),
         };
-        let second = self.second_opinion_timeout.is_some();
-        let budget = if second { &cx.second_opinions } else { &cx.budget };
+        let is_second_opinion = self.second_opinion_timeout.is_some();
+        let budget = if is_second_opinion { &cx.second_opinions } else { &cx.retry_budget };
         let mut budget = budget.borrow_mut();
         let now = cx.now();
-        retry::decide(&tried, repeat(request), &left, &mut budget, now, cx.random())
+        retry::decide(&tried, repeat_safety(request), &remaining, &mut budget, now, cx.random())
     }
 }
 
-pub(super) fn repeat(request: &UpstreamRequest<'_>) -> Repeat {
+/// Returns whether the call may be sent more than once.
+pub(super) fn repeat_safety(request: &UpstreamRequest<'_>) -> Repeat {
     request.method.map_or(Repeat::Never, |method| method.repeat)
 }
 
+/// Returns the cost weight of the call's method.
 pub(super) fn weight(request: &UpstreamRequest<'_>) -> u32 {
     request.method.map_or(1, |method| method.weight)
 }
@@ -369,7 +381,7 @@ fn patience(best: &Option<Attempt>) -> Patience {
 
 /// Returns the attempt whose payload is more useful to the client. If both are equally useful,
 /// returns the first.
-pub(super) fn better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
+pub(super) fn pick_better(best: Option<Attempt>, attempt: Attempt) -> Attempt {
     match best {
         Some(best) if rank(&best) >= rank(&attempt) => best,
         _ => attempt,
@@ -410,13 +422,14 @@ async fn attempt_or_race(
     let group = &cx.topology.config.groups[request.group];
     let hedge = &cx.hedges[request.group];
     let other_upstream = group.upstreams.len() > attempts.tried.len();
-    let delay = hedge.borrow_mut().delay(repeat(request), weight(request), other_upstream);
+    let delay =
+        hedge.borrow_mut().record_call(repeat_safety(request), weight(request), other_upstream);
     let (attempt, latency) = if other_upstream {
         let delay = delay.unwrap_or_else(|| hedge.borrow_mut().patience(weight(request)));
         // Boxed, so that the future of a call without a race stays small.
         Box::pin(race(cx, request, upstream, deadline, fresh, delay, attempts)).await
     } else {
-        let attempt = attempt(cx, upstream, request, deadline, fresh).await;
+        let attempt = run_attempt(cx, upstream, request, deadline, fresh).await;
         (attempt, cx.now().saturating_sub(began))
     };
     if attempt.verdict == Verdict::Response {

@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
-//! It knows HTTP and bytes, not JSON-RPC. `send.rs` interprets responses, `pool.rs` chooses a
-//! connection, and `dial.rs` opens one.
+//! This file knows HTTP and bytes, not JSON-RPC. `send.rs` interprets responses, `pool.rs` chooses
+//! a connection, and `dial.rs` opens one.
 
 use std::cell::RefCell;
 use std::io;
@@ -16,7 +16,7 @@ use crate::io::chunked::{ChunkFault, Chunked};
 use crate::io::head_cache::HeadCache;
 use crate::io::memory::{Full, Reservation};
 use crate::io::wait;
-use crate::io::wait::{Filled, Watchdog};
+use crate::io::wait::{ReadOutcome, Watchdog};
 use crate::upstream::stream::Stream;
 
 /// Upper limit of header lines of a response; providers behind several proxies send 30 and more.
@@ -27,8 +27,8 @@ const HEAD_BYTES_MAX: usize = 32 * 1024;
 /// `max1xxResponses`).
 const INTERIM_MAX: u32 = 5;
 
-/// Timeout of a write that makes no progress. It is short, because a request is seldom more than a
-/// few kB.
+/// Timeout of a write that makes no progress. The timeout is short, because most requests have at
+/// most a few kB.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A complete HTTP response of an upstream.
@@ -41,7 +41,7 @@ pub(crate) struct HttpResponse {
     pub(crate) reusable: bool,
 }
 
-/// Why an exchange failed, and whether the response had begun.
+/// A failed exchange.
 #[derive(Debug)]
 pub(crate) struct ExchangeFault {
     pub(crate) kind: ExchangeFaultKind,
@@ -49,10 +49,12 @@ pub(crate) struct ExchangeFault {
     pub(crate) response_started: bool,
 }
 
-/// The ways in which an exchange fails.
+/// How an exchange failed.
 #[derive(Debug)]
 pub(crate) enum ExchangeFaultKind {
+    /// The deadline passed, or a write stalled.
     Late,
+    /// The upstream closed the connection before the response was complete.
     Closed,
     Malformed,
     TooLarge,
@@ -79,8 +81,9 @@ pub(crate) struct Connection {
     stream: Stream,
     heads: Rc<ParsedHeads>,
     watchdog: Watchdog,
-    /// True if it has carried a call before.
+    /// True if the connection has carried a call before.
     pub(crate) used: bool,
+    /// When the last call ended.
     pub(crate) idle_since: Instant,
 }
 
@@ -146,15 +149,15 @@ impl Connection {
             .await
             .map_err(from_io)?;
             match filled {
-                Filled::Bytes(step) => {
+                ReadOutcome::Bytes(step) => {
                     progress.response_started = true;
                     match step? {
                         Step::Done(response) => return Ok(response),
                         Step::More => {}
                     }
                 }
-                Filled::End => return reader.end(),
-                Filled::Late => return Err(ExchangeFaultKind::Late),
+                ReadOutcome::End => return reader.end(),
+                ReadOutcome::Late => return Err(ExchangeFaultKind::Late),
             }
             if let Some((mut body, head)) = reader.take_long_body() {
                 Box::pin(self.read_rest(&mut body, head.length, deadline, hold)).await?;
@@ -172,7 +175,7 @@ impl Connection {
         deadline: Instant,
         hold: &mut Reservation,
     ) -> Result<(), ExchangeFaultKind> {
-        let rest = async {
+        let read_remaining = async {
             while body.len() < length {
                 let mut limited = (&mut self.stream).take((length - body.len()) as u64);
                 if limited.read_buf(body).await.map_err(from_io)? == 0 {
@@ -183,11 +186,12 @@ impl Connection {
             }
             Ok(())
         };
-        let done = tokio::time::timeout_at(deadline, rest).await;
-        done.unwrap_or(Err(ExchangeFaultKind::Late))
+        let outcome = tokio::time::timeout_at(deadline, read_remaining).await;
+        outcome.unwrap_or(Err(ExchangeFaultKind::Late))
     }
 }
 
+/// The progress of an exchange, which its error reports.
 struct Progress {
     response_started: bool,
 }
@@ -213,20 +217,28 @@ fn from_io(error: io::Error) -> ExchangeFaultKind {
 struct Reader<'a> {
     heads: &'a ParsedHeads,
     body_bytes_max: usize,
+    /// Number of interim responses so far.
     interims: u32,
     state: ReaderState,
 }
 
 enum ReaderState {
+    /// The head is incomplete; holds its bytes so far.
     Head(Vec<u8>),
+    /// A body of known length.
     Fixed { head: ResponseHead, body: BytesMut },
+    /// A body in chunks; `rest` holds received bytes that the decoder has not used.
     Chunked { head: ResponseHead, body: Chunked, rest: Vec<u8> },
+    /// A body that ends with the connection.
     UntilEnd { head: ResponseHead, body: Vec<u8> },
+    /// The response was returned, or its incomplete body was taken.
     Taken,
 }
 
 enum Step {
+    /// The response is complete.
     Done(HttpResponse),
+    /// More bytes are needed.
     More,
 }
 
@@ -318,8 +330,8 @@ impl<'a> Reader<'a> {
 
     /// Parses the head, once it is complete, and the bytes of the body after it.
     fn read_head(&mut self, mut bytes: &[u8]) -> Result<Step, ExchangeFaultKind> {
-        let known = self.heads.borrow().find(bytes).map(|(length, known)| (length, *known));
-        if let Some((head_bytes, (head, framing))) = known {
+        let cached = self.heads.borrow().find(bytes).map(|(length, entry)| (length, *entry));
+        if let Some((head_bytes, (head, framing))) = cached {
             return self.start_body(head, framing, &bytes[head_bytes..]);
         }
         loop {
@@ -343,7 +355,7 @@ impl<'a> Reader<'a> {
             if !(100..200).contains(&status) {
                 let version = parsed.version.unwrap_or(0);
                 let (head, framing) = parse_head(status, version, parsed.headers)?;
-                self.heads.borrow_mut().keep(bytes, head_bytes, (head, framing));
+                self.heads.borrow_mut().insert(bytes, head_bytes, (head, framing));
                 return self.start_body(head, framing, body);
             }
             // The response is an interim one, such as 103; the final one follows. The request asked
@@ -374,9 +386,9 @@ impl<'a> Reader<'a> {
                 if body.len() == head.length {
                     return Ok(Step::Done(head.response(Bytes::copy_from_slice(body), true)));
                 }
-                let mut whole = BytesMut::with_capacity(head.length);
-                whole.extend_from_slice(body);
-                self.state = ReaderState::Fixed { head, body: whole };
+                let mut buffer = BytesMut::with_capacity(head.length);
+                buffer.extend_from_slice(body);
+                self.state = ReaderState::Fixed { head, body: buffer };
                 Ok(Step::More)
             }
             Framing::Chunked => {
@@ -410,9 +422,9 @@ impl<'a> Reader<'a> {
     fn take_long_body(&mut self) -> Option<(BytesMut, ResponseHead)> {
         match &mut self.state {
             ReaderState::Fixed { head, body } => {
-                let taken = (std::mem::take(body), *head);
+                let incomplete = (std::mem::take(body), *head);
                 self.state = ReaderState::Taken;
-                Some(taken)
+                Some(incomplete)
             }
             _ => None,
         }
@@ -433,7 +445,7 @@ pub(crate) fn retry_after(value: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// How the body of a response is delimited.
+/// The delimitation of a response body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Framing {
     Fixed(u64),
@@ -447,18 +459,18 @@ fn parse_head(
     headers: &[httparse::Header<'_>],
 ) -> Result<(ResponseHead, Framing), ExchangeFaultKind> {
     let mut framing = Framing::UntilEnd;
-    let mut two_lengths = false;
+    let mut has_two_lengths = false;
     let mut head = ResponseHead { status, retry_after: None, keep_alive: version == 1, length: 0 };
     for header in headers {
         let value = header.value.trim_ascii();
         if header.name.eq_ignore_ascii_case("content-length") {
-            let digits = value.iter().all(u8::is_ascii_digit);
-            let text = std::str::from_utf8(value).ok().filter(|_| digits);
+            let is_number = value.iter().all(u8::is_ascii_digit);
+            let text = std::str::from_utf8(value).ok().filter(|_| is_number);
             let length = text.and_then(|text| text.parse().ok());
             let length = length.ok_or(ExchangeFaultKind::Malformed)?;
             match framing {
-                Framing::Chunked => two_lengths = true,
-                Framing::Fixed(before) if before != length => {
+                Framing::Chunked => has_two_lengths = true,
+                Framing::Fixed(previous) if previous != length => {
                     return Err(ExchangeFaultKind::Malformed);
                 }
                 _ => framing = Framing::Fixed(length),
@@ -467,7 +479,7 @@ fn parse_head(
             if !value.eq_ignore_ascii_case(b"chunked") {
                 return Err(ExchangeFaultKind::Malformed);
             }
-            two_lengths |= matches!(framing, Framing::Fixed(_));
+            has_two_lengths |= matches!(framing, Framing::Fixed(_));
             framing = Framing::Chunked;
         } else if header.name.eq_ignore_ascii_case("content-encoding") {
             // The request offered no encoding, so an encoded body is unreadable.
@@ -484,7 +496,7 @@ fn parse_head(
             head.retry_after = retry_after(value);
         }
     }
-    if two_lengths {
+    if has_two_lengths {
         // Chunked wins (RFC 9112, 6.3), but a proxy may have used the length.
         head.keep_alive = false;
     }

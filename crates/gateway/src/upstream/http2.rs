@@ -39,7 +39,7 @@ use crate::upstream::thread::UpstreamContext;
 mod tests;
 
 /// Flow-control window of a connection and of each stream, in bytes. A link of 1 Gbit/s carries
-/// this much in 30 ms, so a large response does not stall.
+/// 4 MiB in 34 ms, so a large response does not stall.
 const WINDOW_BYTES: u32 = 4 << 20;
 /// Maximum number of connections tried for a call. A second connection is tried if nothing was
 /// sent, because the first connection may have just closed.
@@ -62,12 +62,13 @@ pub(crate) struct Http2 {
     head: Request<()>,
     connections_max: usize,
     connections: RefCell<Vec<Rc<H2Connection>>>,
+    /// True while a connection is being opened.
     dialing: Cell<bool>,
     /// Number of connections that could not be opened, since the last success.
     failures: Cell<u32>,
     /// Notified when a call ends or a connection is opened or closed.
     changed: Notify,
-    /// When the upstream last declined HTTP/2.
+    /// When the upstream last declined HTTP/2; `None` if it never did.
     declined_at: Cell<Option<Instant>>,
     counts: Arc<UpstreamCounters>,
 }
@@ -78,10 +79,12 @@ impl fmt::Debug for Http2 {
     }
 }
 
-/// One connection.
+/// An HTTP/2 connection.
 struct H2Connection {
     requests: SendRequest<Bytes>,
+    /// Number of calls in flight.
     calls: Cell<usize>,
+    /// When its last call ended.
     last_used: Cell<Instant>,
 }
 
@@ -180,7 +183,11 @@ impl Http2 {
     ) -> Result<Rc<H2Connection>, NoConnection> {
         let failures = self.failures.get();
         loop {
-            if self.declined_at.get().is_some_and(|at| at.elapsed() < HTTP2_RETRY_INTERVAL) {
+            if self
+                .declined_at
+                .get()
+                .is_some_and(|declined_at| declined_at.elapsed() < HTTP2_RETRY_INTERVAL)
+            {
                 return Err(NoConnection::Declined);
             }
             let changed = self.changed.notified();
@@ -262,7 +269,7 @@ impl Http2 {
     }
 
     fn remove(&self, connection: &Rc<H2Connection>) {
-        self.connections.borrow_mut().retain(|own| !Rc::ptr_eq(own, connection));
+        self.connections.borrow_mut().retain(|known| !Rc::ptr_eq(known, connection));
         self.changed.notify_waiters();
     }
 
@@ -308,7 +315,7 @@ impl Http2 {
     }
 }
 
-/// Waits until the upstream does not answer a ping in time, or until the connection has been idle
+/// Waits until the upstream fails to answer a ping in time, or until the connection has been idle
 /// for too long.
 async fn until_dead_or_idle(
     pings: Option<PingPong>,

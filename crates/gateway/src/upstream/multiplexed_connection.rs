@@ -37,8 +37,8 @@ mod tests;
 use framing::{Encoder, Framing, FramingError, Recipient, recipient_of, recipient_of_head};
 use table::{CallKey, Delivery, Table};
 
-/// Maximum number of reads in one poll of the driver. It keeps an upstream that sends much from
-/// delaying clients.
+/// Maximum number of reads in one poll of the driver. The limit keeps an upstream that sends many
+/// bytes from delaying clients.
 const READS_PER_POLL: usize = 4;
 /// Upper limit of bytes that one read appends to a long response.
 const LONG_READ_BYTES: usize = 256 * 1024;
@@ -62,13 +62,13 @@ pub(crate) struct CallFailure {
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloseReason {
-    /// The upstream closed it; holds the code of its close frame.
+    /// The upstream closed the connection; holds the code of its close frame.
     Closed(Option<u16>),
     /// The upstream did not answer a ping.
     Stalled,
     /// The upstream sent a malformed message.
     Malformed,
-    /// The gateway closed it.
+    /// The gateway closed the connection.
     Retired,
 }
 
@@ -82,12 +82,13 @@ pub(crate) struct Settings {
     pub(crate) on_notification: OnNotification,
 }
 
-/// One connection, as its calls use it.
+/// A connection, as its calls use it.
 #[derive(Debug)]
 pub(crate) struct MultiplexedConnection {
     encoder: Encoder,
     table: RefCell<Table>,
     out: RefCell<OutputBuffer>,
+    /// Wakes the driver.
     driver: RefCell<Option<Waker>>,
     /// True if the driver was woken and has not run yet.
     woken: Cell<bool>,
@@ -103,9 +104,9 @@ pub(crate) struct MultiplexedConnection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ConnectionState {
     Open,
-    /// A call timed out, and nothing was received since it was sent.
+    /// A call timed out, and no bytes were received after it was sent.
     Suspect,
-    /// It takes no more calls and closes after the last one.
+    /// The connection takes no more calls and closes after the last call in flight.
     Retiring,
     Closed,
 }
@@ -144,12 +145,12 @@ impl OutputBuffer {
 }
 
 impl MultiplexedConnection {
-    /// Returns a connection over a stream, with its driver. `read` holds bytes that were read after
-    /// the handshake. The stream is a local socket unless `websocket` is true.
+    /// Returns a connection over a stream, with its driver. `read_ahead` holds bytes that were read
+    /// after the handshake. The stream is a local socket unless `websocket` is true.
     pub(crate) fn new(
         stream: Stream,
         websocket: bool,
-        read: Vec<u8>,
+        read_ahead: Vec<u8>,
         settings: Settings,
     ) -> (Rc<MultiplexedConnection>, Driver) {
         let now = Instant::now();
@@ -174,11 +175,11 @@ impl MultiplexedConnection {
             connection: Rc::clone(&connection),
             stream,
             framing,
-            read,
+            read_ahead,
             settings,
             watchdog: Watchdog::default(),
             last_read: now,
-            pinged: None,
+            pinged_at: None,
             flushing: false,
         };
         (connection, driver)
@@ -201,9 +202,9 @@ impl MultiplexedConnection {
         matches!(self.state.get(), ConnectionState::Open | ConnectionState::Suspect)
     }
 
-    /// Returns true if it has had no call for longer than `idle_max`.
-    pub(crate) fn is_idle(&self, now: Instant, idle_max: Duration) -> bool {
-        self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_max
+    /// Returns true if it has had no call for longer than `idle_timeout`.
+    pub(crate) fn is_idle(&self, now: Instant, idle_timeout: Duration) -> bool {
+        self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_timeout
     }
 
     /// Closes it after the calls in flight.
@@ -247,9 +248,8 @@ impl MultiplexedConnection {
         }
     }
 
-    /// Returns a function that returns the failure of a call, given the offset of the call in the
-    /// output.
-    fn failure(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> CallFailure + use<> {
+    /// Returns a function from the offset of a call in the output to the failure of the call.
+    fn failure_at(&self, kind: Kind, stale: bool) -> impl Fn(u64) -> CallFailure + use<> {
         let sent_end = self.out.borrow().sent_end();
         move |offset| {
             let sent = if offset >= sent_end { Sent::No } else { Sent::Maybe };
@@ -260,13 +260,13 @@ impl MultiplexedConnection {
     /// Passes a message to its call, or to `on_notification`.
     fn dispatch(&self, event: Event<'_>, on_notification: &OnNotification) {
         let mut table = self.table.borrow_mut();
-        let owner = match &event {
+        let recipient = match &event {
             Event::Message(message) => recipient_of(message),
             Event::TooLarge(head) => recipient_of_head(head),
             // `process` handles control frames. Compression was not negotiated with the upstream.
             Event::Compressed { .. } | Event::Ping(_) | Event::Pong | Event::Close(_) => return,
         };
-        let id = match owner {
+        let id = match recipient {
             Recipient::Call(id) => Some(id),
             // The response belongs to the only call; among several calls it is ambiguous.
             Recipient::Unaddressed => table.only_id(),
@@ -278,7 +278,7 @@ impl MultiplexedConnection {
                 let failure = CallFailure { kind: Kind::TooLarge, sent: Sent::Yes, stale: false };
                 table.complete(id, || Err(failure))
             }
-            (None, Event::Message(message)) if owner == Recipient::Notification => {
+            (None, Event::Message(message)) if recipient == Recipient::Notification => {
                 drop(table);
                 return on_notification(&message);
             }
@@ -294,7 +294,7 @@ impl MultiplexedConnection {
             }
             Delivery::Late => {}
             Delivery::Unknown => {
-                tracing::debug!(?owner, "an upstream sent a response to an unknown call")
+                tracing::debug!(?recipient, "an upstream sent a response to an unknown call")
             }
         }
     }
@@ -329,19 +329,20 @@ impl Drop for Call {
     }
 }
 
-/// The task of a connection. It alone reads and writes the stream, until the connection ends.
+/// The task of a connection. Only the driver reads and writes the stream, until the connection
+/// ends.
 pub(crate) struct Driver {
     connection: Rc<MultiplexedConnection>,
     stream: Stream,
     framing: Framing,
     /// Bytes that were read after the handshake.
-    read: Vec<u8>,
+    read_ahead: Vec<u8>,
     settings: Settings,
     watchdog: Watchdog,
     /// When bytes were last read.
     last_read: Instant,
     /// When the outstanding ping was sent; `None` if no pong is awaited.
-    pinged: Option<Instant>,
+    pinged_at: Option<Instant>,
     /// True if the stream may still buffer written bytes.
     flushing: bool,
 }
@@ -375,17 +376,17 @@ impl Drop for Driver {
 
 impl Driver {
     fn register(&self, waker: &Waker) {
-        let mut own = self.connection.driver.borrow_mut();
-        if !own.as_ref().is_some_and(|own| own.will_wake(waker)) {
-            *own = Some(waker.clone());
+        let mut registered = self.connection.driver.borrow_mut();
+        if !registered.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            *registered = Some(waker.clone());
         }
     }
 
     /// Reads, writes and checks deadlines once.
     fn drive(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
-        let read = std::mem::take(&mut self.read);
-        if !read.is_empty() {
-            self.process(&read)?;
+        let read_ahead = std::mem::take(&mut self.read_ahead);
+        if !read_ahead.is_empty() {
+            self.process(&read_ahead)?;
         }
         self.read(cx)?;
         self.write(cx)?;
@@ -395,9 +396,9 @@ impl Driver {
         let connection = &self.connection;
         if connection.in_flight() == 0 {
             connection.idle_since.set(self.last_read);
-            let suspect = connection.state.get() == ConnectionState::Suspect
+            let closes_as_suspect = connection.state.get() == ConnectionState::Suspect
                 && !connection.encoder.has_pings();
-            if (connection.state.get() == ConnectionState::Retiring || suspect)
+            if (connection.state.get() == ConnectionState::Retiring || closes_as_suspect)
                 && connection.out.borrow().unsent() == 0
             {
                 return Err(CloseReason::Retired);
@@ -408,34 +409,34 @@ impl Driver {
 
     fn read(&mut self, cx: &mut Context<'_>) -> Result<(), CloseReason> {
         for _ in 0..READS_PER_POLL {
-            let read = match self.framing.gap() {
-                Some((body, left)) => {
-                    let read = poll_read_into(&mut self.stream, cx, body, left);
-                    if let Poll::Ready(Ok(bytes)) = read {
+            let polled = match self.framing.gap() {
+                Some((body, missing)) => {
+                    let polled = poll_read_into(&mut self.stream, cx, body, missing);
+                    if let Poll::Ready(Ok(bytes)) = polled {
                         self.framing.filled(bytes);
                         if bytes > 0 {
                             self.process(&[])?;
                         }
                     }
-                    read
+                    polled
                 }
                 None => {
-                    let mut taken = Ok(());
+                    let mut processed = Ok(());
                     // Borrows other fields than the stream, which `poll_read` borrows.
                     let (connection, framing) = (&self.connection, &mut self.framing);
                     let on_notification = &self.settings.on_notification;
-                    let read = wait::poll_read(&mut self.stream, cx, |bytes| {
-                        taken = process(connection, framing, on_notification, bytes);
+                    let polled = wait::poll_read(&mut self.stream, cx, |bytes| {
+                        processed = process(connection, framing, on_notification, bytes);
                     });
-                    taken?;
-                    read
+                    processed?;
+                    polled
                 }
             };
-            match read {
+            match polled {
                 Poll::Pending => return Ok(()),
                 Poll::Ready(Ok(bytes)) if bytes > 0 => {
                     self.last_read = Instant::now();
-                    self.pinged = None;
+                    self.pinged_at = None;
                     if self.connection.state.get() == ConnectionState::Suspect {
                         self.connection.state.set(ConnectionState::Open);
                     }
@@ -476,12 +477,12 @@ impl Driver {
         Ok(())
     }
 
-    /// Handles deadlines that have passed. Returns true if there was one, because a ping may then
-    /// have to be written.
+    /// Handles deadlines that have passed. Returns true if a deadline has passed, because a ping
+    /// may then have to be written.
     fn check_deadlines(&mut self, cx: &mut Context<'_>) -> Result<bool, CloseReason> {
         let pings = self.connection.encoder.has_pings();
         let interval = self.settings.ping_interval;
-        let ping_at = pings.then(|| self.pinged.unwrap_or(self.last_read) + interval);
+        let ping_at = pings.then(|| self.pinged_at.unwrap_or(self.last_read) + interval);
         let earliest = self.connection.table.borrow().earliest_deadline();
         let Some(next) = [ping_at, earliest].into_iter().flatten().min() else { return Ok(false) };
         if self.watchdog.poll_passed(cx, next).is_pending() {
@@ -489,27 +490,28 @@ impl Driver {
         }
         let now = Instant::now();
         let mut woken = Vec::new();
-        let failure = self.connection.failure(Kind::Deadline, false);
+        let failure = self.connection.failure_at(Kind::Deadline, false);
         let last_started = self.connection.table.borrow_mut().expire(now, failure, &mut woken);
         woken.into_iter().for_each(Waker::wake);
-        // Nothing was received since an overdue call was sent.
+        // No bytes were received after an overdue call was sent.
         let silent = last_started.is_some_and(|last_started| last_started >= self.last_read);
         if silent && self.connection.state.get() == ConnectionState::Open {
             self.connection.state.set(ConnectionState::Suspect);
         }
-        match self.pinged {
-            Some(pinged) if now >= pinged + interval => return Err(CloseReason::Stalled),
+        match self.pinged_at {
+            Some(pinged_at) if now >= pinged_at + interval => return Err(CloseReason::Stalled),
             Some(_) => {}
             None if pings && (silent || now >= self.last_read + interval) => {
                 let mut out = self.connection.out.borrow_mut();
                 self.connection.encoder.control(&mut out.bytes, Op::Ping, b"");
-                self.pinged = Some(now);
+                self.pinged_at = Some(now);
             }
             None => {}
         }
         Ok(true)
     }
 
+    /// Closes the connection and fails its calls.
     fn end(&mut self, reason: CloseReason) {
         let connection = &self.connection;
         if connection.state.replace(ConnectionState::Closed) == ConnectionState::Closed {
@@ -519,7 +521,7 @@ impl Driver {
         let stale =
             matches!(reason, CloseReason::Closed(_)) && connection.has_carried_response.get();
         let mut woken = Vec::new();
-        let failure = connection.failure(kind, stale);
+        let failure = connection.failure_at(kind, stale);
         connection.table.borrow_mut().fail(failure, &mut woken);
         woken.into_iter().for_each(Waker::wake);
         connection.driver.replace(None);
@@ -533,9 +535,9 @@ fn process(
     on_notification: &OnNotification,
     bytes: &[u8],
 ) -> Result<(), CloseReason> {
-    let mut at = 0;
+    let mut consumed = 0;
     loop {
-        let (used, event) = match framing.next(&bytes[at..]) {
+        let (used, event) = match framing.next(&bytes[consumed..]) {
             Ok(next) => next,
             Err(error) => {
                 tracing::debug!(?error, "an upstream sent a malformed message");
@@ -545,7 +547,7 @@ fn process(
                 return Err(CloseReason::Malformed);
             }
         };
-        at += used;
+        consumed += used;
         match event {
             None => return Ok(()),
             Some(Event::Ping(payload)) => {
@@ -574,14 +576,14 @@ fn close(connection: &MultiplexedConnection, code: u16) {
     }
 }
 
-/// Reads directly into a message that lacks `left` bytes. Returns the number of bytes read.
+/// Reads directly into a message that lacks `missing` bytes. Returns the number of bytes read.
 fn poll_read_into(
     stream: &mut Stream,
     cx: &mut Context<'_>,
     body: &mut BytesMut,
-    left: usize,
+    missing: usize,
 ) -> Poll<io::Result<usize>> {
-    let bytes_max = left.min(LONG_READ_BYTES);
+    let bytes_max = missing.min(LONG_READ_BYTES);
     body.reserve(bytes_max);
     let mut limited = body.limit(bytes_max);
     let read = std::pin::pin!(stream.read_buf(&mut limited));

@@ -33,7 +33,7 @@ mod tests;
 /// First backoff after consecutive failures.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Longest backoff if the upstream has no other address. Health checks handle longer outages.
-const BACKOFF_ALONE_MAX: Duration = Duration::from_secs(1);
+const BACKOFF_WITHOUT_HTTP_MAX: Duration = Duration::from_secs(1);
 /// Longest backoff if calls can go over HTTP meanwhile.
 const BACKOFF_MAX: Duration = Duration::from_secs(10);
 
@@ -42,11 +42,11 @@ const ID_LONGEST: &[u8] = b"281474976710655";
 
 /// Methods of at least this weight are expected to have large responses.
 pub(crate) const LARGE_WEIGHT: u32 = 10;
-/// A response of at least this many bytes is large. It needs several reads, while one read returns
+/// Minimum bytes of a large response. A large response needs several reads, while one read returns
 /// many small responses.
 const LARGE_BYTES: usize = 64 * 1024;
-/// After this many consecutive small responses, a method that had a large response is expected to
-/// have small ones again.
+/// Number of consecutive small responses after which a method that had a large response is expected
+/// to have small ones again.
 const LARGE_DECAY: u8 = 32;
 
 /// Multiplexed connections to one upstream, by the size of responses.
@@ -57,15 +57,17 @@ pub(crate) struct MultiplexedPool {
     response_bytes_max: usize,
     connections_max: usize,
     size_classes: [SizeClass; 2],
-    /// Number of consecutive failures, and the backoff after them.
+    /// The consecutive failures and the backoff after them.
     failures: Cell<Failures>,
     /// Number of calls that wait for a connection.
     waiters: Cell<usize>,
+    /// Notified when a connection is opened or closed, or when a call ends.
     changed: Notify,
-    /// Number of further small responses until a method is expected to have small ones again. The
-    /// index is the method's row; the last element is for all unknown methods.
-    large: RefCell<Vec<u8>>,
+    /// Number of further small responses until a method is expected to have small responses again.
+    /// The index is the method's row; the last element is for all unknown methods.
+    small_responses_left: RefCell<Vec<u8>>,
     counts: Arc<UpstreamCounters>,
+    /// True after [`MultiplexedPool::close`].
     closed: Cell<bool>,
 }
 
@@ -73,12 +75,13 @@ pub(crate) struct MultiplexedPool {
 #[derive(Debug, Default)]
 struct SizeClass {
     connections: RefCell<Vec<Rc<MultiplexedConnection>>>,
+    /// True while a connection is being opened.
     dialing: Cell<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Failures {
-    in_a_row: u32,
+    consecutive: u32,
     backoff_until: Option<Instant>,
 }
 
@@ -105,7 +108,7 @@ impl MultiplexedPool {
             failures: Cell::default(),
             waiters: Cell::new(0),
             changed: Notify::new(),
-            large: RefCell::new(vec![0; methods + 1]),
+            small_responses_left: RefCell::new(vec![0; methods + 1]),
             counts: Arc::clone(counts),
             closed: Cell::new(false),
         }))
@@ -130,11 +133,11 @@ impl MultiplexedPool {
         now: Instant,
     ) -> Option<Rc<MultiplexedConnection>> {
         let class = usize::from(self.is_large(request));
-        let found = self.find_free(class);
-        if found.is_none() {
-            self.dial(class, now);
+        let connection = self.find_free(class);
+        if connection.is_none() {
+            self.start_dial(class, now);
         }
-        found
+        connection
     }
 
     /// Waits until `deadline` for a connection. Used if the upstream has no other address.
@@ -148,15 +151,16 @@ impl MultiplexedPool {
     ) -> Result<Rc<MultiplexedConnection>, NoConnection> {
         let class = usize::from(self.is_large(request));
         let _waiting = WaiterCount::begin(&self.waiters);
-        let failures = self.failures.get().in_a_row;
+        let failures = self.failures.get().consecutive;
         loop {
             let changed = self.changed.notified();
             if let Some(connection) = self.find_free(class) {
                 return Ok(connection);
             }
-            let has_failed = self.failures.get().in_a_row > failures;
+            let has_failed = self.failures.get().consecutive > failures;
             if has_failed
-                || (!self.dial(class, Instant::now()) && self.size_classes[class].open_count() == 0)
+                || (!self.start_dial(class, Instant::now())
+                    && self.size_classes[class].open_count() == 0)
             {
                 return Err(NoConnection);
             }
@@ -172,19 +176,19 @@ impl MultiplexedPool {
 
     /// Records the size of a response and clears the failures, because the connection works.
     pub(crate) fn record_response(&self, request: &UpstreamRequest<'_>, bytes: usize) {
-        if self.failures.get().in_a_row > 0 {
+        if self.failures.get().consecutive > 0 {
             self.failures.set(Failures::default());
         }
-        let mut large = self.large.borrow_mut();
-        let unknown = large.len() - 1;
-        let known = &mut large[request.row.unwrap_or(unknown)];
-        *known = if bytes >= LARGE_BYTES { LARGE_DECAY } else { known.saturating_sub(1) };
+        let mut counts = self.small_responses_left.borrow_mut();
+        let unknown_row = counts.len() - 1;
+        let small_left = &mut counts[request.row.unwrap_or(unknown_row)];
+        *small_left = if bytes >= LARGE_BYTES { LARGE_DECAY } else { small_left.saturating_sub(1) };
     }
 
     /// Returns true if a large response is expected.
     fn is_large(&self, request: &UpstreamRequest<'_>) -> bool {
-        let large = self.large.borrow();
-        large[request.row.unwrap_or(large.len() - 1)] > 0
+        let counts = self.small_responses_left.borrow();
+        counts[request.row.unwrap_or(counts.len() - 1)] > 0
             || request.method.is_some_and(|method| method.weight >= LARGE_WEIGHT)
     }
 
@@ -196,19 +200,20 @@ impl MultiplexedPool {
 
     /// Starts to open one more connection, unless the limits or a backoff forbid it. Returns true
     /// if a connection is being opened.
-    fn dial(self: &Rc<MultiplexedPool>, class: usize, now: Instant) -> bool {
-        let own = &self.size_classes[class];
-        if own.dialing.get() {
+    fn start_dial(self: &Rc<MultiplexedPool>, class: usize, now: Instant) -> bool {
+        let size_class = &self.size_classes[class];
+        if size_class.dialing.get() {
             return true;
         }
         let open = self.size_classes.iter().map(SizeClass::open_count).sum::<usize>();
-        // A class without a connection may always open one, even beyond the limit for both classes.
-        let full = open >= self.connections_max && own.open_count() > 0;
+        // A class without a connection may always open a connection, even beyond the limit for both
+        // classes.
+        let full = open >= self.connections_max && size_class.open_count() > 0;
         let is_backing_off = self.failures.get().backoff_until.is_some_and(|until| now < until);
         if self.closed.get() || full || is_backing_off {
             return false;
         }
-        own.dialing.set(true);
+        size_class.dialing.set(true);
         self.counts.connections_opened.add(1);
         tokio::task::spawn_local(Rc::clone(self).run(class));
         true
@@ -218,7 +223,7 @@ impl MultiplexedPool {
     async fn run(self: Rc<MultiplexedPool>, class: usize) {
         let _dial_guard = DialGuard { pool: &self, class };
         let opened = open(&self.dial, &self.upstream).await;
-        let (stream, websocket, read) = match opened {
+        let OpenedStream { stream, websocket, read_ahead } = match opened {
             Ok(opened) => opened,
             Err(fault) => {
                 tracing::debug!(upstream = &*self.upstream.name, %fault, "cannot open a multiplexed connection");
@@ -231,7 +236,8 @@ impl MultiplexedPool {
             ping_interval: self.upstream.ping_interval,
             on_notification: ignore_notifications(),
         };
-        let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+        let (connection, driver) =
+            MultiplexedConnection::new(stream, websocket, read_ahead, settings);
         if self.closed.get() {
             connection.retire();
         }
@@ -255,22 +261,23 @@ impl MultiplexedPool {
     /// upstream has no other address, the first failure starts no backoff, because the upstream may
     /// just have restarted.
     fn record_failure(&self) {
-        let failures = self.failures.get().in_a_row.saturating_add(1);
-        let alone = self.upstream.http().is_none();
-        let doublings = failures.saturating_sub(if alone { 2 } else { 1 });
-        let max = if alone { BACKOFF_ALONE_MAX } else { BACKOFF_MAX };
+        let failures = self.failures.get().consecutive.saturating_add(1);
+        let has_no_http = self.upstream.http().is_none();
+        let doublings = failures.saturating_sub(if has_no_http { 2 } else { 1 });
+        let max = if has_no_http { BACKOFF_WITHOUT_HTTP_MAX } else { BACKOFF_MAX };
         let backoff = BACKOFF_MIN.saturating_mul(1_u32 << doublings.min(16)).min(max);
-        let backs_off = !alone || failures > 1;
+        let backs_off = !has_no_http || failures > 1;
         let backoff_until = backs_off.then(|| Instant::now() + backoff);
-        self.failures.set(Failures { in_a_row: failures, backoff_until });
+        self.failures.set(Failures { consecutive: failures, backoff_until });
     }
 
     /// Closes connections that have been idle for too long, except the first of each class.
     pub(crate) fn sweep(&self, now: Instant) {
         for class in &self.size_classes {
             let connections = class.connections.borrow();
-            let more = connections.iter().filter(|connection| connection.is_open()).skip(1);
-            more.filter(|connection| connection.is_idle(now, self.upstream.idle_timeout))
+            let surplus = connections.iter().filter(|connection| connection.is_open()).skip(1);
+            surplus
+                .filter(|connection| connection.is_idle(now, self.upstream.idle_timeout))
                 .for_each(|connection| connection.retire());
         }
     }
@@ -313,7 +320,7 @@ struct OpenGuard<'a> {
 impl Drop for OpenGuard<'_> {
     fn drop(&mut self) {
         let class = &self.pool.size_classes[self.class];
-        class.connections.borrow_mut().retain(|own| !Rc::ptr_eq(own, self.connection));
+        class.connections.borrow_mut().retain(|known| !Rc::ptr_eq(known, self.connection));
         self.pool.counts.multiplexed_open.subtract_one();
         self.pool.changed.notify_waiters();
     }
@@ -345,37 +352,44 @@ fn response_bytes_max(config: &Config) -> usize {
     config.groups.iter().map(|group| group.response_bytes_max).max().unwrap_or(0)
 }
 
-/// A stream, a flag that is true for a WebSocket, and the bytes that were read after the handshake.
-pub(crate) type Opened = (Stream, bool, Vec<u8>);
+/// An open stream for a multiplexed connection.
+#[derive(Debug)]
+pub(crate) struct OpenedStream {
+    pub(crate) stream: Stream,
+    /// True for a WebSocket, false for a local socket.
+    pub(crate) websocket: bool,
+    /// Bytes that were read after the handshake.
+    pub(crate) read_ahead: Vec<u8>,
+}
 
 /// Opens a stream for a multiplexed connection, within the upstream's connect timeout.
 ///
 /// # Errors
 /// Errors of the system or of TLS, or the refusal of the WebSocket handshake.
-pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<Opened> {
+pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<OpenedStream> {
     let Some((url, _)) = upstream.multiplexed() else {
         return Err(io::ErrorKind::Unsupported.into());
     };
     let opening = async {
         let mut stream = dial.connect(upstream, AddressKind::Multiplexed).await?;
         if !url.is_websocket() {
-            return Ok((stream, false, Vec::new()));
+            return Ok(OpenedStream { stream, websocket: false, read_ahead: Vec::new() });
         }
         let opening = UpgradeRequest::new().ok_or_else(|| io::Error::other("no randomness"))?;
         let mut head = request_head(upstream);
         opening.write(&mut head);
         stream.write_all(&head).await?;
         stream.flush().await?;
-        let mut read = Vec::with_capacity(1024);
+        let mut read_ahead = Vec::with_capacity(1024);
         loop {
-            if stream.read_buf(&mut read).await? == 0 {
+            if stream.read_buf(&mut read_ahead).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            match opening.check_response(&read) {
+            match opening.check_response(&read_ahead) {
                 Ok(None) => {}
                 Ok(Some(head_bytes)) => {
-                    read.drain(..head_bytes);
-                    return Ok((stream, true, read));
+                    read_ahead.drain(..head_bytes);
+                    return Ok(OpenedStream { stream, websocket: true, read_ahead });
                 }
                 Err(Refusal::Status { status, .. }) => {
                     let message = format!("the WebSocket handshake got status {status}");
@@ -407,8 +421,8 @@ fn request_head(upstream: &Upstream) -> Vec<u8> {
         line(&[b"Authorization: ", authorization.as_bytes()]);
     }
     for (name, value) in &upstream.headers {
-        let own = *name == http::header::AUTHORIZATION && url.authorization().is_some();
-        if !own {
+        let overridden = *name == http::header::AUTHORIZATION && url.authorization().is_some();
+        if !overridden {
             line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
         }
     }

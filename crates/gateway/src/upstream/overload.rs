@@ -45,12 +45,13 @@ const RETRY_AFTER_SECONDS_MAX: u64 = 3;
 pub(crate) struct ConcurrencyLimit {
     /// Locked for each response while calls are queued; never held across an await.
     limiter: Mutex<Limiter>,
-    /// Copies of the state of the limiter.
+    /// Copy of the limiter's limit of calls in flight.
     calls_max: AtomicU32,
+    /// Copy of the limiter's epoch.
     epoch: AtomicU32,
-    /// True if calls have recently waited.
+    /// Copy of [`Limiter::is_limited`]: true if calls have recently waited.
     limited: AtomicBool,
-    /// True if the upstreams are overloaded.
+    /// Copy of [`Limiter::is_saturated`]: true if the upstreams are overloaded.
     saturated: AtomicBool,
     /// Permits and waiting calls of each thread.
     threads: Vec<Arc<GroupCounters>>,
@@ -85,9 +86,10 @@ impl ConcurrencyLimit {
         self.calls_max.load(Ordering::Relaxed)
     }
 
-    fn update(&self, event: impl FnOnce(&mut Limiter)) {
+    /// Changes the limiter and copies its state for readers without the lock.
+    fn update(&self, change: impl FnOnce(&mut Limiter)) {
         let mut limiter = self.limiter.lock();
-        event(&mut limiter);
+        change(&mut limiter);
         self.calls_max.store(limiter.limit(), Ordering::Relaxed);
         self.epoch.store(limiter.epoch(), Ordering::Relaxed);
         self.limited.store(limiter.is_limited(), Ordering::Relaxed);
@@ -95,24 +97,25 @@ impl ConcurrencyLimit {
     }
 
     /// Returns the number of waiting calls on all threads.
-    fn queue(&self) -> u32 {
-        let queue: u64 = self.threads.iter().map(|thread| thread.queued.get()).sum();
-        u32::try_from(queue).unwrap_or(u32::MAX)
+    fn queued_calls(&self) -> u32 {
+        let queued: u64 = self.threads.iter().map(|thread| thread.queued.get()).sum();
+        u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
     /// Returns the number of permits that a thread with these held and queued calls may hold.
-    fn share(&self, own: &GroupCounters, held: u64, queued: u64) -> u32 {
+    fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
         // A long queue, which one client may have filled, counts no more than the whole limit.
-        let wanted = |held: u64, queued: u64| held + queued.min(limit);
-        let others = self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, own));
-        let others: u64 =
-            others.map(|thread| wanted(thread.in_flight.get(), thread.queued.get())).sum();
-        let wanted = wanted(held, queued);
-        let share = if wanted + others <= limit {
-            limit - others
+        let demand_of = |held: u64, queued: u64| held + queued.min(limit);
+        let others =
+            self.threads.iter().filter(|thread| !std::ptr::eq(&***thread, thread_counters));
+        let other_demand: u64 =
+            others.map(|thread| demand_of(thread.in_flight.get(), thread.queued.get())).sum();
+        let demand = demand_of(held, queued);
+        let share = if demand + other_demand <= limit {
+            limit - other_demand
         } else {
-            (limit * wanted + (wanted + others) / 2) / (wanted + others)
+            (limit * demand + (demand + other_demand) / 2) / (demand + other_demand)
         };
         share.max(1) as u32
     }
@@ -127,9 +130,11 @@ pub(crate) struct GroupPermits {
     in_flight: Cell<u32>,
     /// Fair shares of clients and classes of methods.
     flows: RefCell<Shares>,
+    /// Number of permits that this thread may hold.
     share: Cell<u32>,
-    /// When the share expires, and the epoch of the limit for which it was computed.
+    /// When the share expires.
     share_until: Cell<Duration>,
+    /// The epoch of the limit for which the share was computed.
     share_epoch: Cell<u32>,
     queue: RefCell<Queue<Rc<Waiter>>>,
     queue_timeout: Duration,
@@ -137,7 +142,8 @@ pub(crate) struct GroupPermits {
     status: u16,
 }
 
-/// The class and flow of a call that holds or wants a permit.
+/// The class and flow of a call that holds a permit or waits for one. A flow is the calls of one
+/// client and one class of methods.
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     class: Class,
@@ -154,21 +160,21 @@ impl Holder {
 #[derive(Debug)]
 struct Waiter {
     holder: Holder,
-    state: Cell<State>,
+    state: Cell<WaiterState>,
     waker: RefCell<Option<Waker>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum WaiterState {
     Waiting,
-    /// A permit is held for the call, which has not taken it yet.
+    /// A permit is held for the call, but the call's task has not run since.
     Admitted,
-    /// The call was shed, or has taken its permit.
+    /// The call was shed, or its task has taken the permit.
     Done,
 }
 
 impl Waiter {
-    fn resolve(&self, state: State) {
+    fn resolve(&self, state: WaiterState) {
         self.state.set(state);
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -208,12 +214,14 @@ impl GroupPermits {
         limit.is_some_and(|limit| Arc::ptr_eq(limit, &self.limit))
     }
 
+    /// Counts one more permit as held.
     fn hold(&self, holder: Holder) {
         self.in_flight.update(|calls| calls + 1);
         self.flows.borrow_mut().enter(holder.class, holder.flow);
         self.counts.in_flight.add(1);
     }
 
+    /// Counts one permit less as held.
     fn release(&self, holder: Holder) {
         self.in_flight.update(|calls| calls - 1);
         self.flows.borrow_mut().leave(holder.flow);
@@ -268,26 +276,26 @@ impl GroupPermits {
                 return;
             }
             let saturated = self.limit.saturated.load(Ordering::Relaxed);
-            let late = self.queue.borrow_mut().expired(now, saturated);
-            if let Some((waiter, class)) = late {
+            let expired = self.queue.borrow_mut().take_expired(now, saturated);
+            if let Some((waiter, class)) = expired {
                 self.shed(&waiter, class, Shed::Late);
                 continue;
             }
-            let taken =
+            let admitted =
                 self.queue.borrow_mut().take(now, saturated, &self.flows.borrow(), available);
-            let Some((waiter, class, waited)) = taken else { return };
+            let Some((waiter, class, waited)) = admitted else { return };
             self.counts.queued.subtract_one();
             self.counts.waited[class].observe(waited);
             self.hold(waiter.holder);
-            waiter.resolve(State::Admitted);
+            waiter.resolve(WaiterState::Admitted);
         }
     }
 
     /// Sheds a call that was removed from the queue.
-    fn shed(&self, waiter: &Waiter, class: Class, why: Shed) {
+    fn shed(&self, waiter: &Waiter, class: Class, reason: Shed) {
         self.counts.queued.subtract_one();
-        self.counts.shed[class][why].add(1);
-        waiter.resolve(State::Done);
+        self.counts.shed[class][reason].add(1);
+        waiter.resolve(WaiterState::Done);
     }
 }
 
@@ -313,7 +321,7 @@ impl Drop for Permit<'_> {
     fn drop(&mut self) {
         if let Some(permits) = self.permits {
             let took = self.cx.now().saturating_sub(self.since);
-            permits.flows.borrow_mut().took(self.holder.flow, took);
+            permits.flows.borrow_mut().record_latency(self.holder.flow, took);
             permits.release_and_serve(self.cx.now(), self.holder);
         }
     }
@@ -346,15 +354,16 @@ pub(crate) async fn acquire<'a>(
     let Some(permits) = cx.permits[request.group].as_deref() else {
         return Ok(Permit::new(cx, None, holder));
     };
-    let state = Cell::new(State::Waiting);
+    let state = Cell::new(WaiterState::Waiting);
     let waiter = Rc::new(Waiter { holder, state, waker: RefCell::new(None) });
     permits.flows.borrow_mut().wait(request.class, request.flow);
-    let own = Rc::clone(&waiter);
-    let pushed = permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, own);
+    let queue_entry = Rc::clone(&waiter);
+    let pushed =
+        permits.queue.borrow_mut().push(cx.now(), request.class, request.flow, queue_entry);
     let key = match pushed {
         PushResult::Queued(key) => key,
-        PushResult::Replaced(key, (other, class)) => {
-            permits.shed(&other, class, Shed::Displaced);
+        PushResult::Replaced(key, (displaced, class)) => {
+            permits.shed(&displaced, class, Shed::Displaced);
             key
         }
         PushResult::Full(_) => {
@@ -365,8 +374,8 @@ pub(crate) async fn acquire<'a>(
     permits.counts.queued.add(1);
     let now = cx.now();
     permits.admit_waiters(now);
-    if matches!(waiter.state.get(), State::Waiting) {
-        let usual = permits.flows.borrow().usual();
+    if matches!(waiter.state.get(), WaiterState::Waiting) {
+        let usual = permits.flows.borrow().typical_latency();
         permits.limit.update(|limiter| limiter.record_wait(now, usual));
         // The limit may have risen.
         permits.admit_waiters(now);
@@ -374,24 +383,24 @@ pub(crate) async fn acquire<'a>(
     let mut queued = QueuedCall { cx, permits, waiter: &waiter, key };
     let deadline = request.deadline.min(cx.recent() + permits.queue_timeout);
     let resolved = poll_fn(|cx| match waiter.state.get() {
-        State::Waiting => {
+        WaiterState::Waiting => {
             *waiter.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         }
-        State::Admitted | State::Done => Poll::Ready(()),
+        WaiterState::Admitted | WaiterState::Done => Poll::Ready(()),
     });
-    let late = tokio::time::timeout_at(deadline, resolved).await.is_err();
+    let timed_out = tokio::time::timeout_at(deadline, resolved).await.is_err();
     cx.tick();
-    if late && matches!(waiter.state.get(), State::Waiting) {
+    if timed_out && matches!(waiter.state.get(), WaiterState::Waiting) {
         queued.give_up();
         permits.counts.shed[request.class][Shed::Late].add(1);
     }
     match waiter.state.get() {
-        State::Admitted => {
-            waiter.state.set(State::Done);
+        WaiterState::Admitted => {
+            waiter.state.set(WaiterState::Done);
             Ok(Permit::new(cx, Some(permits), holder))
         }
-        State::Waiting | State::Done => Err(overloaded(cx, permits)),
+        WaiterState::Waiting | WaiterState::Done => Err(overloaded(cx, permits)),
     }
 }
 
@@ -406,23 +415,25 @@ struct QueuedCall<'a> {
 
 impl QueuedCall<'_> {
     fn give_up(&mut self) {
-        let own = self.permits.queue.borrow_mut().remove(self.key);
+        let removed = self.permits.queue.borrow_mut().remove(self.key);
         debug_assert!(
-            own.is_some_and(|own| std::ptr::eq(&*own, self.waiter)),
+            removed.is_some_and(|removed| std::ptr::eq(&*removed, self.waiter)),
             "a waiter is queued"
         );
         self.permits.counts.queued.subtract_one();
-        self.waiter.state.set(State::Done);
+        self.waiter.state.set(WaiterState::Done);
     }
 }
 
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         match self.waiter.state.get() {
-            State::Waiting => self.give_up(),
+            WaiterState::Waiting => self.give_up(),
             // A permit is held for a call that never took it.
-            State::Admitted => self.permits.release_and_serve(self.cx.now(), self.waiter.holder),
-            State::Done => {}
+            WaiterState::Admitted => {
+                self.permits.release_and_serve(self.cx.now(), self.waiter.holder)
+            }
+            WaiterState::Done => {}
         }
     }
 }
@@ -434,12 +445,15 @@ fn overloaded(cx: &UpstreamContext, permits: &GroupPermits) -> Failure {
 }
 
 /// A permit that other calls may use until this is dropped.
-pub(crate) struct LentPermit<'a>(Option<&'a GroupPermits>, Holder);
+pub(crate) struct LentPermit<'a> {
+    permits: Option<&'a GroupPermits>,
+    holder: Holder,
+}
 
 impl Drop for LentPermit<'_> {
     fn drop(&mut self) {
-        if let Some(permits) = self.0 {
-            permits.hold(self.1);
+        if let Some(permits) = self.permits {
+            permits.hold(self.holder);
         }
     }
 }
@@ -451,7 +465,7 @@ pub(crate) fn lend<'a>(cx: &'a UpstreamContext, request: &UpstreamRequest<'_>) -
     if let Some(permits) = permits {
         permits.release_and_serve(cx.now(), holder);
     }
-    LentPermit(permits, holder)
+    LentPermit { permits, holder }
 }
 
 /// Returns a permit for a hedge, even if the permit exceeds the limit.
@@ -477,7 +491,7 @@ pub(crate) fn is_crowded(cx: &UpstreamContext, request: &UpstreamRequest<'_>) ->
     cx.permits[request.group].as_deref().is_some_and(GroupPermits::is_crowded)
 }
 
-/// Returns true if [`is_crowded`] holds for any group.
+/// Returns true if [`is_crowded`] is true for any group.
 pub(crate) fn is_any_crowded(cx: &UpstreamContext) -> bool {
     cx.permits.iter().flatten().any(|permits| permits.is_crowded())
 }
@@ -500,7 +514,7 @@ pub(crate) fn record_response(
         return;
     };
     let now = cx.now();
-    let queue = if permits.is_queueing() { permits.limit.queue() } else { 0 };
-    let sample = ResponseSample { epoch, flow: request.flow, took, queue };
+    let queue = if permits.is_queueing() { permits.limit.queued_calls() } else { 0 };
+    let sample = ResponseSample { epoch, flow: request.flow, latency: took, queue };
     permits.limit.update(|limiter| limiter.record_response(now, sample));
 }

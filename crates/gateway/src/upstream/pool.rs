@@ -16,11 +16,12 @@ use crate::upstream::http1::{Connection, ParsedHeads, new_parsed_heads};
 #[derive(Debug)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Connection>>,
-    idle_max: Duration,
+    /// Idle connections close after this time.
+    idle_timeout: Duration,
     /// One permit for each connection with a call. An idle connection holds no permit. An idle
     /// connection is always reused before a new one is opened, so the permits limit the open
     /// connections.
-    free: Semaphore,
+    permits: Semaphore,
     heads: Rc<ParsedHeads>,
     /// True if connections close after their call.
     closed: Cell<bool>,
@@ -34,17 +35,17 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.pool.free.add_permits(1);
+        self.pool.permits.add_permits(1);
     }
 }
 
 impl Pool {
-    pub(crate) fn new(connections_max: usize, idle_max: Duration) -> Rc<Pool> {
-        let free = Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS));
+    pub(crate) fn new(connections_max: usize, idle_timeout: Duration) -> Rc<Pool> {
+        let permits = Semaphore::new(connections_max.clamp(1, Semaphore::MAX_PERMITS));
         Rc::new(Pool {
             idle: RefCell::default(),
-            idle_max,
-            free,
+            idle_timeout,
+            permits,
             heads: new_parsed_heads(),
             closed: Cell::new(false),
         })
@@ -57,11 +58,11 @@ impl Pool {
 
     /// Acquires a permit, waiting until `deadline`. Returns `None` if the deadline passes.
     pub(crate) async fn lease(self: &Rc<Pool>, deadline: Instant) -> Option<Lease> {
-        let permit = match self.free.try_acquire() {
+        let permit = match self.permits.try_acquire() {
             Ok(permit) => permit,
             Err(_) => {
-                let free = self.free.acquire();
-                Box::pin(tokio::time::timeout_at(deadline, free)).await.ok()?.ok()?
+                let acquire = self.permits.acquire();
+                Box::pin(tokio::time::timeout_at(deadline, acquire)).await.ok()?.ok()?
             }
         };
         permit.forget();
@@ -72,7 +73,7 @@ impl Pool {
     pub(crate) fn reuse(&self, now: Instant) -> Option<Connection> {
         let mut idle = self.idle.borrow_mut();
         while let Some(mut connection) = idle.pop() {
-            if now.duration_since(connection.idle_since) > self.idle_max {
+            if now.duration_since(connection.idle_since) > self.idle_timeout {
                 // The remaining connections have been idle for even longer.
                 idle.clear();
                 return None;
@@ -99,8 +100,8 @@ impl Pool {
         self.closed.get()
     }
 
-    /// Closes idle connections now and those in use after their call, because a reload has removed
-    /// or changed the upstream.
+    /// Closes idle connections now, and connections in use after their call. Called after a reload
+    /// has removed or changed the upstream.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         self.clear();
@@ -110,7 +111,7 @@ impl Pool {
     pub(crate) fn sweep(&self, now: Instant) {
         self.idle
             .borrow_mut()
-            .retain(|connection| now.duration_since(connection.idle_since) <= self.idle_max);
+            .retain(|connection| now.duration_since(connection.idle_since) <= self.idle_timeout);
     }
 
     /// Closes all idle connections, because the upstream has just dropped one.

@@ -1,7 +1,8 @@
-//! One HTTP request to an upstream and its response, over HTTP/2 if that is on and the upstream
+//! One HTTP request to an upstream and its response: over HTTP/2 if HTTP/2 is on and the upstream
 //! supports it, else over HTTP/1.1.
 //!
-//! It knows HTTP and bytes. `send.rs` and `batcher.rs` write the body and interpret the response.
+//! This file knows HTTP and bytes. `send.rs` and `batcher.rs` write the body and interpret the
+//! response.
 
 use tokio::time::Instant;
 use wire::quantity::write_decimal;
@@ -15,9 +16,9 @@ use crate::upstream::thread::UpstreamContext;
 
 /// The body of a request.
 pub(crate) trait Body {
-    /// Returns its length in bytes.
+    /// Returns the length of the body in bytes.
     fn bytes(&self) -> usize;
-    /// Appends it to `out`.
+    /// Appends the body to `out`.
     fn write(&self, out: &mut Vec<u8>);
 }
 
@@ -25,8 +26,8 @@ pub(crate) trait Body {
 #[derive(Debug, Clone)]
 pub(crate) struct PostError {
     pub(crate) failure: Failure,
-    /// True if it failed because a connection that had carried calls before was closed without a
-    /// response.
+    /// True if the exchange failed because a connection that had carried calls before was closed
+    /// without a response.
     pub(crate) stale_connection: bool,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A hedge starts when the call is slow and the hedge budget allows it (`policy/hedge.rs`). If
 //! every attempt waits at a stalled upstream (`policy/stall.rs`), another attempt starts at once.
-//! It is not charged to any budget, because a stalled upstream does no work for the call. Earlier
-//! attempts continue, in case their upstream still responds.
+//! This attempt is not charged to any budget, because a stalled upstream does no work for the call.
+//! Earlier attempts continue, because their upstreams may still respond.
 
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use wire::method::Repeat;
 use crate::call::request::UpstreamRequest;
 use crate::policy::hedge;
 use crate::upstream::choose::choose;
-use crate::upstream::fetch::{Attempts, better, repeat, weight};
+use crate::upstream::fetch::{Attempts, pick_better, repeat_safety, weight};
 use crate::upstream::overload;
 use crate::upstream::overload::{LentPermit, Permit};
-use crate::upstream::send::{Attempt, attempt};
+use crate::upstream::send::{Attempt, run_attempt};
 use crate::upstream::thread::UpstreamContext;
 
 /// Upper limit of attempts in one race. The limit keeps a call that stalls every upstream from
@@ -41,6 +41,7 @@ const THREAD_STALL_MIN: Duration = Duration::from_millis(50);
 struct Racer<'a> {
     upstream: usize,
     began: Duration,
+    /// True if the attempt is a hedge.
     hedge: bool,
     future: Pin<Box<dyn Future<Output = Attempt> + 'a>>,
     _permit: Option<Permit<'a>>,
@@ -58,14 +59,14 @@ pub(super) async fn race(
     attempts: &mut Attempts,
 ) -> (Attempt, Duration) {
     let began = cx.now();
-    let mut first = pin!(attempt(cx, upstream, request, deadline, fresh));
+    let mut first_attempt = pin!(run_attempt(cx, upstream, request, deadline, fresh));
     let check_at = cx.recent() + delay;
     tokio::select! {
         biased;
-        done = &mut first => return (done, cx.now().saturating_sub(began)),
+        attempt_result = &mut first_attempt => return (attempt_result, cx.now().saturating_sub(began)),
         () = tokio::time::sleep_until(check_at) => {}
     }
-    let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first);
+    let future: Pin<Box<dyn Future<Output = Attempt> + '_>> = Box::pin(first_attempt);
     let racer = Racer { upstream, began, hedge: false, future, _permit: None };
     let race = Race {
         cx,
@@ -84,13 +85,17 @@ pub(super) async fn race(
 struct Race<'a, 'b> {
     cx: &'a Rc<UpstreamContext>,
     request: &'a UpstreamRequest<'b>,
+    /// Time from the start of an attempt to the next hedge.
     delay: Duration,
     /// Time without any response after which an upstream is suspected.
     patience: Duration,
+    /// Attempts in flight.
     racers: SmallVec<[Racer<'a>; 2]>,
+    /// Number of attempts that have started.
     started: usize,
     /// Time to the next hedge; doubles while the budget is empty.
     hedge_wait: Duration,
+    /// When the next hedge is due.
     hedge_at: Duration,
     /// The permit of the call, lent while all its attempts wait at stalled upstreams.
     lent: Option<LentPermit<'a>>,
@@ -113,17 +118,17 @@ impl Race<'_, '_> {
             }
             tokio::select! {
                 biased;
-                (racer, done) = next_done(&mut self.racers) => {
-                    if done.verdict.is_response() || self.racers.is_empty() {
+                (racer, finished) = next_done(&mut self.racers) => {
+                    if finished.verdict.is_response() || self.racers.is_empty() {
                         self.cx.counters.hedges_won.add(u64::from(racer.hedge));
                         attempts.cancelled = self.racers.iter().map(|racer| racer.upstream).collect();
                         let now = self.cx.now();
-                        let (total, own) = (now.saturating_sub(began), now.saturating_sub(racer.began));
-                        return (done, hedge::latency(total, own, self.delay));
+                        let (total_time, attempt_time) = (now.saturating_sub(began), now.saturating_sub(racer.began));
+                        return (finished, hedge::latency(total_time, attempt_time, self.delay));
                     }
                     // Other attempts are still in flight.
-                    attempts.record(self.cx, self.request, &done);
-                    attempts.best_failed = Some(better(attempts.best_failed.take(), done));
+                    attempts.record(self.cx, self.request, &finished);
+                    attempts.best_failed = Some(pick_better(attempts.best_failed.take(), finished));
                     check_at = Instant::now();
                 }
                 () = tokio::time::sleep_until(check_at) => {}
@@ -140,11 +145,11 @@ impl Race<'_, '_> {
             let silence = cx.upstreams[racer.upstream].silence.get();
             if silence.suspect_at(racer.began, self.patience) <= now {
                 let random = cx.random();
-                topology.health(racer.upstream, |health, now| health.suspect(now, random));
+                topology.update_health(racer.upstream, |health, now| health.suspect(now, random));
             }
             all_lost &= topology.is_lost(racer.upstream);
         }
-        let repeatable = repeat(self.request) != Repeat::Never;
+        let repeatable = repeat_safety(self.request) != Repeat::Never;
         if repeatable && self.started < ATTEMPTS_MAX && (all_lost || now >= self.hedge_at) {
             self.start_attempt(attempts, all_lost);
         }
@@ -156,7 +161,8 @@ impl Race<'_, '_> {
         }
     }
 
-    /// Starts another attempt. A hedge needs a budget; an attempt after `all_lost` does not.
+    /// Starts another attempt. If `all_lost` is false, the attempt is a hedge, which needs a
+    /// budget.
     fn start_attempt(&mut self, attempts: &mut Attempts, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging = cx.topology.config.groups[request.group].hedge.is_some();
@@ -169,7 +175,7 @@ impl Race<'_, '_> {
             self.hedge_at = now + CHECK_INTERVAL_MAX;
             return;
         };
-        if !all_lost && !cx.hedges[request.group].borrow_mut().take() {
+        if !all_lost && !cx.hedges[request.group].borrow_mut().try_charge() {
             self.hedge_wait = (self.hedge_wait * 2).max(CHECK_INTERVAL_MIN);
             self.hedge_at = now + self.hedge_wait;
             return;
@@ -182,9 +188,9 @@ impl Race<'_, '_> {
             Some(overload::acquire_for_hedge(cx, request))
         };
         attempts.tried.push(upstream);
-        let time = cx.topology.config.groups[request.group].attempt_deadline;
-        let deadline = request.deadline.min(cx.recent() + time);
-        let future = Box::pin(attempt(cx, upstream, request, deadline, false));
+        let timeout = cx.topology.config.groups[request.group].attempt_deadline;
+        let deadline = request.deadline.min(cx.recent() + timeout);
+        let future = Box::pin(run_attempt(cx, upstream, request, deadline, false));
         self.racers.push(Racer { upstream, began: now, hedge: !all_lost, future, _permit: permit });
         self.started += 1;
         self.hedge_wait = self.delay;
@@ -207,9 +213,9 @@ impl Race<'_, '_> {
 /// Waits for the next attempt to end.
 async fn next_done<'a>(racers: &mut SmallVec<[Racer<'a>; 2]>) -> (Racer<'a>, Attempt) {
     std::future::poll_fn(|cx| {
-        for at in 0..racers.len() {
-            if let Poll::Ready(done) = racers[at].future.as_mut().poll(cx) {
-                return Poll::Ready((racers.remove(at), done));
+        for index in 0..racers.len() {
+            if let Poll::Ready(finished) = racers[index].future.as_mut().poll(cx) {
+                return Poll::Ready((racers.remove(index), finished));
             }
         }
         Poll::Pending

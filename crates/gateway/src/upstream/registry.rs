@@ -16,10 +16,12 @@ use crate::upstream::topology::Topology;
 pub(crate) struct Registry {
     /// The start of the clock that all policies use.
     started: Instant,
-    /// Locked briefly, and never on the path of a call.
+    /// The topologies in use. Locked briefly, and never on the path of a call.
     in_use: Mutex<Vec<Weak<Topology>>>,
-    chains: AtomicU64,
-    upstreams: AtomicU64,
+    /// The last number that `next_chain` returned.
+    last_chain: AtomicU64,
+    /// The last number that `next_upstream` returned.
+    last_upstream: AtomicU64,
     /// Notified when any upstream is suspected or ejected. Slow calls wait for it.
     pub(crate) lost_upstream: Notify,
     /// Bytes of all bodies, responses and queues.
@@ -31,8 +33,8 @@ impl Registry {
         Arc::new(Registry {
             started: Instant::now(),
             in_use: Mutex::default(),
-            chains: AtomicU64::new(0),
-            upstreams: AtomicU64::new(0),
+            last_chain: AtomicU64::new(0),
+            last_upstream: AtomicU64::new(0),
             lost_upstream: Notify::new(),
             memory: Arc::default(),
         })
@@ -53,10 +55,10 @@ impl Registry {
         instant.saturating_duration_since(self.started)
     }
 
-    /// Adds a topology.
+    /// Adds a topology and removes unused topologies.
     pub(super) fn add(&self, topology: &Arc<Topology>) {
         let mut in_use = self.in_use.lock();
-        in_use.retain(|other| other.strong_count() > 0);
+        in_use.retain(|known| known.strong_count() > 0);
         in_use.push(Arc::downgrade(topology));
     }
 
@@ -68,11 +70,11 @@ impl Registry {
 
     /// Returns a new unique number of an upstream, which is never 0.
     pub(super) fn next_upstream(&self) -> u64 {
-        self.upstreams.fetch_add(1, Ordering::Relaxed) + 1
+        self.last_upstream.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Returns a new unique number, for a chain that takes the name of another chain.
     pub(super) fn next_chain(&self) -> u64 {
-        self.chains.fetch_add(1, Ordering::Relaxed) + 1
+        self.last_chain.fetch_add(1, Ordering::Relaxed) + 1
     }
 }

@@ -29,8 +29,8 @@ use crate::upstream::thread::UpstreamContext;
 /// 1024 calls of a few levels each.
 pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
-/// The recorded latency of a failed attempt is its duration plus the usual latency of the upstream
-/// times this factor.
+/// The recorded latency of a failed attempt is its duration plus this factor times the upstream's
+/// average latency.
 const FAILED_LATENCY_FACTOR: u32 = 4;
 
 /// The outcome of an attempt.
@@ -60,7 +60,7 @@ impl Attempt {
 
 /// Runs one attempt, at the latest until `deadline`. Dropping the future closes its HTTP/1.1
 /// connection.
-pub(crate) async fn attempt(
+pub(crate) async fn run_attempt(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
     request: &UpstreamRequest<'_>,
@@ -85,27 +85,28 @@ pub(crate) async fn attempt(
         Verdict::RateLimited { .. } => AttemptOutcome::RateLimited,
         _ => AttemptOutcome::Ok,
     };
-    let took = cx.now().saturating_sub(began);
-    cx.counters.upstreams[upstream].attempted(outcome, took);
+    let elapsed = cx.now().saturating_sub(began);
+    cx.counters.upstreams[upstream].record_attempt(outcome, elapsed);
     if attempt.verdict.is_response() {
-        overload::record_response(cx, request, epoch, took);
+        overload::record_response(cx, request, epoch, elapsed);
     }
     guard.observed = Some(match attempt.verdict {
         // An upstream that fails fast must not look fast. It must not lose all calls either,
         // because the health check decides that. So a failure counts as several times the
-        // upstream's usual latency.
+        // upstream's average latency.
         Verdict::UpstreamFault(fault)
             if fault.blame() == Blame::Always && !attempt.stale_connection =>
         {
             // The deadline of the attempt caps the latency. Otherwise consecutive failures would
             // multiply it without limit.
-            let usual = cx.upstreams[upstream].latency.get().estimate();
-            let observed = usual.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(took);
-            observed.min((deadline + took).saturating_duration_since(cx.recent()))
+            let typical_latency = cx.upstreams[upstream].latency.get().estimate();
+            let observed =
+                typical_latency.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
+            observed.min((deadline + elapsed).saturating_duration_since(cx.recent()))
         }
         // Other faults do not indicate its latency.
         Verdict::UpstreamFault(_) => Duration::ZERO,
-        _ => took,
+        _ => elapsed,
     });
     attempt
 }
@@ -161,7 +162,7 @@ async fn exchange(
                 return Err(PostError::new(upstream, Kind::Connect, Sent::No));
             }
         },
-        found => found,
+        available => available,
     };
     let exchanged = match connection {
         Some(connection) => {
@@ -266,7 +267,7 @@ fn classify_response(
 ) -> Attempt {
     let HttpResponse { status, retry_after, body, .. } = http;
     let response = parse_response(&body, DEPTH_MAX).ok();
-    let response = response.filter(|response| is_ours(response, id.as_bytes()));
+    let response = response.filter(|response| has_id(response, id.as_bytes()));
     let Some(response) = response else {
         let verdict = classify(&CallOutcome::Http { status, retry_after });
         let kind = match status {
@@ -297,7 +298,7 @@ fn classify_response(
 
 /// Returns true if a response belongs to the call with this id. An error has the id `null` if the
 /// upstream could not read the id (JSON-RPC 2.0, section 5).
-pub(crate) fn is_ours(response: &Response<'_>, expected: &[u8]) -> bool {
+pub(crate) fn has_id(response: &Response<'_>, expected: &[u8]) -> bool {
     response.id == expected
         || (response.id == b"null" && matches!(response.outcome, Outcome::Error { .. }))
 }

@@ -11,17 +11,18 @@ use crate::config;
 use crate::config::Config;
 use crate::policy::complete::Depth;
 use crate::policy::heads::{ChainView, UpstreamView};
-use crate::policy::health::{HealthSettings, Unsupported, UpstreamHealth};
+use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
 use crate::upstream::dial::Dial;
 
 /// The state of one upstream. Fields in an [`Arc`] outlive a reload that does not change the
-/// upstream's address or protocol.
+/// upstream's address or protocol. `ejections` and `readmissions` also outlive other reloads.
 pub(crate) struct UpstreamState {
     pub(crate) config: config::upstream::Upstream,
-    /// Its index in [`ChainView::upstreams`], which reloads do not change.
-    pub(crate) place: usize,
-    /// Unique number that distinguishes it from other upstreams that have had the same `place`.
-    pub(crate) mark: u64,
+    /// Index of the upstream in [`ChainView::upstreams`]. Reloads do not change it.
+    pub(crate) view_index: usize,
+    /// Unique number that distinguishes the upstream from other upstreams that have had the same
+    /// `view_index`.
+    pub(crate) instance_id: u64,
     /// Identifies the upstream in cache entries, which outlive reloads.
     pub(crate) number: u16,
     pub(crate) dial: Dial,
@@ -30,12 +31,14 @@ pub(crate) struct UpstreamState {
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
     pub(crate) suspected: Arc<Notify>,
-    pub(crate) unsupported: Arc<Mutex<Unsupported>>,
+    pub(crate) unsupported: Arc<Mutex<UnsupportedMethods>>,
     /// Number of blocks below the head at which the upstream has returned logs.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
-    /// True if it serves another chain than configured.
+    /// True if the upstream serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
+    /// Number of ejections, for metrics.
     pub(crate) ejections: Arc<AtomicU64>,
+    /// Number of readmissions, for metrics.
     pub(crate) readmissions: Arc<AtomicU64>,
     /// Start of the last poll that confirmed that the upstream is on the served chain, in
     /// microseconds since the process started.
@@ -46,16 +49,16 @@ impl UpstreamState {
     pub(super) fn new(
         config: &Config,
         upstream: &config::upstream::Upstream,
-        place: usize,
-        mark: u64,
+        view_index: usize,
+        instance_id: u64,
         number: u16,
         dial: Dial,
     ) -> UpstreamState {
         let health = UpstreamHealth::new(health_settings(&config.health));
         UpstreamState {
             config: upstream.clone(),
-            place,
-            mark,
+            view_index,
+            instance_id,
             number,
             dial,
             request_head: request_head(upstream),
@@ -74,7 +77,7 @@ impl UpstreamState {
 impl UpstreamState {
     /// Returns the upstream's entry in a view. `None` if the view does not have the upstream yet.
     pub(crate) fn in_view(&self, view: &ChainView) -> Option<UpstreamView> {
-        view.of(self.place, self.mark)
+        view.upstream(self.view_index, self.instance_id)
     }
 
     /// Records a poll which started at `began` and confirmed that the upstream is on the served
@@ -90,27 +93,30 @@ impl UpstreamState {
 }
 
 impl UpstreamState {
-    pub(super) fn inherit(&mut self, before: &UpstreamState, is_same: bool, config: &Config) {
-        self.ejections = Arc::clone(&before.ejections);
-        self.readmissions = Arc::clone(&before.readmissions);
+    /// Takes over the state of the upstream of the same name in the previous configuration. If
+    /// `is_same` is false, takes over only the counters, because the upstream has another address
+    /// or protocol.
+    pub(super) fn inherit(&mut self, previous: &UpstreamState, is_same: bool, config: &Config) {
+        self.ejections = Arc::clone(&previous.ejections);
+        self.readmissions = Arc::clone(&previous.readmissions);
         if !is_same {
             return;
         }
-        self.mark = before.mark;
-        self.dial = before.dial.clone();
+        self.instance_id = previous.instance_id;
+        self.dial = previous.dial.clone();
         // The TLS client holds sessions that can be resumed.
-        self.config.tls.clone_from(&before.config.tls);
-        self.health = Arc::clone(&before.health);
+        self.config.tls.clone_from(&previous.config.tls);
+        self.health = Arc::clone(&previous.health);
         self.health.lock().reconfigure(health_settings(&config.health));
-        self.suspected = Arc::clone(&before.suspected);
-        self.unsupported = Arc::clone(&before.unsupported);
-        self.logs_depth = Arc::clone(&before.logs_depth);
-        self.foreign = Arc::clone(&before.foreign);
+        self.suspected = Arc::clone(&previous.suspected);
+        self.unsupported = Arc::clone(&previous.unsupported);
+        self.logs_depth = Arc::clone(&previous.logs_depth);
+        self.foreign = Arc::clone(&previous.foreign);
     }
 
     /// Returns true if both are the same upstream, before and after a reload.
-    pub(crate) fn is_same_as(&self, before: &UpstreamState) -> bool {
-        self.mark == before.mark
+    pub(crate) fn is_same_as(&self, previous: &UpstreamState) -> bool {
+        self.instance_id == previous.instance_id
     }
 }
 

@@ -29,9 +29,9 @@ use crate::upstream::pool::Pool;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, Topology};
 
-/// Maximum number of further attempts after responses that may be incomplete, per call to
-/// upstreams. It equals the default of `retries_max`, because for some seconds all calls may be
-/// about blocks that upstreams have not indexed yet.
+/// Maximum number of second opinions per call to upstreams. A second opinion is a further attempt
+/// after a response that may be incomplete. The maximum equals the default of `retries_max`,
+/// because for some seconds all calls may be about blocks that upstreams have not indexed yet.
 const SECOND_OPINIONS_SHARE: f64 = 2.0;
 
 /// The upstreams of one configuration, as one thread uses them.
@@ -39,16 +39,17 @@ pub(crate) struct UpstreamContext {
     pub(crate) topology: Arc<Topology>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) buffers: Rc<Buffers>,
-    /// By upstream, as in the configuration.
+    /// The state of each upstream, in the order of the configuration.
     pub(crate) upstreams: Vec<Rc<LocalUpstream>>,
-    /// By group, as in the configuration.
+    /// The balancer of each group, in the order of the configuration.
     pub(crate) balancers: Vec<RefCell<Balancer>>,
-    /// By group.
+    /// The hedge budget of each group.
     pub(crate) hedges: Vec<Rc<RefCell<Hedge>>>,
-    pub(crate) budget: Rc<RefCell<RetryBudget>>,
+    /// Limits retries.
+    pub(crate) retry_budget: Rc<RefCell<RetryBudget>>,
     /// Limits further attempts after responses that may be incomplete.
     pub(crate) second_opinions: Rc<RefCell<RetryBudget>>,
-    /// By group; `None` if calls to upstreams are not limited.
+    /// The permits of each group; `None` if calls to upstreams are not limited.
     pub(crate) permits: Vec<Option<Rc<GroupPermits>>>,
     clock: Rc<Clock>,
     random: Rc<Random>,
@@ -67,7 +68,9 @@ pub(crate) struct LocalUpstream {
     pub(crate) latency: Cell<PeakEwma>,
     /// Number of readmissions when `latency` was last reset.
     readmissions: Cell<u64>,
+    /// Attempts of this thread in flight.
     pub(crate) in_flight: Cell<u32>,
+    /// The time that attempts have waited without any response.
     pub(crate) silence: Cell<Silence>,
 }
 
@@ -80,8 +83,8 @@ impl LocalUpstream {
         latency: Duration,
     ) -> LocalUpstream {
         let config = &topology.config;
-        let place = topology.upstreams.iter().position(|own| std::ptr::eq(own, upstream));
-        let counts = place.map(|place| Arc::clone(&counters.upstreams[place]));
+        let index = topology.upstreams.iter().position(|known| std::ptr::eq(known, upstream));
+        let counts = index.map(|index| Arc::clone(&counters.upstreams[index]));
         let counts = counts.unwrap_or_default();
         let methods = topology.chains[upstream.config.chain].family.count();
         let connections_max = upstream.config.connections_max.div_ceil(config.server.threads);
@@ -133,14 +136,14 @@ impl LocalUpstream {
     /// Records that the upstream has responded to a call.
     pub(crate) fn record_response(&self, now: Duration) {
         let mut silence = self.silence.get();
-        silence.ends(now);
+        silence.record_response(now);
         self.silence.set(silence);
     }
 
     /// Records the latency of an attempt.
-    pub(crate) fn observe_latency(&self, now: Duration, latency_observed: Duration) {
+    pub(crate) fn observe_latency(&self, now: Duration, observed: Duration) {
         let mut latency = self.latency.get();
-        latency.observe(now, latency_observed);
+        latency.observe(now, observed);
         self.latency.set(latency);
     }
 }
@@ -164,8 +167,8 @@ impl UpstreamContext {
             upstreams: upstreams.collect(),
             balancers: balancers(config),
             hedges: hedges.collect(),
-            budget: Rc::new(RefCell::new(budget)),
-            second_opinions: Rc::new(RefCell::new(second_opinions(config))),
+            retry_budget: Rc::new(RefCell::new(budget)),
+            second_opinions: Rc::new(RefCell::new(second_opinion_budget(config))),
             permits: permits(&topology, &counters, &[]),
             buffers: Rc::default(),
             clock: Rc::new(clock),
@@ -186,12 +189,13 @@ impl UpstreamContext {
     ) -> Rc<UpstreamContext> {
         let config = &topology.config;
         let now = topology.now();
-        let same = |upstream: &UpstreamState, before: &UpstreamState| {
-            upstream.is_same_as(before) && upstream.config.connects_like(&before.config)
+        let is_unchanged = |upstream: &UpstreamState, previous: &UpstreamState| {
+            upstream.is_same_as(previous) && upstream.config.connects_like(&previous.config)
         };
         let upstreams = topology.upstreams.iter().map(|upstream| {
-            let before = self.topology.upstreams.iter().position(|before| same(upstream, before));
-            let local = before.and_then(|before| self.upstreams.get(before)).cloned();
+            let mut known = self.topology.upstreams.iter();
+            let index = known.position(|previous| is_unchanged(upstream, previous));
+            let local = index.and_then(|index| self.upstreams.get(index)).cloned();
             let fits = |local: &Rc<LocalUpstream>| {
                 local
                     .multiplexed
@@ -205,36 +209,37 @@ impl UpstreamContext {
         let upstreams = upstreams.collect();
         let upstreams: Vec<Rc<LocalUpstream>> = upstreams;
         for local in &self.upstreams {
-            if !upstreams.iter().any(|own| Rc::ptr_eq(own, local)) {
+            if !upstreams.iter().any(|kept| Rc::ptr_eq(kept, local)) {
                 local.close();
             }
         }
-        let before = &self.topology.config;
-        let name = |config: &Config, group: &Group| {
+        let previous = &self.topology.config;
+        let qualified_name = |config: &Config, group: &Group| {
             (Arc::clone(&config.chains[group.chain].name), Arc::clone(&group.name))
         };
         let hedges = config.groups.iter().map(|group| {
-            let known = before.groups.iter().position(|own| {
-                name(before, own) == name(config, group) && own.hedge == group.hedge
+            let old_index = previous.groups.iter().position(|old_group| {
+                qualified_name(previous, old_group) == qualified_name(config, group)
+                    && old_group.hedge == group.hedge
             });
-            let known = known.map(|own| Rc::clone(&self.hedges[own]));
-            known.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
+            let hedge = old_index.map(|old_index| Rc::clone(&self.hedges[old_index]));
+            hedge.unwrap_or_else(|| new_hedge(group.hedge.as_ref()))
         });
         let hedges = hedges.collect();
-        let same_budget = (before.retry.share_max, before.retry.rate_min)
+        let same_budget = (previous.retry.share_max, previous.retry.rate_min)
             == (config.retry.share_max, config.retry.rate_min);
-        let (budget, second) = if same_budget {
-            (Rc::clone(&self.budget), Rc::clone(&self.second_opinions))
+        let (retry_budget, second_opinions) = if same_budget {
+            (Rc::clone(&self.retry_budget), Rc::clone(&self.second_opinions))
         } else {
             let budget = RetryBudget::new(config.retry.share_max, config.retry.rate_min);
-            (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinions(config))))
+            (Rc::new(RefCell::new(budget)), Rc::new(RefCell::new(second_opinion_budget(config))))
         };
         Rc::new(UpstreamContext {
             upstreams,
             balancers: balancers(config),
             hedges,
-            budget,
-            second_opinions: second,
+            retry_budget,
+            second_opinions,
             permits: permits(&topology, &counters, &self.permits),
             buffers: Rc::clone(&self.buffers),
             clock: Rc::clone(&self.clock),
@@ -256,7 +261,7 @@ impl UpstreamContext {
     pub(crate) fn attempt_started(&self, upstream: usize) {
         let local = &self.upstreams[upstream];
         let mut silence = local.silence.get();
-        silence.begins(self.now(), local.in_flight.get() == 0);
+        silence.record_call(self.now(), local.in_flight.get() == 0);
         local.silence.set(silence);
         local.in_flight.update(|calls| calls + 1);
         self.counters.upstreams[upstream].in_flight.add(1);
@@ -307,19 +312,19 @@ fn balancers(config: &Config) -> Vec<RefCell<Balancer>> {
 fn permits(
     topology: &Topology,
     counters: &Counters,
-    before: &[Option<Rc<GroupPermits>>],
+    previous: &[Option<Rc<GroupPermits>>],
 ) -> Vec<Option<Rc<GroupPermits>>> {
     let counts = &counters.groups;
     let permits = |(group, (_, counts)): (&GroupState, (_, _))| {
         let limit = group.concurrency_limit.as_ref();
-        let known = before.iter().flatten().find(|permits| permits.is_of(limit));
-        known.cloned().or_else(|| GroupPermits::new(&topology.config, limit, counts))
+        let kept = previous.iter().flatten().find(|permits| permits.is_of(limit));
+        kept.cloned().or_else(|| GroupPermits::new(&topology.config, limit, counts))
     };
     topology.groups.iter().zip(counts.iter()).map(permits).collect()
 }
 
 /// Returns the budget of further attempts after responses that may be incomplete.
-fn second_opinions(config: &Config) -> RetryBudget {
+fn second_opinion_budget(config: &Config) -> RetryBudget {
     RetryBudget::new(SECOND_OPINIONS_SHARE, config.retry.rate_min)
 }
 

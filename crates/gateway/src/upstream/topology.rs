@@ -1,8 +1,8 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
-//! All threads share it. Readers load a snapshot and never wait. The poller (`watch.rs`) replaces
-//! the views of chains; the health of an upstream changes under a short lock. A reload makes a new
-//! topology beside the old one, which calls in flight still use (`topology/reload.rs`).
+//! All threads share a topology. Readers load a snapshot and never wait. The poller (`watch.rs`)
+//! replaces the views of chains; the health of an upstream changes under a short lock. A reload
+//! makes a new topology beside the old one, which calls in flight still use (`topology/reload.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -34,11 +34,11 @@ pub(crate) const NO_UPSTREAM: u16 = u16::MAX;
 /// The chains, groups and upstreams of one configuration.
 pub(crate) struct Topology {
     pub(crate) config: Arc<Config>,
-    /// By chain, as in the configuration.
+    /// The chains, in the order of the configuration.
     pub(crate) chains: Vec<Arc<ChainState>>,
-    /// By upstream, as in the configuration.
+    /// The upstreams, in the order of the configuration.
     pub(crate) upstreams: Vec<UpstreamState>,
-    /// By group, as in the configuration.
+    /// The groups, in the order of the configuration.
     pub(crate) groups: Vec<GroupState>,
     pub(crate) registry: Arc<Registry>,
     /// The index of each upstream by its number; `None` for removed upstreams.
@@ -48,6 +48,7 @@ pub(crate) struct Topology {
 /// The state of one group.
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
+    /// The order in which tiers of upstreams are used.
     order: Order,
     /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
     pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,
@@ -58,7 +59,7 @@ pub(crate) struct GroupState {
 pub(crate) struct Candidates {
     /// Indices in the group of the healthy upstreams of the best tier that has any. If no upstream
     /// is healthy, the least unhealthy upstreams.
-    pub(crate) places: Vec<u16>,
+    pub(crate) group_indices: Vec<u16>,
     /// The end of the first pause if all upstreams are paused; otherwise `None`.
     pub(crate) paused_until: Option<Duration>,
 }
@@ -79,12 +80,21 @@ impl Topology {
             .collect();
         let registry = Registry::new();
         let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
-            let place =
-                config.chains[upstream.chain].upstreams.iter().position(|own| *own == index);
-            let place = place.expect("a chain lists its upstreams");
+            let view_index = config.chains[upstream.chain]
+                .upstreams
+                .iter()
+                .position(|upstream| *upstream == index);
+            let view_index = view_index.expect("a chain lists its upstreams");
             let dial = dials.next().unwrap_or(Dial::Net);
             let number = u16::try_from(index).unwrap_or(NO_UPSTREAM);
-            UpstreamState::new(&config, upstream, place, registry.next_upstream(), number, dial)
+            UpstreamState::new(
+                &config,
+                upstream,
+                view_index,
+                registry.next_upstream(),
+                number,
+                dial,
+            )
         });
         let upstreams: Vec<_> = upstreams.collect();
         let groups = config.groups.iter().enumerate().map(|(index, group)| {
@@ -113,7 +123,7 @@ impl Topology {
 
     /// Returns the index of a chain, if it is still configured.
     pub(crate) fn chain_index(&self, chain: &Arc<ChainState>) -> Option<usize> {
-        self.chains.iter().position(|own| Arc::ptr_eq(own, chain))
+        self.chains.iter().position(|known| Arc::ptr_eq(known, chain))
     }
 
     /// Returns the time since the start, which is the clock of all policies.
@@ -127,7 +137,7 @@ impl Topology {
     }
 
     /// Changes the health of an upstream, logs the resulting event and acts on it.
-    pub(crate) fn health(
+    pub(crate) fn update_health(
         &self,
         upstream: usize,
         change: impl FnOnce(&mut UpstreamHealth, Duration) -> Option<HealthEvent>,
@@ -165,7 +175,7 @@ impl Topology {
         }
     }
 
-    /// Returns true if an upstream is out of service or suspected.
+    /// Returns true if an upstream is ejected or being probed.
     pub(crate) fn is_lost(&self, upstream: usize) -> bool {
         let state = self.upstreams[upstream].health.lock().state(self.now());
         matches!(state, HealthState::Ejected { .. } | HealthState::Probing)
@@ -175,16 +185,17 @@ impl Topology {
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
-        let fit = view.head.is_none() || state.in_view(view).is_some_and(|seen| seen.at_head);
-        if health == HealthState::Healthy && !fit { HealthState::Lagging } else { health }
+        let is_at_head = view.head.is_none()
+            || state.in_view(view).is_some_and(|upstream_view| upstream_view.at_head);
+        if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }
     }
 
     /// Returns true if at least one upstream of a chain is healthy.
     pub(crate) fn any_healthy(&self, chain: usize) -> bool {
         let view = self.chains[chain].view.load();
-        let native =
+        let is_native =
             |upstream: &&usize| !self.upstreams[**upstream].foreign.load(Ordering::Relaxed);
-        let mut upstreams = self.config.chains[chain].upstreams.iter().filter(native);
+        let mut upstreams = self.config.chains[chain].upstreams.iter().filter(is_native);
         upstreams.any(|upstream| self.upstream_state(*upstream, &view) == HealthState::Healthy)
     }
 
@@ -193,44 +204,51 @@ impl Topology {
     pub(crate) fn renew_candidates(&self, chain: usize) {
         let chain = &self.chains[chain];
         for topology in self.registry.in_use() {
-            let same = |own: &Arc<ChainState>| Arc::ptr_eq(own, chain);
+            let same = |other: &Arc<ChainState>| Arc::ptr_eq(other, chain);
             if let Some(chain) = topology.chains.iter().position(same) {
                 topology.renew_own_candidates(chain);
             }
         }
     }
 
+    /// Updates the candidates of a chain's groups under this configuration.
     fn renew_own_candidates(&self, chain: usize) {
         let view = self.chains[chain].view.load();
         for &group in &self.config.chains[chain].groups {
             let members = &self.config.groups[group].upstreams;
-            let native: Vec<u16> = (0..members.len() as u16)
-                .filter(|place| {
-                    !self.upstreams[members[usize::from(*place)]].foreign.load(Ordering::Relaxed)
+            let native_members: Vec<u16> = (0..members.len() as u16)
+                .filter(|group_index| {
+                    !self.upstreams[members[usize::from(*group_index)]]
+                        .foreign
+                        .load(Ordering::Relaxed)
                 })
                 .collect();
-            let state_of = |place: u16| self.upstream_state(members[usize::from(place)], &view);
-            let states: Vec<HealthState> = native.iter().map(|place| state_of(*place)).collect();
-            let healthy = |place: u16| {
-                native
+            let state_of =
+                |group_index: u16| self.upstream_state(members[usize::from(group_index)], &view);
+            let states: Vec<HealthState> =
+                native_members.iter().map(|group_index| state_of(*group_index)).collect();
+            let is_healthy = |group_index: u16| {
+                native_members
                     .iter()
                     .zip(&states)
-                    .any(|(own, state)| *own == place && *state == HealthState::Healthy)
+                    .any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
             };
             let group = &self.groups[group];
             let mut candidates = Vec::with_capacity(members.len());
-            group.order.candidates(healthy, &mut candidates);
+            group.order.candidates(is_healthy, &mut candidates);
             let mut paused_until = None;
             if candidates.is_empty() {
                 let fallback = usable_set(&states, &mut candidates);
-                for place in &mut candidates {
-                    *place = native[usize::from(*place)];
+                for group_index in &mut candidates {
+                    *group_index = native_members[usize::from(*group_index)];
                 }
                 if let Fallback::Paused { until } = fallback {
                     paused_until = Some(until);
                 }
             }
-            group.candidates.store(Arc::new(Candidates { places: candidates, paused_until }));
+            group
+                .candidates
+                .store(Arc::new(Candidates { group_indices: candidates, paused_until }));
         }
     }
 }
@@ -247,9 +265,9 @@ impl GroupState {
             .map(|upstream| u8::from(config.upstreams[*upstream].backup))
             .collect();
         let order = Order::new(&tiers);
-        let mut places = Vec::new();
-        order.candidates(|_| true, &mut places);
-        let candidates = ArcSwap::from_pointee(Candidates { places, paused_until: None });
+        let mut group_indices = Vec::new();
+        order.candidates(|_| true, &mut group_indices);
+        let candidates = ArcSwap::from_pointee(Candidates { group_indices, paused_until: None });
         GroupState { candidates, order, concurrency_limit }
     }
 }

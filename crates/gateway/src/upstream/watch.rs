@@ -32,16 +32,15 @@ mod tests;
 use new_heads::NewHeads;
 use poller::{PollError, Poller, QueryError};
 
-/// After a failed poll an upstream is polled this many times as often, until it responds or is
-/// ejected. It gets few calls meanwhile, so calls alone would detect an outage late.
+/// Factor by which polls are more frequent after a failed poll, until the upstream responds or is
+/// ejected. The upstream gets few calls meanwhile, so calls alone would detect an outage late.
 const SUSPECT_POLL_FACTOR: u32 = 4;
 /// Shortest interval of polls that a failed call or a suspicion triggers.
 const SUSPECT_POLL_INTERVAL_MIN: Duration = Duration::from_millis(50);
 /// Shortest interval of polls that a notification of a new head triggers, because an upstream may
 /// send notifications at any rate.
 const NOTIFIED_POLL_INTERVAL_MIN: Duration = Duration::from_millis(5);
-/// Every this many polls, a poll also queries the finalized height, which rises only every few
-/// minutes.
+/// Number of polls per query of the finalized height, which rises only every few minutes.
 const FINALIZED_POLL_PERIOD: u64 = 8;
 /// Upper limit of headers that one poll requests to link an upstream's branch, so that a long
 /// branch does not delay the next poll.
@@ -67,19 +66,19 @@ pub(crate) struct Watcher {
 
 impl Watcher {
     /// Polls only the upstreams of this configuration from now on. Upstreams that were in the
-    /// former configuration too keep their state.
+    /// previous configuration too keep their state.
     pub(crate) fn follow(&mut self, topology: &Arc<Topology>, on_event: &OnEvent) {
-        let mut before = std::mem::take(&mut self.chains);
+        let mut previous = std::mem::take(&mut self.chains);
         for (index, state) in topology.chains.iter().enumerate() {
-            let known = before.iter().position(|own| Arc::ptr_eq(&own.state, state));
-            let watched = match known {
-                Some(at) => before.swap_remove(at),
+            let known_index = previous.iter().position(|known| Arc::ptr_eq(&known.state, state));
+            let watched = match known_index {
+                Some(known_index) => previous.swap_remove(known_index),
                 None => WatchedChain::new(topology, index, on_event),
             };
             watched.follow(topology, index, on_event);
             self.chains.push(watched);
         }
-        before.iter().for_each(|removed| removed.stop());
+        previous.iter().for_each(|removed| removed.stop());
     }
 }
 
@@ -89,7 +88,7 @@ impl Drop for Watcher {
     }
 }
 
-/// One watched chain.
+/// A watched chain and the tasks that poll its upstreams.
 struct WatchedChain {
     /// The current configuration.
     topology: RefCell<Arc<Topology>>,
@@ -101,8 +100,10 @@ struct WatchedChain {
     /// The chain id that all upstreams must have. It is the configured id, or else the first
     /// reported id.
     id: Cell<Option<u64>>,
+    /// The last number of the sequence that [`WatchedChain::random`] returns.
     random: Cell<u64>,
-    /// The tasks that poll upstreams, by the upstream's index in views.
+    /// The tasks that poll upstreams, each with its upstream's instance id, by the upstream's index
+    /// in views.
     tasks: RefCell<Vec<Option<(u64, AbortHandle)>>>,
     /// The upstreams that the last reload removed, as pairs of the index in views and the last
     /// view. Calls in flight at a removed upstream need its view until another upstream takes the
@@ -111,9 +112,9 @@ struct WatchedChain {
 }
 
 /// Polls the upstream with this index in views, without end.
-async fn poll_upstream(watched: Rc<WatchedChain>, place: usize) {
-    let mut poller = Poller::new(&watched, place);
-    let mut checked = false;
+async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
+    let mut poller = Poller::new(&watched, view_index);
+    let mut id_checked = false;
     let mut polls = 0u64;
     let mut paused_until = Duration::ZERO;
     let mut failed_polls: u32 = 0;
@@ -126,36 +127,36 @@ async fn poll_upstream(watched: Rc<WatchedChain>, place: usize) {
         let chain = &poller.topology.config.chains[watched.chain.get()];
         let interval = chain.poll_interval;
         if poller.topology.now() < paused_until {
-            watched.record_no_head(place);
+            watched.record_no_head(view_index);
             tokio::time::sleep_until(began + interval).await;
             continue;
         }
-        if !checked {
-            checked = watched.check_id(&mut poller, family).await;
+        if !id_checked {
+            id_checked = watched.check_id(&mut poller, family).await;
         }
         let with_finalized = polls.is_multiple_of(FINALIZED_POLL_PERIOD);
-        match poller.head(family, with_finalized).await {
-            Ok(seen) => {
+        match poller.query_head(family, with_finalized).await {
+            Ok(head_poll) => {
                 polls += 1;
                 failed_polls = 0;
-                if head.replace(seen.hash).is_some_and(|before| before != seen.hash) {
+                if head.replace(head_poll.hash).is_some_and(|previous| previous != head_poll.hash) {
                     new_heads.record_polled_head();
                 }
-                watched.record_head(&mut poller, family, seen).await;
-                watched.confirm(place, poller.topology.since_start(began));
+                watched.record_head(&mut poller, family, head_poll).await;
+                watched.confirm(view_index, poller.topology.since_start(began));
             }
             Err(PollError::RateLimited { retry_after }) => {
-                paused_until = watched.record_rate_limit(place, retry_after);
+                paused_until = watched.record_rate_limit(view_index, retry_after);
             }
             Err(PollError::NoHead) => {
-                checked = false;
+                id_checked = false;
                 failed_polls = failed_polls.saturating_add(1);
-                watched.record_failed_poll(place);
+                watched.record_failed_poll(view_index);
             }
         }
-        let early = began + interval / SUSPECT_POLL_FACTOR;
+        let early_poll_at = began + interval / SUSPECT_POLL_FACTOR;
         if (1..poller.topology.config.health.failures_max).contains(&failed_polls) {
-            tokio::time::sleep_until(early).await;
+            tokio::time::sleep_until(early_poll_at).await;
             continue;
         }
         let suspected = Arc::clone(&poller.topology.upstreams[poller.upstream].suspected);
@@ -191,46 +192,51 @@ impl WatchedChain {
     /// Polls the chain's upstreams of this configuration.
     fn follow(self: &Rc<WatchedChain>, topology: &Arc<Topology>, index: usize, on_event: &OnEvent) {
         self.on_event.replace(Rc::clone(on_event));
-        let before = self.topology.replace(Arc::clone(topology));
-        let before = &before.config.chains[self.chain.replace(index)];
+        let previous = self.topology.replace(Arc::clone(topology));
+        let previous_chain = &previous.config.chains[self.chain.replace(index)];
         let chain = &topology.config.chains[index];
         // Tasks restart if the interval changes. Otherwise a task would use a shorter interval only
         // after its current sleep.
-        let same_interval = before.poll_interval == chain.poll_interval;
+        let same_interval = previous_chain.poll_interval == chain.poll_interval;
         let mut upstreams: Vec<Option<u64>> = Vec::new();
         for upstream in &chain.upstreams {
             let upstream = &topology.upstreams[*upstream];
-            upstreams.resize(upstreams.len().max(upstream.place + 1), None);
-            upstreams[upstream.place] = Some(upstream.mark);
+            upstreams.resize(upstreams.len().max(upstream.view_index + 1), None);
+            upstreams[upstream.view_index] = Some(upstream.instance_id);
         }
-        let seen = self.state.view.load();
+        let old_view = self.state.view.load();
         let mut removed = Vec::new();
         let mut tasks = self.tasks.borrow_mut();
         let count = tasks.len().max(upstreams.len());
         upstreams.resize(count, None);
         tasks.resize_with(count, || None);
         self.tracker.borrow_mut().reconfigure(head_settings(chain), count);
-        for (place, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
+        for (view_index, (task, upstream)) in tasks.iter_mut().zip(upstreams).enumerate() {
             let is_same = match (&*task, upstream) {
-                (Some((mark, _)), Some(upstream)) => *mark == upstream,
+                (Some((instance_id, _)), Some(upstream)) => *instance_id == upstream,
                 (None, None) => true,
                 _ => false,
             };
             if is_same && same_interval {
                 continue;
             }
-            if let Some((_, former)) = task.take() {
-                former.abort();
+            if let Some((_, old_task)) = task.take() {
+                old_task.abort();
                 if upstream.is_none() {
-                    removed.push((place, seen.upstreams.get(place).copied().unwrap_or_default()));
+                    removed.push((
+                        view_index,
+                        old_view.upstreams.get(view_index).copied().unwrap_or_default(),
+                    ));
                 }
             }
             if !is_same {
-                self.tracker.borrow_mut().replace_upstream(place, upstream.unwrap_or_default());
+                self.tracker
+                    .borrow_mut()
+                    .replace_upstream(view_index, upstream.unwrap_or_default());
             }
-            if let Some(mark) = upstream {
-                let started = tokio::task::spawn_local(poll_upstream(Rc::clone(self), place));
-                *task = Some((mark, started.abort_handle()));
+            if let Some(instance_id) = upstream {
+                let new_task = tokio::task::spawn_local(poll_upstream(Rc::clone(self), view_index));
+                *task = Some((instance_id, new_task.abort_handle()));
             }
         }
         let changed = !removed.is_empty() || !self.removed.borrow().is_empty();
@@ -248,16 +254,17 @@ impl WatchedChain {
         self.state.end();
     }
 
-    /// The current configuration.
+    /// Returns the topology of the current configuration.
     fn topology(&self) -> Arc<Topology> {
         Arc::clone(&self.topology.borrow())
     }
 
     /// Returns the index in the current configuration of the upstream with this index in views.
-    fn upstream(&self, topology: &Topology, place: usize) -> usize {
+    fn upstream(&self, topology: &Topology, view_index: usize) -> usize {
         let mut upstreams = topology.config.chains[self.chain.get()].upstreams.iter();
-        let found = upstreams.find(|upstream| topology.upstreams[**upstream].place == place);
-        *found.expect("a removed upstream is not polled")
+        let index =
+            upstreams.find(|upstream| topology.upstreams[**upstream].view_index == view_index);
+        *index.expect("a removed upstream is not polled")
     }
 
     fn renew_candidates(&self) {
@@ -266,8 +273,8 @@ impl WatchedChain {
 
     fn publish(&self) {
         let mut view = self.tracker.borrow().view();
-        for (place, seen) in &*self.removed.borrow() {
-            view.upstreams[*place] = *seen;
+        for (view_index, last_view) in &*self.removed.borrow() {
+            view.upstreams[*view_index] = *last_view;
         }
         self.state.publish(view, self.topology().now());
         self.renew_candidates();
@@ -302,7 +309,7 @@ impl WatchedChain {
         self.id.set(Some(expected));
         let topology = self.topology();
         self.state.set_id(Some(expected));
-        let state = &topology.upstreams[self.upstream(&topology, poller.place)];
+        let state = &topology.upstreams[self.upstream(&topology, poller.view_index)];
         let foreign = id != expected;
         if state.foreign.swap(foreign, Ordering::Relaxed) != foreign {
             if foreign {
@@ -319,17 +326,17 @@ impl WatchedChain {
         !foreign
     }
 
-    async fn record_head(&self, poller: &mut Poller, family: Family, seen: HeadPoll) {
-        let (topology, place) = (self.topology(), poller.place);
-        let upstream = self.upstream(&topology, place);
+    async fn record_head(&self, poller: &mut Poller, family: Family, head_poll: HeadPoll) {
+        let (topology, view_index) = (self.topology(), poller.view_index);
+        let upstream = self.upstream(&topology, view_index);
         let now = topology.now();
-        let needed = !topology.any_healthy(self.chain.get());
-        topology.health(upstream, |health, now| {
+        let no_healthy_upstream = !topology.any_healthy(self.chain.get());
+        topology.update_health(upstream, |health, now| {
             if let Some(cleared) = health.poll_ok() {
                 return Some(cleared);
             }
             // A poll also probes an ejected upstream.
-            let probed = health.probe_due(now) || (needed && health.probe_early(now));
+            let probed = health.probe_due(now) || (no_healthy_upstream && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
         // Each poll updates the candidates, because nothing reports the end of a pause.
@@ -337,69 +344,71 @@ impl WatchedChain {
         if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
             return;
         }
-        let step = self.tracker.borrow_mut().observe(place, now, seen);
-        let asks = self.apply(step);
-        self.link(poller, family, asks).await;
-        self.tracker.borrow_mut().headers_failed(place);
+        let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
+        let header_requests = self.apply(step);
+        self.link(poller, family, header_requests).await;
+        self.tracker.borrow_mut().headers_failed(view_index);
     }
 
     /// Records that a poll which started at `began` has ended. Earlier responses of the upstream
     /// belong to the branch of this poll, unless the view has recorded a change of branch.
-    fn confirm(&self, place: usize, began: Duration) {
+    fn confirm(&self, view_index: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();
-        let upstream = &topology.upstreams[self.upstream(&topology, place)];
-        if upstream.in_view(&view).is_some_and(|seen| seen.consistent) {
+        let upstream = &topology.upstreams[self.upstream(&topology, view_index)];
+        if upstream.in_view(&view).is_some_and(|upstream_view| upstream_view.consistent) {
             upstream.confirm(began);
         }
     }
 
     /// Fetches the headers that link an upstream's new head to its known branch.
     async fn link(&self, poller: &mut Poller, family: Family, mut requests: Vec<HeaderRequest>) {
-        let place = poller.place;
+        let view_index = poller.view_index;
         let mut fetched = 0;
         while let Some(HeaderRequest { number, .. }) = requests.pop() {
             fetched += 1;
             if fetched > HEADERS_PER_POLL_MAX {
                 return;
             }
-            let Ok((hash, parent)) = poller.header(family, number).await else { return };
+            let Ok((hash, parent)) = poller.query_header(family, number).await else { return };
             let now = self.topology().now();
-            let step = self.tracker.borrow_mut().header(place, now, number, hash, parent);
-            requests
-                .extend(self.apply(step).into_iter().filter(|request| request.upstream == place));
+            let step =
+                self.tracker.borrow_mut().record_header(view_index, now, number, hash, parent);
+            requests.extend(
+                self.apply(step).into_iter().filter(|request| request.upstream == view_index),
+            );
         }
     }
 
-    fn record_failed_poll(&self, place: usize) {
+    fn record_failed_poll(&self, view_index: usize) {
         let random = self.random();
         let topology = self.topology();
-        topology.health(self.upstream(&topology, place), |health, now| {
+        topology.update_health(self.upstream(&topology, view_index), |health, now| {
             if health.probe_due(now) {
                 health.probe_failed(now, random)
             } else {
                 health.poll_failed(now, random)
             }
         });
-        self.record_no_head(place);
+        self.record_no_head(view_index);
     }
 
     /// Records a rate limit, which is no failure. Polls pause too. Returns the end of the pause.
-    fn record_rate_limit(&self, place: usize, retry_after: Option<Duration>) -> Duration {
+    fn record_rate_limit(&self, view_index: usize, retry_after: Option<Duration>) -> Duration {
         let topology = self.topology();
         let mut until = Duration::ZERO;
-        topology.health(self.upstream(&topology, place), |health, now| {
+        topology.update_health(self.upstream(&topology, view_index), |health, now| {
             let event = health.rate_limited(now, retry_after);
             until = health.paused_until();
             event
         });
-        self.record_no_head(place);
+        self.record_no_head(view_index);
         until
     }
 
     /// Records a poll without a head. The tracker uses the last head only for a few more polls.
-    fn record_no_head(&self, place: usize) {
-        let step = self.tracker.borrow_mut().missed(place, self.topology().now());
+    fn record_no_head(&self, view_index: usize) {
+        let step = self.tracker.borrow_mut().record_missed_poll(view_index, self.topology().now());
         self.apply(step);
     }
 
@@ -422,7 +431,9 @@ impl WatchedChain {
     fn report(&self, event: &HeadEvent) {
         let (topology, state) = (self.topology(), &self.state);
         let chain = &*state.name;
-        let name = |place: usize| &*topology.upstreams[self.upstream(&topology, place)].config.name;
+        let name = |view_index: usize| {
+            &*topology.upstreams[self.upstream(&topology, view_index)].config.name
+        };
         match *event {
             HeadEvent::Reorg { fork, depth } => {
                 state.reorgs.fetch_add(1, Ordering::Relaxed);

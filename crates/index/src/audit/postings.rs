@@ -1,6 +1,7 @@
 //! Compares the posting lists with the logs. The table is ordered by key and the logs by block. So
-//! the table is read once in its own order, and its postings are summed up by segments of blocks.
-//! The logs are summed up in the same way. Single postings are compared only where the sums differ.
+//! the table is read once in its order, and the checksums of its postings are added up for each
+//! segment, a fixed number of consecutive blocks. The logs are added up in the same way. Single
+//! postings are compared only if the sums of a segment differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,8 @@ use crate::contents::StoredRange;
 use crate::postings::{self, PostingKey, block_and_index};
 use crate::store::{PostingListRow, Store, StoreError};
 
-/// Number of blocks of a segment. A posting list spans as many, and their postings fit in memory.
+/// Number of blocks of a segment. A posting list spans at most this many blocks, and the postings
+/// of one segment fit in memory.
 const SEGMENT_BLOCKS: u64 = 256;
 /// Maximum number of damaged lists that are reported.
 const DAMAGED_MAX: usize = 20;
@@ -17,14 +19,14 @@ const DAMAGED_MAX: usize = 20;
 /// The number of postings of a segment, and the sum of their checksums.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Sum {
-    postings: u64,
-    checksums: u64,
+    count: u64,
+    checksum: u64,
 }
 
 impl Sum {
     fn add(&mut self, key: PostingKey, position: i64) {
-        self.postings += 1;
-        self.checksums = self.checksums.wrapping_add(checksum(key, position));
+        self.count += 1;
+        self.checksum = self.checksum.wrapping_add(checksum(key, position));
     }
 }
 
@@ -53,9 +55,9 @@ impl SegmentSums {
     ) -> Result<(SegmentSums, Vec<String>), StoreError> {
         let mut sums = SegmentSums::default();
         let mut damaged = Vec::new();
-        let mut before: Option<(PostingKey, i64)> = None;
+        let mut previous_end: Option<(PostingKey, i64)> = None;
         store.posting_lists(|row| {
-            sums.add(row, range, &mut before, &mut damaged);
+            sums.add(row, range, &mut previous_end, &mut damaged);
             damaged.len() < DAMAGED_MAX && !stop.load(Ordering::Relaxed)
         })?;
         Ok((sums, damaged))
@@ -65,14 +67,15 @@ impl SegmentSums {
         &mut self,
         row: PostingListRow<'_>,
         range: StoredRange,
-        before: &mut Option<(PostingKey, i64)>,
+        previous_end: &mut Option<(PostingKey, i64)>,
         damaged: &mut Vec<String>,
     ) {
         let mut last = None;
-        let mut ordered = before.is_none_or(|(key, end)| key != row.key || end < row.first);
-        let (mut inside, mut count) = (true, 0);
+        let mut is_ordered =
+            previous_end.is_none_or(|(key, end)| key != row.key || end < row.first);
+        let (mut is_inside, mut count) = (true, 0);
         for position in postings::decode(row.first, row.rest) {
-            ordered &= last.is_none_or(|last| last < position);
+            is_ordered &= last.is_none_or(|last| last < position);
             last = Some(position);
             count += 1;
             let number = block_and_index(position).0;
@@ -80,58 +83,61 @@ impl SegmentSums {
                 let segment = self.segments.entry(number / SEGMENT_BLOCKS).or_default();
                 segment.add(row.key, position);
             } else {
-                inside = false;
+                is_inside = false;
             }
         }
-        let ends = row.rest.iter().filter(|byte| **byte < 0x80).count();
-        let whole = count == 1 + ends && row.rest.last().is_none_or(|byte| *byte < 0x80);
+        let varint_ends = row.rest.iter().filter(|byte| **byte < 0x80).count();
+        let is_complete =
+            count == 1 + varint_ends && row.rest.last().is_none_or(|byte| *byte < 0x80);
         let (key, number) = (row.key, block_and_index(row.first).0);
-        for (sound, what) in [
-            (inside, "contains blocks outside the index"),
-            (ordered, "is out of order, or overlaps the list before"),
-            (whole, "is truncated"),
+        for (passed, description) in [
+            (is_inside, "contains blocks outside the index"),
+            (is_ordered, "is out of order, or overlaps the list before"),
+            (is_complete, "is truncated"),
         ] {
-            if !sound {
+            if !passed {
                 damaged.push(format!(
-                    "log_postings, key {key}: the list from block {number} on {what}"
+                    "log_postings, key {key}: the list from block {number} on {description}"
                 ));
             }
         }
-        *before = last.map(|last| (row.key, last));
+        *previous_end = last.map(|last| (row.key, last));
     }
 
     /// Returns the segments that no audited block belongs to, with a description.
     pub(super) fn into_orphans(self) -> Vec<(u64, String)> {
-        let left = self.segments.into_iter();
-        left.map(|(segment, sum)| {
-            let what = format!("log_postings has {} entries for missing blocks", sum.postings);
-            (segment * SEGMENT_BLOCKS, what)
-        })
-        .collect()
+        let segments = self.segments.into_iter();
+        let orphans = segments.map(|(segment, sum)| {
+            let description = format!("log_postings has {} entries for missing blocks", sum.count);
+            (segment * SEGMENT_BLOCKS, description)
+        });
+        orphans.collect()
     }
 }
 
 /// The postings of one segment's logs.
 #[derive(Debug, Default)]
 pub(super) struct Segment {
+    /// The number of the segment; `None` before its first block.
     number: Option<u64>,
     postings: BTreeSet<(i64, PostingKey)>,
+    /// True if the comparison with the table is skipped.
     skipped: bool,
 }
 
 impl Segment {
     /// Returns true if a block belongs to the segment.
-    pub(super) fn contains(&self, number: u64) -> bool {
-        self.number.is_none_or(|own| own == number / SEGMENT_BLOCKS)
+    pub(super) fn contains(&self, block: u64) -> bool {
+        self.number.is_none_or(|number| number == block / SEGMENT_BLOCKS)
     }
 
     /// Begins a block of the segment.
-    pub(super) fn begin_block(&mut self, number: u64) {
-        self.number = Some(number / SEGMENT_BLOCKS);
+    pub(super) fn begin_block(&mut self, block: u64) {
+        self.number = Some(block / SEGMENT_BLOCKS);
     }
 
     /// Skips the comparison of this segment, because some of its logs are missing or unreadable.
-    /// Another finding reports that.
+    /// Another finding reports these logs.
     pub(super) fn skip_comparison(&mut self) {
         self.skipped = true;
     }
@@ -150,10 +156,10 @@ impl Segment {
     ) -> Result<Vec<(u64, String)>, StoreError> {
         let Segment { number, postings, skipped } = std::mem::take(self);
         let Some(segment) = number else { return Ok(Vec::new()) };
-        let listed = sums.segments.remove(&segment).unwrap_or_default();
-        let mut own = Sum::default();
-        postings.iter().for_each(|(position, key)| own.add(*key, *position));
-        if skipped || own == listed {
+        let table_sum = sums.segments.remove(&segment).unwrap_or_default();
+        let mut log_sum = Sum::default();
+        postings.iter().for_each(|(position, key)| log_sum.add(*key, *position));
+        if skipped || log_sum == table_sum {
             return Ok(Vec::new());
         }
         differences(segment, &postings, store, limit)
@@ -163,12 +169,12 @@ impl Segment {
 /// Describes the postings that only the table or only the logs have.
 fn differences(
     segment: u64,
-    of_logs: &BTreeSet<(i64, PostingKey)>,
+    log_postings: &BTreeSet<(i64, PostingKey)>,
     store: &dyn Store,
     limit: usize,
 ) -> Result<Vec<(u64, String)>, StoreError> {
-    let mut found = Vec::new();
-    let mut missing = of_logs.clone();
+    let mut descriptions = Vec::new();
+    let mut missing = log_postings.clone();
     store.posting_lists(|row| {
         let key = row.key;
         for position in postings::decode(row.first, row.rest) {
@@ -176,19 +182,22 @@ fn differences(
             if number / SEGMENT_BLOCKS != segment || missing.remove(&(position, key)) {
                 continue;
             }
-            let what = match of_logs.contains(&(position, key)) {
+            let description = match log_postings.contains(&(position, key)) {
                 true => "lists it twice",
                 false => "lists it, but it has no such log",
             };
-            found.push((number, format!("transaction {index}: log_postings, key {key}, {what}")));
+            descriptions.push((
+                number,
+                format!("transaction {index}: log_postings, key {key}, {description}"),
+            ));
         }
-        found.len() < limit
+        descriptions.len() < limit
     })?;
-    let missing = missing.into_iter().take(limit.saturating_sub(found.len()));
-    found.extend(missing.map(|(position, key)| {
+    let missing = missing.into_iter().take(limit.saturating_sub(descriptions.len()));
+    descriptions.extend(missing.map(|(position, key)| {
         let (number, index) = block_and_index(position);
-        let what = format!("transaction {index}: log_postings, key {key}, does not list it");
-        (number, what)
+        let description = format!("transaction {index}: log_postings, key {key}, does not list it");
+        (number, description)
     }));
-    Ok(found)
+    Ok(descriptions)
 }

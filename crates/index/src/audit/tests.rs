@@ -1,6 +1,6 @@
-//! Goal: a sound index has no findings, and every damage is found with its block. Method: indexes
-//! of valid blocks, with all contents and in each backend; then one index for each damage, planted
-//! by SQL.
+//! Goal: an undamaged index has no findings, and every damage is found with its block. Method:
+//! indexes of valid blocks, with all contents and in each backend; then SQL damages an index in
+//! each way.
 
 use std::sync::atomic::AtomicBool;
 
@@ -9,17 +9,17 @@ use crate::fixture::{self, BLOCKS, FIRST, LAST};
 use crate::store::Location;
 use crate::store::test_backends::{self, Backend, TestBackend};
 
-fn audited(path: &Location, level: Level) -> Report {
+fn audit_index(path: &Location, level: Level) -> Report {
     let stop = AtomicBool::new(false);
     audit(&mut fixture::reader(path), level, &mut |_| (), &stop).unwrap()
 }
 
-fn lines(report: &Report) -> Vec<String> {
+fn finding_texts(report: &Report) -> Vec<String> {
     report.findings.iter().map(Finding::to_string).collect()
 }
 
 #[test]
-fn sound_indexes_have_no_findings() {
+fn undamaged_indexes_have_no_findings() {
     test_backends::each(|backend| {
         for contents in [
             "blocks,receipts,logs",
@@ -34,8 +34,12 @@ fn sound_indexes_have_no_findings() {
                 let path = backend.location(&format!("{contents}-{per_transaction}"));
                 fixture::write(&path, contents, per_transaction);
                 for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-                    let report = audited(&path, level);
-                    assert_eq!(lines(&report), [""; 0], "{contents}, {per_transaction}, {level}");
+                    let report = audit_index(&path, level);
+                    assert_eq!(
+                        finding_texts(&report),
+                        [""; 0],
+                        "{contents}, {per_transaction}, {level}"
+                    );
                     let range = report.range.map(|range| (range.first, range.last));
                     assert_eq!(range, Some((FIRST, LAST)));
                     assert!(!report.stopped);
@@ -54,39 +58,39 @@ fn an_audit_reports_each_step_and_can_be_stopped() {
         let mut steps = Vec::new();
         let mut on_step = |step| {
             steps.push(step);
-            if matches!(step, Step::Block { at, .. } if at == FIRST + 2) {
+            if matches!(step, Step::Block { current, .. } if current == FIRST + 2) {
                 stop.store(true, Ordering::Relaxed);
             }
         };
         let report = audit(&mut fixture::reader(&path), Level::Full, &mut on_step, &stop).unwrap();
         assert!(report.stopped && report.findings.is_empty());
-        let block = |at| Step::Block { first: FIRST, at, last: LAST };
+        let block = |current| Step::Block { first: FIRST, current, last: LAST };
         let expected =
             [Step::Structures, Step::Postings, block(FIRST), block(FIRST + 1), block(FIRST + 2)];
         assert_eq!(steps, expected);
     });
 }
 
-/// The findings in an index with these contents after the SQL.
-fn planted(backend: &TestBackend, contents: &str, level: Level, sql: &str) -> Vec<String> {
+/// Returns the findings in an index with these contents after SQL has damaged it.
+fn findings_after(backend: &TestBackend, contents: &str, level: Level, sql: &str) -> Vec<String> {
     let path = backend.location("file");
     fixture::write(&path, contents, 2);
     assert!(test_backends::execute(&path, sql) > 0, "{sql}: nothing was changed");
-    lines(&audited(&path, level))
+    finding_texts(&audit_index(&path, level))
 }
 
 /// Checks that a damage is found without verifying hashes.
-fn check(backend: &TestBackend, sql: &str, expected: &[&str]) {
-    let found = planted(backend, "blocks,receipts,logs", Level::Off, sql);
+fn check_findings(backend: &TestBackend, sql: &str, expected: &[&str]) {
+    let findings = findings_after(backend, "blocks,receipts,logs", Level::Off, sql);
     for expected in expected {
-        assert!(found.iter().any(|line| line.starts_with(expected)), "{sql}: {found:#?}");
+        assert!(findings.iter().any(|line| line.starts_with(expected)), "{sql}: {findings:#?}");
     }
 }
 
 #[test]
 fn missing_and_changed_rows_are_found() {
     test_backends::each(|backend| {
-        check(
+        check_findings(
             backend,
             "DELETE FROM blocks WHERE number = 511",
             &[
@@ -94,32 +98,32 @@ fn missing_and_changed_rows_are_found() {
                 "block 511: block_hashes has an entry with another hash for it",
             ],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM blocks WHERE number IN (511, 512)",
             &["block 511: all blocks from here to 512 are missing"],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM blocks WHERE number = 509",
             &["the index must begin with block 509, but its first block is 510"],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM transactions WHERE position = (512 << 20) + 3",
             &["block 512: 8 transactions are stored, but its row counts 9"],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM transactions WHERE position = (512 << 20) + 3",
             &["block 512: transaction 3 is missing"],
         );
-        check(
+        check_findings(
             backend,
             "UPDATE transactions SET position = (700 << 20) + 3 WHERE position = (512 << 20) + 3",
             &["block 700: transaction 3 is stored without its block"],
         );
-        check(
+        check_findings(
             backend,
             "UPDATE blocks SET count = 8 WHERE number = 510",
             &["block 510: 9 transactions"],
@@ -127,16 +131,20 @@ fn missing_and_changed_rows_are_found() {
         // A server has no partition for negative numbers.
         if backend.backend == Backend::Sqlite {
             let sql = "INSERT INTO blocks SELECT -1, hash, time, count, body FROM blocks WHERE number = 510";
-            check(backend, sql, &["blocks or transactions have negative numbers"]);
+            check_findings(backend, sql, &["blocks or transactions have negative numbers"]);
         }
-        check(backend, "UPDATE blocks SET hash = x'12' WHERE number = 510", &["block 510: "]);
+        check_findings(
+            backend,
+            "UPDATE blocks SET hash = x'12' WHERE number = 510",
+            &["block 510: "],
+        );
     });
 }
 
 #[test]
 fn wrong_hash_entries_are_found() {
     test_backends::each(|backend| {
-        check(
+        check_findings(
             backend,
             "UPDATE blocks SET hash = (SELECT hash FROM blocks WHERE number = 513) WHERE number = 510",
             &[
@@ -144,27 +152,27 @@ fn wrong_hash_entries_are_found() {
                 "block 511: its parentHash is not the hash of the block before",
             ],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM block_hashes WHERE number = 514",
             &["block 514: its hash has no entry"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO block_hashes VALUES (12, 513)",
             &["block 513: block_hashes has an entry with another hash for it"],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM transaction_hashes WHERE position = (512 << 20) + 2",
             &["block 512: the hash of transaction 2 has no entry in transaction_hashes"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO transaction_hashes VALUES (12, (512 << 20) + 2)",
             &["block 512: transaction_hashes has an entry with another hash for transaction 2"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO transaction_hashes VALUES (12, (900 << 20) + 2)",
             &["block 900: transaction_hashes has an entry with another hash for transaction 2"],
@@ -175,39 +183,39 @@ fn wrong_hash_entries_are_found() {
 #[test]
 fn posting_lists_that_differ_from_the_logs_are_found() {
     test_backends::each(|backend| {
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'')",
             &["block 512: transaction 2: log_postings, key 12, lists it, but it has no such log"],
         );
-        check(
+        check_findings(
             backend,
             "DELETE FROM log_postings WHERE (key, first) =
              (SELECT key, first FROM log_postings WHERE first >> 20 = 511 LIMIT 1)",
             &["block 511: transaction "],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings VALUES (12, (515 << 20) + 2, x'')",
             &["log_postings, key 12: the list from block 515 on contains blocks outside the index"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings VALUES (12, (508 << 20) + 2, x'')",
             &["log_postings, key 12: the list from block 508 on contains blocks outside the index"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings SELECT key, first + 1, x'' FROM log_postings
              WHERE first >> 20 = 509 AND length(rest) > 0 LIMIT 1",
             &["log_postings, key "],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'80')",
             &["log_postings, key 12: the list from block 512 on is truncated"],
         );
-        check(
+        check_findings(
             backend,
             "INSERT INTO log_postings VALUES (12, (512 << 20) + 2, x'00')",
             &["log_postings, key 12: the list from block 512 on is out of order"],
@@ -222,11 +230,11 @@ fn damaged_fragments_are_found() {
             let sql = format!(
                 "UPDATE transactions SET {column} = x'0028b52ffd' WHERE position = 510 << 20"
             );
-            check(backend, &sql, &["block 510: a damaged fragment"]);
+            check_findings(backend, &sql, &["block 510: a damaged fragment"]);
             let sql = format!("UPDATE transactions SET {column} = NULL WHERE position = 510 << 20");
-            check(backend, &sql, &["block 510: transaction 0: its fragment is missing"]);
+            check_findings(backend, &sql, &["block 510: transaction 0: its fragment is missing"]);
         }
-        check(
+        check_findings(
             backend,
             "UPDATE blocks SET body = x'09' WHERE number = 510",
             &["block 510: a damaged fragment"],
@@ -249,7 +257,7 @@ fn damaged_harmony_blocks_are_found() {
             (
                 "UPDATE harmony_blocks SET body =
                  (SELECT body FROM harmony_blocks WHERE number = 512) WHERE number = 511",
-                "block 511: hmyv2 block.number: differs from that of the block",
+                "block 511: hmyv2 block.number: differs from the number in the eth_ form",
             ),
             (
                 "UPDATE harmony_blocks SET body = (SELECT body FROM blocks WHERE number = 511)
@@ -261,40 +269,45 @@ fn damaged_harmony_blocks_are_found() {
                 "block 900: its hmyv2 form is stored without the block",
             ),
         ] {
-            let found = planted(backend, "blocks,hmyv2", Level::Off, sql);
-            assert_eq!(found.len(), 1, "{sql}: {found:#?}");
-            assert!(found[0].starts_with(expected), "{sql}: {found:#?}");
+            let findings = findings_after(backend, "blocks,hmyv2", Level::Off, sql);
+            assert_eq!(findings.len(), 1, "{sql}: {findings:#?}");
+            assert!(findings[0].starts_with(expected), "{sql}: {findings:#?}");
         }
     });
 }
 
-/// A fragment with a changed byte may decompress to other JSON, which only hashes reveal.
+/// A fragment with a changed byte may decompress to other JSON. Only the hashes reveal the change.
 #[test]
 fn changed_bytes_are_found() {
     test_backends::each(|backend| {
         let change = "substr(X, 1, length(X) - 9) || x'5a' || substr(X, length(X) - 7)";
-        for (table, column, of) in [
+        for (table, column, condition) in [
             ("blocks", "body", "number = 512"),
             ("transactions", "body", "position = (512 << 20) + 4"),
             ("transactions", "receipt", "position = (512 << 20) + 4"),
         ] {
             let changed = change.replace('X', column);
-            let sql = format!("UPDATE {table} SET {column} = CAST({changed} AS BLOB) WHERE {of}");
-            let found = planted(backend, "blocks,receipts,logs", Level::Senders, &sql);
-            let expected = found.iter().any(|line| line.starts_with("block 512: "));
-            assert!(expected, "{column}: {found:#?}");
+            let sql =
+                format!("UPDATE {table} SET {column} = CAST({changed} AS BLOB) WHERE {condition}");
+            let findings = findings_after(backend, "blocks,receipts,logs", Level::Senders, &sql);
+            let expected = findings.iter().any(|line| line.starts_with("block 512: "));
+            assert!(expected, "{column}: {findings:#?}");
         }
     });
 }
 
-/// A changed byte of a dictionary changes no stored fragment if none refers to it, but the next
-/// fragment may.
+/// A changed byte of a dictionary changes no stored fragment if no fragment refers to it, but a
+/// later fragment may refer to it.
 #[test]
 fn changed_bytes_of_dictionaries_are_found() {
     test_backends::each(|backend| {
         let sql = "UPDATE dictionaries
             SET bytes = CAST(substr(bytes, 1, 40) || x'5a' || substr(bytes, 42) AS BLOB)";
-        check(backend, sql, &["the dictionaries have changed since the index was created"]);
+        check_findings(
+            backend,
+            sql,
+            &["the dictionaries have changed since the index was created"],
+        );
     });
 }
 
@@ -304,7 +317,7 @@ fn the_number_of_findings_is_limited() {
         let sql = "INSERT INTO log_postings SELECT value, (512 << 20) + 2, x''
         FROM (WITH RECURSIVE n(value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 50)
               SELECT value FROM n) numbers";
-        let found = planted(backend, "blocks,receipts,logs", Level::Off, sql);
-        assert_eq!(found.len(), FINDINGS_MAX);
+        let findings = findings_after(backend, "blocks,receipts,logs", Level::Off, sql);
+        assert_eq!(findings.len(), FINDINGS_MAX);
     });
 }

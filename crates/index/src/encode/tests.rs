@@ -39,12 +39,16 @@ fn real_receipts_survive_and_take_a_quarter_of_their_size() {
     let block = with_full_transactions(&block);
     let raw = RawBlock { block: &block, receipts: Some(&receipts), logs: None, harmony: None };
     let contents = "blocks,receipts,logs".parse().unwrap();
-    let all = samples(raw, contents).unwrap();
+    let fragments = samples(raw, contents).unwrap();
     let dictionaries: Vec<_> = FragmentKind::ALL
         .into_iter()
         .map(|kind| {
-            let own = all.iter().filter(|(of, _)| *of == kind);
-            train(kind, &own.map(|(_, fragment)| fragment.clone()).collect::<Vec<_>>())
+            let fragments_of_kind =
+                fragments.iter().filter(|(fragment_kind, _)| *fragment_kind == kind);
+            train(
+                kind,
+                &fragments_of_kind.map(|(_, fragment)| fragment.clone()).collect::<Vec<_>>(),
+            )
         })
         .collect();
     let rows = encode(&mut Compressor::new(&dictionaries).unwrap(), raw, contents).unwrap();
@@ -79,34 +83,34 @@ fn real_receipts_survive_and_take_a_quarter_of_their_size() {
         reader.write_logs(&mut Vec::new(), selection, (number, number), limits)
     };
     assert_eq!(count(&LogMatcher::default(), limits).unwrap(), 463);
-    let few = SearchLimits { logs: 462, ..limits };
-    assert!(count(&LogMatcher::default(), few).is_err());
-    let late = SearchLimits { deadline: Some(std::time::Instant::now()), ..limits };
+    let low_limit = SearchLimits { logs: 462, ..limits };
+    assert!(count(&LogMatcher::default(), low_limit).is_err());
+    let past_deadline = SearchLimits { deadline: Some(std::time::Instant::now()), ..limits };
     let transfers = LogMatcher::parse(
         br#"{"topics":["0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"]}"#,
     )
     .unwrap();
-    let found = count(&transfers, late);
-    assert!(matches!(found, Err(ReadError::LimitExceeded(_))), "{found:?}");
+    let result = count(&transfers, past_deadline);
+    assert!(matches!(result, Err(ReadError::LimitExceeded(_))), "{result:?}");
 }
 
 #[test]
 fn responses_that_do_not_belong_together_are_rejected() {
     let (block, receipts) = helios();
     let full = with_full_transactions(&block);
-    let rejected = |block: &[u8], receipts: &[u8]| {
+    let rejection = |block: &[u8], receipts: &[u8]| {
         let raw = RawBlock { block, receipts: Some(receipts), logs: None, harmony: None };
         samples(raw, "blocks,receipts,logs".parse().unwrap()).err().unwrap().to_string()
     };
     assert!(
-        rejected(&block, &receipts).contains("has hashes, but full transactions were requested")
+        rejection(&block, &receipts).contains("has hashes, but full transactions were requested")
     );
-    assert!(rejected(&full, b"[]").contains("receipts: 0, for 202 transactions"));
-    assert!(rejected(&full, &receipts[receipts.len() / 2..]).contains("receipts"));
-    assert!(rejected(b"{}", b"[]").contains("block.number"));
-    assert!(rejected(b"nonsense", b"[]").contains("block."));
-    let mut listed: Vec<&[u8]> = walk::elements(&receipts).collect();
-    listed.swap(0, 1);
-    let swapped = [b"[", listed.join(&b',').as_slice(), b"]"].concat();
-    assert!(rejected(&full, &swapped).contains("receipts[0].transactionHash"));
+    assert!(rejection(&full, b"[]").contains("receipts: 0, for 202 transactions"));
+    assert!(rejection(&full, &receipts[receipts.len() / 2..]).contains("receipts"));
+    assert!(rejection(b"{}", b"[]").contains("block.number"));
+    assert!(rejection(b"nonsense", b"[]").contains("block."));
+    let mut receipt_list: Vec<&[u8]> = walk::elements(&receipts).collect();
+    receipt_list.swap(0, 1);
+    let swapped = [b"[", receipt_list.join(&b',').as_slice(), b"]"].concat();
+    assert!(rejection(&full, &swapped).contains("receipts[0].transactionHash"));
 }

@@ -14,20 +14,20 @@ pub enum ExportError {
     #[error("{0}")]
     NotInIndex(String),
     /// A value does not fit its column.
-    #[error("block {number}: {what}")]
+    #[error("block {block}: {description}")]
     Unfit {
         /// The block.
-        number: u64,
+        block: u64,
         /// The column, and the allowed values.
-        what: String,
+        description: String,
     },
     /// The Parquet writer failed.
-    #[error("{path}: {why}")]
+    #[error("{path}: {message}")]
     Parquet {
         /// The file.
         path: PathBuf,
         /// The writer's message.
-        why: String,
+        message: String,
     },
     /// A file cannot be written.
     #[error("{path}: {error}")]
@@ -43,8 +43,8 @@ pub enum ExportError {
 }
 
 impl ExportError {
-    /// Maps an error of this file.
-    pub(super) fn of_file(path: &Path) -> impl Fn(std::io::Error) -> ExportError + '_ {
+    /// Returns the function that maps an I/O error of this file.
+    pub(super) fn for_file(path: &Path) -> impl Fn(std::io::Error) -> ExportError + '_ {
         move |error| ExportError::File { path: path.to_owned(), error }
     }
 }

@@ -1,5 +1,5 @@
-//! Writes requests about the content of an index, to load-test nodes and gateways. They name real
-//! hashes, so no request fails because its block or transaction does not exist.
+//! Writes requests about the content of an index, to load-test nodes and gateways. The requests
+//! have hashes from the index, so none fails because its block or transaction does not exist.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -17,10 +17,10 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::TransactionPart;
 
-/// The longest block range of a call for logs, which most providers allow.
+/// Maximum distance between the bounds of a call for logs, in blocks. Most providers allow it.
 const LOGS_RANGE_MAX: u64 = 1000;
-/// Blocks that are drawn to find one with transactions, or with logs.
-const TRIES: usize = 32;
+/// Maximum number of blocks that are drawn to find one with transactions or logs.
+const DRAWS_MAX: usize = 32;
 
 /// The kind of a request.
 #[derive(Debug, Clone, Copy)]
@@ -46,31 +46,31 @@ pub fn write_requests(
     count: u64,
     seed: u64,
 ) -> Result<Vec<(&'static str, u64)>, ExportError> {
-    let failed = ExportError::of_file(path);
-    let mut out = BufWriter::new(File::create(path).map_err(&failed)?);
+    let file_error = ExportError::for_file(path);
+    let mut out = BufWriter::new(File::create(path).map_err(&file_error)?);
     let contents = reader.metadata().contents;
     let mut kinds = vec![RequestKind::BlockByNumber, RequestKind::BlockByHash];
-    let more = [
+    let optional_kinds = [
         (contents.receipts, RequestKind::BlockReceipts),
         (true, RequestKind::Transaction),
         (contents.receipts, RequestKind::Receipt),
         (contents.logs, RequestKind::Logs),
     ];
-    kinds.extend(more.iter().filter(|(held, _)| *held).map(|(_, kind)| *kind));
+    kinds.extend(optional_kinds.iter().filter(|(is_stored, _)| *is_stored).map(|(_, kind)| *kind));
     let mut sampler = Sampler { reader, random: StdRng::seed_from_u64(seed), range };
     let mut counts: Vec<(&'static str, u64)> = Vec::new();
     for id in 1..=count {
         let kind = kinds[sampler.random.random_range(0..kinds.len())];
-        let (method, params) = sampler.request(kind)?;
+        let (method, params) = sampler.draw_request(kind)?;
         let line =
             format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
-        writeln!(out, "{line}").map_err(&failed)?;
+        writeln!(out, "{line}").map_err(&file_error)?;
         match counts.iter_mut().find(|(known, _)| *known == method) {
             Some((_, count)) => *count += 1,
             None => counts.push((method, 1)),
         }
     }
-    out.flush().map_err(failed)?;
+    out.flush().map_err(file_error)?;
     counts.sort_unstable();
     Ok(counts)
 }
@@ -86,21 +86,21 @@ struct Sampler<'a> {
 type Request = (&'static str, String);
 
 impl Sampler<'_> {
-    fn block_number(&mut self) -> u64 {
+    fn draw_block(&mut self) -> u64 {
         self.random.random_range(self.range.0..=self.range.1)
     }
 
-    fn request(&mut self, kind: RequestKind) -> Result<Request, ReadError> {
-        let found = match kind {
-            RequestKind::Transaction => self.by_transaction_hash("eth_getTransactionByHash")?,
-            RequestKind::Receipt => self.by_transaction_hash("eth_getTransactionReceipt")?,
-            RequestKind::Logs => self.logs()?,
+    fn draw_request(&mut self, kind: RequestKind) -> Result<Request, ReadError> {
+        let drawn = match kind {
+            RequestKind::Transaction => self.transaction_request("eth_getTransactionByHash")?,
+            RequestKind::Receipt => self.transaction_request("eth_getTransactionReceipt")?,
+            RequestKind::Logs => self.logs_request()?,
             RequestKind::BlockByNumber => None,
             RequestKind::BlockReceipts => {
-                Some(("eth_getBlockReceipts", format!(r#"["{:#x}"]"#, self.block_number())))
+                Some(("eth_getBlockReceipts", format!(r#"["{:#x}"]"#, self.draw_block())))
             }
             RequestKind::BlockByHash => {
-                let number = self.block_number();
+                let number = self.draw_block();
                 let full = self.random.random_bool(0.5);
                 let row = self.reader.store().block(number)?;
                 row.map(|row| {
@@ -111,15 +111,16 @@ impl Sampler<'_> {
             }
         };
         // If no block with transactions or logs was drawn, the request is about a block.
-        Ok(found.unwrap_or_else(|| {
-            let (number, full) = (self.block_number(), self.random.random_bool(0.5));
+        Ok(drawn.unwrap_or_else(|| {
+            let (number, full) = (self.draw_block(), self.random.random_bool(0.5));
             ("eth_getBlockByNumber", format!(r#"["{number:#x}",{full}]"#))
         }))
     }
 
-    fn by_transaction_hash(&mut self, method: &'static str) -> Result<Option<Request>, ReadError> {
-        for _ in 0..TRIES {
-            let number = self.block_number();
+    /// Returns a call with the hash of a drawn transaction, or `None` if no drawn block has any.
+    fn transaction_request(&mut self, method: &'static str) -> Result<Option<Request>, ReadError> {
+        for _ in 0..DRAWS_MAX {
+            let number = self.draw_block();
             let Some(row) = self.reader.store().block(number)? else { continue };
             if row.transaction_count == 0 {
                 continue;
@@ -135,35 +136,35 @@ impl Sampler<'_> {
         Ok(None)
     }
 
-    /// Returns a filter for the address of a log, its first topic, or both, in a range around its
-    /// block.
-    fn logs(&mut self) -> Result<Option<Request>, ReadError> {
-        for _ in 0..TRIES {
-            let number = self.block_number();
+    /// Returns a call with a filter for the address of a drawn log, its first topic, or both, in a
+    /// range around its block. Returns `None` if no drawn block has logs.
+    fn logs_request(&mut self) -> Result<Option<Request>, ReadError> {
+        for _ in 0..DRAWS_MAX {
+            let number = self.draw_block();
             let mut logs = b"[".to_vec();
-            let all = wire::logs::LogMatcher::default();
+            let every_log = wire::logs::LogMatcher::default();
             let limits = SearchLimits::NONE;
-            let count = self.reader.write_logs(&mut logs, &all, (number, number), limits)?;
+            let count = self.reader.write_logs(&mut logs, &every_log, (number, number), limits)?;
             logs.push(b']');
             if count == 0 {
                 continue;
             }
-            let at = self.random.random_range(0..count) as usize;
-            let Some(log) = walk::elements(&logs).nth(at) else { continue };
+            let index = self.random.random_range(0..count) as usize;
+            let Some(log) = walk::elements(&logs).nth(index) else { continue };
             let text = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
             let address = text(walk::member(log, "address").unwrap_or_default());
             let topics = walk::member(log, "topics").unwrap_or_default();
             let topic = walk::elements(topics).next().map(text);
-            let part = match (self.random.random_range(0..3u8), topic) {
+            let criteria = match (self.random.random_range(0..3u8), topic) {
                 (0, Some(topic)) => format!(r#""topics":[{topic}]"#),
                 (1, Some(topic)) => format!(r#""address":{address},"topics":[{topic}]"#),
                 _ => format!(r#""address":{address}"#),
             };
             let span = self.random.random_range(0..LOGS_RANGE_MAX);
-            let back = self.random.random_range(0..=span);
-            let from = number.saturating_sub(back).max(self.range.0);
+            let offset = self.random.random_range(0..=span);
+            let from = number.saturating_sub(offset).max(self.range.0);
             let to = from.saturating_add(span).clamp(number, self.range.1);
-            let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}",{part}}}]"#);
+            let params = format!(r#"[{{"fromBlock":"{from:#x}","toBlock":"{to:#x}",{criteria}}}]"#);
             return Ok(Some(("eth_getLogs", params)));
         }
         Ok(None)

@@ -1,4 +1,4 @@
-//! The tables, their columns, and where in a node's JSON their values are.
+//! The tables and their columns, and the members of a node's JSON that hold the values.
 
 use std::str::FromStr;
 
@@ -49,7 +49,7 @@ pub(super) struct Column {
     pub(super) name: &'static str,
     pub(super) kind: ColumnType,
     pub(super) source: Source,
-    /// True if a value may be missing.
+    /// True if the value may be missing.
     pub(super) optional: bool,
 }
 
@@ -67,18 +67,18 @@ pub(super) enum ColumnType {
 /// The source of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A member of the row's own object.
-    Own(&'static str),
-    /// A member of the related object: a transaction's receipt, a log's block.
-    Other(&'static str),
+    /// A member of the row's object: the block, the transaction or the log.
+    Row(&'static str),
+    /// A member of the related object: the receipt of a transaction, or the block of a log.
+    Related(&'static str),
     /// A topic of a log.
     Topic(usize),
-    /// The length of an array that is a member of the row's own object.
+    /// The length of an array that is a member of the row's object.
     Count(&'static str),
 }
 
 use ColumnType::{Amount, Number, Text};
-use Source::{Count, Other, Own, Topic};
+use Source::{Count, Related, Row, Topic};
 
 const fn required(name: &'static str, kind: ColumnType, source: Source) -> Column {
     Column { name, kind, source, optional: false }
@@ -89,58 +89,58 @@ const fn optional(name: &'static str, kind: ColumnType, source: Source) -> Colum
 }
 
 const BLOCKS: &[Column] = &[
-    required("number", Number, Own("number")),
-    required("hash", Text, Own("hash")),
-    required("parent_hash", Text, Own("parentHash")),
-    required("timestamp", Number, Own("timestamp")),
+    required("number", Number, Row("number")),
+    required("hash", Text, Row("hash")),
+    required("parent_hash", Text, Row("parentHash")),
+    required("timestamp", Number, Row("timestamp")),
     required("transaction_count", Number, Count("transactions")),
-    optional("miner", Text, Own("miner")),
-    optional("gas_limit", Number, Own("gasLimit")),
-    optional("gas_used", Number, Own("gasUsed")),
-    optional("base_fee_per_gas", Amount, Own("baseFeePerGas")),
-    optional("difficulty", Amount, Own("difficulty")),
-    optional("size", Number, Own("size")),
-    optional("state_root", Text, Own("stateRoot")),
-    optional("transactions_root", Text, Own("transactionsRoot")),
-    optional("receipts_root", Text, Own("receiptsRoot")),
-    optional("withdrawals_root", Text, Own("withdrawalsRoot")),
-    optional("blob_gas_used", Number, Own("blobGasUsed")),
-    optional("excess_blob_gas", Number, Own("excessBlobGas")),
-    optional("extra_data", Text, Own("extraData")),
+    optional("miner", Text, Row("miner")),
+    optional("gas_limit", Number, Row("gasLimit")),
+    optional("gas_used", Number, Row("gasUsed")),
+    optional("base_fee_per_gas", Amount, Row("baseFeePerGas")),
+    optional("difficulty", Amount, Row("difficulty")),
+    optional("size", Number, Row("size")),
+    optional("state_root", Text, Row("stateRoot")),
+    optional("transactions_root", Text, Row("transactionsRoot")),
+    optional("receipts_root", Text, Row("receiptsRoot")),
+    optional("withdrawals_root", Text, Row("withdrawalsRoot")),
+    optional("blob_gas_used", Number, Row("blobGasUsed")),
+    optional("excess_blob_gas", Number, Row("excessBlobGas")),
+    optional("extra_data", Text, Row("extraData")),
 ];
 
 const TRANSACTIONS: &[Column] = &[
-    required("block_number", Number, Own("blockNumber")),
-    required("block_hash", Text, Own("blockHash")),
-    required("transaction_index", Number, Own("transactionIndex")),
-    required("hash", Text, Own("hash")),
-    optional("type", Number, Own("type")),
-    required("from", Text, Own("from")),
-    optional("to", Text, Own("to")),
-    optional("nonce", Number, Own("nonce")),
-    required("value", Amount, Own("value")),
-    required("gas", Number, Own("gas")),
-    optional("gas_price", Amount, Own("gasPrice")),
-    optional("max_fee_per_gas", Amount, Own("maxFeePerGas")),
-    optional("max_priority_fee_per_gas", Amount, Own("maxPriorityFeePerGas")),
-    optional("input", Text, Own("input")),
-    optional("status", Number, Other("status")),
-    optional("gas_used", Number, Other("gasUsed")),
-    optional("effective_gas_price", Amount, Other("effectiveGasPrice")),
-    optional("contract_address", Text, Other("contractAddress")),
+    required("block_number", Number, Row("blockNumber")),
+    required("block_hash", Text, Row("blockHash")),
+    required("transaction_index", Number, Row("transactionIndex")),
+    required("hash", Text, Row("hash")),
+    optional("type", Number, Row("type")),
+    required("from", Text, Row("from")),
+    optional("to", Text, Row("to")),
+    optional("nonce", Number, Row("nonce")),
+    required("value", Amount, Row("value")),
+    required("gas", Number, Row("gas")),
+    optional("gas_price", Amount, Row("gasPrice")),
+    optional("max_fee_per_gas", Amount, Row("maxFeePerGas")),
+    optional("max_priority_fee_per_gas", Amount, Row("maxPriorityFeePerGas")),
+    optional("input", Text, Row("input")),
+    optional("status", Number, Related("status")),
+    optional("gas_used", Number, Related("gasUsed")),
+    optional("effective_gas_price", Amount, Related("effectiveGasPrice")),
+    optional("contract_address", Text, Related("contractAddress")),
 ];
 
 const LOGS: &[Column] = &[
-    required("block_number", Number, Own("blockNumber")),
-    required("block_hash", Text, Own("blockHash")),
-    optional("block_timestamp", Number, Other("timestamp")),
-    required("transaction_index", Number, Own("transactionIndex")),
-    required("transaction_hash", Text, Own("transactionHash")),
-    required("log_index", Number, Own("logIndex")),
-    required("address", Text, Own("address")),
+    required("block_number", Number, Row("blockNumber")),
+    required("block_hash", Text, Row("blockHash")),
+    optional("block_timestamp", Number, Related("timestamp")),
+    required("transaction_index", Number, Row("transactionIndex")),
+    required("transaction_hash", Text, Row("transactionHash")),
+    required("log_index", Number, Row("logIndex")),
+    required("address", Text, Row("address")),
     optional("topic0", Text, Topic(0)),
     optional("topic1", Text, Topic(1)),
     optional("topic2", Text, Topic(2)),
     optional("topic3", Text, Topic(3)),
-    required("data", Text, Own("data")),
+    required("data", Text, Row("data")),
 ];

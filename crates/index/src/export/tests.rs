@@ -18,10 +18,10 @@ fn rows(path: &Path) -> Vec<Row> {
     file.get_row_iter(None).unwrap().map(Result::unwrap).collect()
 }
 
-/// A value as text, with numbers in decimal; empty if it is missing.
+/// Returns a value as text, with numbers in decimal; empty if the value is missing.
 fn text(row: &Row, column: &str) -> String {
-    let found = row.get_column_iter().find(|(name, _)| name.as_str() == column);
-    match found.unwrap_or_else(|| panic!("no column {column}")).1 {
+    let field = row.get_column_iter().find(|(name, _)| name.as_str() == column);
+    match field.unwrap_or_else(|| panic!("no column {column}")).1 {
         Field::Null => String::new(),
         Field::ULong(number) => number.to_string(),
         Field::Str(text) => text.clone(),
@@ -41,31 +41,31 @@ fn export_all(
     range: (u64, u64),
 ) -> (tempfile::TempDir, Vec<WrittenTable>) {
     let folder = tempfile::tempdir().unwrap();
-    let at = backend.location("file");
-    fixture::write(&at, contents, 2);
+    let location = backend.location("file");
+    fixture::write(&location, contents, 2);
     let stop = AtomicBool::new(false);
     let out = folder.path().join("out");
-    let mut reader = fixture::reader(&at);
-    let written = export(&mut reader, tables, &out, range, &mut |_| (), &stop).unwrap();
+    let mut reader = fixture::reader(&location);
+    let written_tables = export(&mut reader, tables, &out, range, &mut |_| (), &stop).unwrap();
     let names: BTreeSet<String> = std::fs::read_dir(&out)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     let expected = tables.iter().map(|table| format!("{}.parquet", table.name())).collect();
     assert_eq!(names, expected);
-    (folder, written)
+    (folder, written_tables)
 }
 
 #[test]
 fn tables_match_the_json() {
     test_backends::each(|backend| {
-        let (folder, written) =
+        let (folder, written_tables) =
             export_all(backend, "blocks,receipts,logs", &Table::ALL, (FIRST, LAST));
         let chain = TestBlock::chain(FIRST, BLOCKS);
         let table = |name: &str| rows(&folder.path().join("out").join(format!("{name}.parquet")));
         let (blocks, transactions, logs) = (table("blocks"), table("transactions"), table("logs"));
         assert_eq!((blocks.len(), transactions.len(), logs.len()), (6, 54, 216));
-        assert_eq!(written.iter().map(|one| one.rows).collect::<Vec<_>>(), [6, 54, 216]);
+        assert_eq!(written_tables.iter().map(|table| table.rows).collect::<Vec<_>>(), [6, 54, 216]);
         let (mut transactions, mut logs) = (transactions.iter(), logs.iter());
         for (sample, row) in chain.iter().zip(&blocks) {
             assert_eq!(text(row, "number"), number(&sample.block["number"]));
@@ -74,8 +74,8 @@ fn tables_match_the_json() {
             assert_eq!(text(row, "transaction_count"), "9");
             assert_eq!(text(row, "base_fee_per_gas"), "1000000007");
             let receipts = sample.receipts.as_array().unwrap();
-            let listed = sample.block["transactions"].as_array().unwrap();
-            for (transaction, receipt) in listed.iter().zip(receipts) {
+            let transaction_list = sample.block["transactions"].as_array().unwrap();
+            for (transaction, receipt) in transaction_list.iter().zip(receipts) {
                 let row = transactions.next().unwrap();
                 assert_eq!(text(row, "block_number"), number(&sample.block["number"]));
                 assert_eq!(
@@ -97,9 +97,9 @@ fn tables_match_the_json() {
                 assert_eq!(text(row, "log_index"), number(&log["logIndex"]));
                 assert_eq!(text(row, "address"), log["address"].as_str().unwrap());
                 assert_eq!(text(row, "data"), log["data"].as_str().unwrap());
-                for at in 0..4 {
-                    let topic = log["topics"][at].as_str().unwrap_or_default();
-                    assert_eq!(text(row, &format!("topic{at}")), topic);
+                for index in 0..4 {
+                    let topic = log["topics"][index].as_str().unwrap_or_default();
+                    assert_eq!(text(row, &format!("topic{index}")), topic);
                 }
             }
         }
@@ -145,9 +145,9 @@ fn row_groups_are_bounded() {
 fn missing_contents_and_blocks_are_errors() {
     test_backends::each(|backend| {
         let folder = tempfile::tempdir().unwrap();
-        let at = backend.location("file");
-        fixture::write(&at, "logs", 2);
-        let mut reader = fixture::reader(&at);
+        let location = backend.location("file");
+        fixture::write(&location, "logs", 2);
+        let mut reader = fixture::reader(&location);
         let stored = reader.stored_range().unwrap();
         let error = |from, to| range(stored, from, to).unwrap_err().to_string();
         assert_eq!(range(stored, None, Some(511)).unwrap(), (509, 511));
@@ -173,9 +173,9 @@ fn missing_contents_and_blocks_are_errors() {
 fn requests_find_data_and_depend_on_the_seed() {
     test_backends::each(|backend| {
         let folder = tempfile::tempdir().unwrap();
-        let at = backend.location("file");
-        fixture::write(&at, "blocks,receipts,logs", 2);
-        let mut reader = fixture::reader(&at);
+        let location = backend.location("file");
+        fixture::write(&location, "blocks,receipts,logs", 2);
+        let mut reader = fixture::reader(&location);
         let mut write = |name: &str, seed| {
             let path = folder.path().join(name);
             let counts = write_requests(&mut reader, &path, (FIRST, LAST), 300, seed).unwrap();
@@ -186,7 +186,7 @@ fn requests_find_data_and_depend_on_the_seed() {
         assert_ne!(requests, write("c", 8).0);
         assert_eq!(counts.len(), 6, "{counts:?}");
         assert_eq!(counts.iter().map(|(_, count)| count).sum::<u64>(), 300);
-        let mut reader = fixture::reader(&at);
+        let mut reader = fixture::reader(&location);
         let context = QueryContext {
             finalized: Some(u64::MAX),
             is_canonical: &|_, _| true,
@@ -196,9 +196,9 @@ fn requests_find_data_and_depend_on_the_seed() {
             let call: Value = serde_json::from_str(line).unwrap();
             let params = call["params"].to_string();
             let method = call["method"].as_str().unwrap();
-            let found = reader.lookup(method, params.as_bytes(), &context).unwrap();
-            let Lookup::Full(found) = found else { panic!("{line}: {found:?}") };
-            assert!(found != b"null" && found != b"[]", "{line}: nothing");
+            let result = reader.lookup(method, params.as_bytes(), &context).unwrap();
+            let Lookup::Full(result) = result else { panic!("{line}: {result:?}") };
+            assert!(result != b"null" && result != b"[]", "{line}: nothing");
         }
         assert_eq!(requests.lines().count(), 300);
     });

@@ -19,9 +19,10 @@ use wire::quantity;
 use super::error::ExportError;
 use super::schema::{Column, ColumnType, Source, Table};
 
-/// Maximum number of rows of a row group: those that DuckDB reads at once.
+/// Maximum number of rows of a row group, which DuckDB reads at once.
 const GROUP_ROWS: u64 = 122_880;
-/// Maximum number of bytes of text of a row group, since logs and transactions may have long data.
+/// Maximum number of bytes of text of a row group. It bounds the memory, because logs and
+/// transactions may have long data.
 const GROUP_BYTES: usize = 64 << 20;
 
 /// Buffered values of a column.
@@ -33,7 +34,8 @@ enum Values {
 struct ColumnBuffer {
     column: &'static Column,
     values: Values,
-    /// By row: 1 if there is a value. Empty for required columns.
+    /// The definition level of each row: 1 if the row has a value, else 0. Empty for required
+    /// columns.
     levels: Vec<i16>,
 }
 
@@ -42,29 +44,30 @@ pub(super) struct TableWriter {
     path: PathBuf,
     file: SerializedFileWriter<File>,
     columns: Vec<ColumnBuffer>,
-    /// Buffered rows.
+    /// Number of buffered rows.
     rows: u64,
     /// Bytes of buffered text.
     bytes: usize,
-    /// All rows so far.
+    /// Number of rows in the row groups that were written.
     total: u64,
 }
 
 impl TableWriter {
     pub(super) fn new(path: &Path, file: File, table: Table) -> Result<TableWriter, ExportError> {
-        let failed = |error: ParquetError| failed(path, &error);
+        let map_error = |error: ParquetError| parquet_error(path, &error);
         let columns = table.columns();
         let mut fields = Vec::new();
         for column in columns {
-            fields.push(Arc::new(field(column).map_err(failed)?));
+            fields.push(Arc::new(parquet_type(column).map_err(map_error)?));
         }
         let schema = Type::group_type_builder(table.name()).with_fields(fields).build();
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_created_by(format!("weir {}", env!("CARGO_PKG_VERSION")))
             .build();
-        let schema = Arc::new(schema.map_err(failed)?);
-        let file = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
+        let schema = Arc::new(schema.map_err(map_error)?);
+        let file =
+            SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(map_error)?;
         let buffer = |column: &'static Column| ColumnBuffer {
             column,
             values: match column.kind {
@@ -77,35 +80,39 @@ impl TableWriter {
         Ok(TableWriter { path: path.to_owned(), file, columns, rows: 0, bytes: 0, total: 0 })
     }
 
-    /// Adds a row from its own raw object and the related one.
-    pub(super) fn add(&mut self, number: u64, row: [&[u8]; 2]) -> Result<(), ExportError> {
+    /// Adds a row of a block. `objects` are the raw row's object and the related object.
+    pub(super) fn add(&mut self, number: u64, objects: [&[u8]; 2]) -> Result<(), ExportError> {
         for buffer in &mut self.columns {
             let column = buffer.column;
-            let unfit = |allowed: &str| ExportError::Unfit {
-                number,
-                what: format!("`{}`: must be {allowed}", column.name),
+            let unfit_error = |allowed: &str| ExportError::Unfit {
+                block: number,
+                description: format!("`{}`: must be {allowed}", column.name),
             };
-            let value = find(column.source, row).filter(|raw| *raw != b"null");
+            let value = find_value(column.source, objects).filter(|raw| *raw != b"null");
             if column.optional {
                 buffer.levels.push(i16::from(value.is_some()));
             } else if value.is_none() && !matches!(column.source, Source::Count(_)) {
-                return Err(unfit("present"));
+                return Err(unfit_error("present"));
             }
             match (&mut buffer.values, value) {
                 (Values::Numbers(numbers), value) => {
                     if let Source::Count(name) = column.source {
-                        let listed = walk::member(row[0], name).unwrap_or_default();
-                        numbers.push(walk::elements(listed).count() as i64);
+                        let array = walk::member(objects[0], name).unwrap_or_default();
+                        numbers.push(walk::elements(array).count() as i64);
                     } else if let Some(raw) = value {
-                        let read = quantity::from_value(raw);
-                        numbers.push(read.ok_or_else(|| unfit("a quantity of 64 bits"))? as i64);
+                        let number = quantity::from_value(raw);
+                        numbers.push(
+                            number.ok_or_else(|| unfit_error("a quantity of 64 bits"))? as i64
+                        );
                     }
                 }
                 (Values::Texts(texts), Some(raw)) => {
-                    let text = JsonString::from_value(raw).ok_or_else(|| unfit("a string"))?;
+                    let text =
+                        JsonString::from_value(raw).ok_or_else(|| unfit_error("a string"))?;
                     let mut text = text.decode().into_owned();
                     if column.kind == ColumnType::Amount {
-                        text = decimal(&text).ok_or_else(|| unfit("a quantity of 256 bits"))?;
+                        text = to_decimal(&text)
+                            .ok_or_else(|| unfit_error("a quantity of 256 bits"))?;
                     }
                     self.bytes += text.len();
                     texts.push(text.into());
@@ -124,7 +131,7 @@ impl TableWriter {
     pub(super) fn finish(mut self) -> Result<u64, ExportError> {
         self.write_group()?;
         let TableWriter { path, file, total, .. } = self;
-        file.close().map_err(|error| failed(&path, &error))?;
+        file.close().map_err(|error| parquet_error(&path, &error))?;
         Ok(total)
     }
 
@@ -133,7 +140,7 @@ impl TableWriter {
             return Ok(());
         }
         let TableWriter { path, file, columns, .. } = self;
-        write_group(file, columns).map_err(|error| failed(path, &error))?;
+        write_group(file, columns).map_err(|error| parquet_error(path, &error))?;
         self.total += self.rows;
         (self.rows, self.bytes) = (0, 0);
         Ok(())
@@ -165,11 +172,11 @@ fn write_group(
     Ok(())
 }
 
-fn failed(path: &Path, error: &ParquetError) -> ExportError {
-    ExportError::Parquet { path: path.to_owned(), why: error.to_string() }
+fn parquet_error(path: &Path, error: &ParquetError) -> ExportError {
+    ExportError::Parquet { path: path.to_owned(), message: error.to_string() }
 }
 
-fn field(column: &Column) -> Result<Type, ParquetError> {
+fn parquet_type(column: &Column) -> Result<Type, ParquetError> {
     let (physical, logical) = match column.kind {
         ColumnType::Number => (Physical::INT64, LogicalType::integer(64, false)),
         ColumnType::Text | ColumnType::Amount => (Physical::BYTE_ARRAY, LogicalType::String),
@@ -182,19 +189,20 @@ fn field(column: &Column) -> Result<Type, ParquetError> {
 }
 
 /// Returns the raw value of a source, or `None` if it is missing or is a count.
-fn find(source: Source, [own, other]: [&[u8]; 2]) -> Option<&[u8]> {
+fn find_value(source: Source, [row, related]: [&[u8]; 2]) -> Option<&[u8]> {
     match source {
-        Source::Own(name) => walk::member(own, name),
-        Source::Other(name) => walk::member(other, name),
-        Source::Topic(at) => walk::elements(walk::member(own, "topics")?).nth(at),
+        Source::Row(name) => walk::member(row, name),
+        Source::Related(name) => walk::member(related, name),
+        Source::Topic(index) => walk::elements(walk::member(row, "topics")?).nth(index),
         Source::Count(_) => None,
     }
 }
 
 /// Converts a quantity to decimal digits.
-fn decimal(text: &[u8]) -> Option<Vec<u8>> {
+fn to_decimal(text: &[u8]) -> Option<Vec<u8>> {
     let digits = std::str::from_utf8(text.strip_prefix(b"0x")?).ok()?;
-    let plain = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let number = plain.then(|| U256::from_str_radix(digits, 16).ok())??;
+    let is_hexadecimal =
+        !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_hexadecimal.then(|| U256::from_str_radix(digits, 16).ok())??;
     Some(number.to_string().into_bytes())
 }

@@ -1,19 +1,20 @@
-//! The values that the fragments of a block or a transaction share, and their placeholders.
+//! The values that the fragments of a block or a transaction share, and the bytes that replace
+//! these values: placeholders.
 
 use alloy_primitives::hex;
 use wire::quantity;
 
-/// Replaces the hash of the block.
+/// The placeholder of the hash of the block.
 pub(super) const BLOCK_HASH: u8 = 1;
-/// Replaces the number of the block.
+/// The placeholder of the number of the block.
 pub(super) const NUMBER: u8 = 2;
-/// Replaces the timestamp of the block.
+/// The placeholder of the timestamp of the block.
 pub(super) const TIMESTAMP: u8 = 3;
-/// Replaces the hash of the transaction.
+/// The placeholder of the hash of the transaction.
 pub(super) const HASH: u8 = 4;
-/// Replaces the index of the transaction.
+/// The placeholder of the index of the transaction.
 pub(super) const INDEX: u8 = 5;
-/// Replaces the array of the block's transactions.
+/// The placeholder of the array of the block's transactions.
 pub const TRANSACTIONS: u8 = 6;
 
 /// The values that all fragments of a block share, as JSON writes them.

@@ -22,7 +22,7 @@ pub struct FragmentEncoder<'a, 'b> {
 /// Copies the JSON that the cursor passes.
 struct Copier<'b> {
     out: Vec<u8>,
-    /// Bytes before this offset have been copied or left out.
+    /// Bytes before this offset have been copied, replaced or omitted.
     copied: usize,
     block: &'b BlockContext,
     transaction: Option<TransactionContext>,
@@ -35,36 +35,36 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         FragmentEncoder { cursor: Cursor::with_visitor(raw, copier) }
     }
 
-    /// Sets the transaction whose values get placeholders from here on; `None` for none.
+    /// Sets the transaction whose values are replaced by placeholders from here on, if any.
     pub fn set_transaction(&mut self, transaction: Option<TransactionContext>) {
         self.cursor.visitor().transaction = transaction;
     }
 
     /// Returns the bytes that were copied since the last call.
     pub fn take(&mut self) -> Vec<u8> {
-        let (raw, at) = (self.cursor.raw(), self.cursor.at());
+        let (raw, offset) = (self.cursor.raw(), self.cursor.offset());
         let copier = self.cursor.visitor();
-        copier.copy(raw, at);
+        copier.copy(raw, offset);
         // The clone has the right size, and the buffer keeps its capacity for the next fragment.
-        let taken = copier.out.clone();
+        let fragment = copier.out.clone();
         copier.out.clear();
-        taken
+        fragment
     }
 
     /// Drops the bytes that were copied since the last call of [`FragmentEncoder::take`].
     pub fn discard(&mut self) {
-        let at = self.cursor.at();
+        let offset = self.cursor.offset();
         let copier = self.cursor.visitor();
         copier.out.clear();
-        copier.copied = at;
+        copier.copied = offset;
     }
 
-    /// Continues a fragment that was taken before.
+    /// Continues a fragment that [`FragmentEncoder::take`] returned.
     pub fn resume(&mut self, fragment: Vec<u8>) {
-        let at = self.cursor.at();
+        let offset = self.cursor.offset();
         let copier = self.cursor.visitor();
         copier.out = fragment;
-        copier.copied = at;
+        copier.copied = offset;
     }
 
     /// Returns the raw bytes from the next value on.
@@ -72,17 +72,17 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.rest()
     }
 
-    /// Steps into the next value. Returns false if it is not an array.
+    /// Enters the next value if it is an array. Returns false for other values.
     pub fn open_array(&mut self) -> bool {
         self.cursor.open(b'[')
     }
 
-    /// Steps into the next value. Returns false if it is not an object.
+    /// Enters the next value if it is an object. Returns false for other values.
     pub fn open_object(&mut self) -> bool {
         self.cursor.open(b'{')
     }
 
-    /// Returns true if another element follows. Steps behind the array otherwise.
+    /// Returns true if another element follows. Otherwise moves the cursor behind the array.
     ///
     /// # Errors
     /// If the JSON ends before the array does.
@@ -90,8 +90,8 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
         self.cursor.next_element()
     }
 
-    /// Returns the name of the next member. Steps behind the object and returns `None` if there is
-    /// none.
+    /// Returns the name of the next member. If there is none, moves the cursor behind the object
+    /// and returns `None`.
     ///
     /// # Errors
     /// If the JSON ends before the object does.
@@ -120,10 +120,10 @@ impl Copier<'_> {
         let transaction = self.transaction.as_ref();
         match text.len() {
             66 if *text == self.block.hash => Some(BLOCK_HASH),
-            66 if transaction.is_some_and(|of| *text == of.hash) => Some(HASH),
+            66 if transaction.is_some_and(|context| *text == context.hash) => Some(HASH),
             3..=18 if *text == *self.block.number => Some(NUMBER),
             3..=18 if *text == *self.block.timestamp => Some(TIMESTAMP),
-            3..=18 if transaction.is_some_and(|of| *text == *of.index) => Some(INDEX),
+            3..=18 if transaction.is_some_and(|context| *text == *context.index) => Some(INDEX),
             _ => None,
         }
     }

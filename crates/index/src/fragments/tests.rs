@@ -114,12 +114,12 @@ fn value() -> impl Strategy<Value = String> {
         hash,
     ]);
     text.prop_recursive(4, 40, 5, |inner| {
-        let some = prop::collection::vec(inner, 0..5);
-        some.prop_map(|some| match some.len() % 2 {
-            0 => format!("[{}]", some.join(",")),
+        let values = prop::collection::vec(inner, 0..5);
+        values.prop_map(|values| match values.len() % 2 {
+            0 => format!("[{}]", values.join(",")),
             _ => format!(
                 "{{{}}}",
-                some.iter().map(|value| format!("\"a\":{value}")).collect::<Vec<_>>().join(",")
+                values.iter().map(|value| format!("\"a\":{value}")).collect::<Vec<_>>().join(",")
             ),
         })
     })
@@ -139,12 +139,12 @@ proptest! {
         let mut encoder = FragmentEncoder::new(raw.as_bytes(), &block);
         let mut steps = 0;
         while !encoder.rest().is_empty() && steps < 200 {
-            let left = encoder.rest().len();
+            let bytes_left = encoder.rest().len();
             let failed = encoder.open_object() && encoder.next_name().is_err();
             if failed || encoder.value().is_err() || encoder.next_element().is_err() {
                 break;
             }
-            prop_assert!(encoder.rest().len() < left);
+            prop_assert!(encoder.rest().len() < bytes_left);
             steps += 1;
         }
         prop_assert!(encoder.take().len() <= raw.len());

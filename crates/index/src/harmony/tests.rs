@@ -48,13 +48,13 @@ fn block(transactions: &str, staking: &str) -> String {
     )
 }
 
-fn converted(raw: &str, full: bool, staking: bool) -> Option<String> {
+fn convert(raw: &str, full: bool, staking: bool) -> Option<String> {
     let mut out = b"before".to_vec();
-    let done = write_block(&mut out, raw.as_bytes(), BlockOptions { full, staking });
+    let is_converted = write_block(&mut out, raw.as_bytes(), BlockOptions { full, staking });
     let text = String::from_utf8(out).unwrap();
     let text = text.strip_prefix("before").unwrap().to_owned();
-    assert!(done || text.is_empty(), "{text}");
-    done.then_some(text)
+    assert!(is_converted || text.is_empty(), "{text}");
+    is_converted.then_some(text)
 }
 
 #[test]
@@ -62,16 +62,19 @@ fn a_stored_block_is_converted_to_the_other_forms() {
     let transactions = r#"[{"hash":"0x1","ethHash":"0x2"},{"ethHash":"0x4","hash":"0x3"}]"#;
     let staking = r#"[{"hash":"0x5","msg":{"hash":"0x6"}}]"#;
     let raw = block(transactions, staking);
-    assert_eq!(converted(&raw, true, true).unwrap(), raw);
-    assert_eq!(converted(&raw, true, false).unwrap(), block(transactions, "[]"));
+    assert_eq!(convert(&raw, true, true).unwrap(), raw);
+    assert_eq!(convert(&raw, true, false).unwrap(), block(transactions, "[]"));
     let hashes = r#"["0x1","0x3"],"transactionsInEthHash":["0x2","0x4"]"#;
-    assert_eq!(converted(&raw, false, true).unwrap(), block(hashes, r#"["0x5"]"#));
-    assert_eq!(converted(&raw, false, false).unwrap(), block(hashes, "[]"));
+    assert_eq!(convert(&raw, false, true).unwrap(), block(hashes, r#"["0x5"]"#));
+    assert_eq!(convert(&raw, false, false).unwrap(), block(hashes, "[]"));
     // A block without transactions, and one that has the other hashes already.
-    let none = block(r#"[],"transactionsInEthHash":[]"#, "[]");
-    assert_eq!(converted(&block("[]", "[]"), false, true).unwrap(), none);
-    let both = format!(r#"{transactions},"transactionsInEthHash":["0x2","0x4"]"#);
-    assert_eq!(converted(&block(&both, staking), false, false).unwrap(), block(hashes, "[]"));
+    let block_without_transactions = block(r#"[],"transactionsInEthHash":[]"#, "[]");
+    assert_eq!(convert(&block("[]", "[]"), false, true).unwrap(), block_without_transactions);
+    let block_with_both_hashes = format!(r#"{transactions},"transactionsInEthHash":["0x2","0x4"]"#);
+    assert_eq!(
+        convert(&block(&block_with_both_hashes, staking), false, false).unwrap(),
+        block(hashes, "[]")
+    );
     assert_eq!(transaction_counts(raw.as_bytes()), Some((2, 1)));
 }
 
@@ -80,16 +83,16 @@ fn a_stored_block_is_converted_to_the_other_forms() {
 fn the_order_of_the_lists_does_not_matter() {
     let raw = r#"{"stakingTransactions":[{"hash":"0x5"}],"transactions":[{"hash":"0x1","ethHash":"0x2"}],"z":1}"#;
     let hashes = r#"{"stakingTransactions":["0x5"],"transactions":["0x1"],"transactionsInEthHash":["0x2"],"z":1}"#;
-    assert_eq!(converted(raw, false, true).unwrap(), hashes);
+    assert_eq!(convert(raw, false, true).unwrap(), hashes);
 }
 
 #[test]
 fn a_block_without_a_needed_member_is_not_converted() {
     for transactions in [r#"["0x1"]"#, r#"[{"ethHash":"0x2"}]"#, r#"[{"hash":"0x1"}]"#] {
-        assert_eq!(converted(&block(transactions, "[]"), false, false), None, "{transactions}");
+        assert_eq!(convert(&block(transactions, "[]"), false, false), None, "{transactions}");
     }
-    assert_eq!(converted(&block("[]", "[{}]"), false, true), None);
-    assert_eq!(converted(r#"{"transactions":[]}"#, true, false), None);
+    assert_eq!(convert(&block("[]", "[{}]"), false, true), None);
+    assert_eq!(convert(r#"{"transactions":[]}"#, true, false), None);
 }
 
 #[test]
@@ -102,31 +105,32 @@ fn another_block_is_rejected() {
     crate::fragments::decode(&mut decoded, &fragment, &context, None);
     assert_eq!(String::from_utf8(decoded).unwrap(), raw);
     assert!(fragment.len() + 60 < raw.len(), "the hash is replaced");
-    let rejected = |raw: &str| encode(raw.as_bytes(), &header, &context).unwrap_err();
-    assert!(rejected(&raw.replace(":7,", ":8,")).contains("hmyv2 block.number"));
-    assert!(rejected(&raw.replace("abab", "abac")).contains("hmyv2 block.hash"));
-    assert!(rejected("{}").contains("hmyv2 block.number"));
-    assert!(rejected("null").contains("hmyv2 block.number"));
+    let rejection = |raw: &str| encode(raw.as_bytes(), &header, &context).unwrap_err();
+    assert!(rejection(&raw.replace(":7,", ":8,")).contains("hmyv2 block.number"));
+    assert!(rejection(&raw.replace("abab", "abac")).contains("hmyv2 block.hash"));
+    assert!(rejection("{}").contains("hmyv2 block.number"));
+    assert!(rejection("null").contains("hmyv2 block.number"));
 }
 
-struct Indexed {
+struct TestIndex {
     reader: Reader,
     /// Number, text and hash of each block.
     blocks: Vec<(u64, String, String)>,
 }
 
-impl Indexed {
-    fn new(backend: &TestBackend, contents: &str) -> Indexed {
-        let at = backend.location(contents);
-        fixture::write(&at, contents, 2);
-        let reader = fixture::reader(&at);
+impl TestIndex {
+    fn new(backend: &TestBackend, contents: &str) -> TestIndex {
+        let location = backend.location(contents);
+        fixture::write(&location, contents, 2);
+        let reader = fixture::reader(&location);
         let sample = crate::verify::tests::test_block::TestBlock::chain(FIRST, LAST - FIRST + 1);
         let blocks = sample.iter().map(|sample| {
             let text = String::from_utf8(fixture::harmony(&sample.block)).unwrap();
             (text, sample.block["hash"].as_str().unwrap().to_owned())
         });
-        let blocks = (FIRST..).zip(blocks).map(|(at, (text, hash))| (at, text, hash)).collect();
-        Indexed { reader, blocks }
+        let blocks =
+            (FIRST..).zip(blocks).map(|(number, (text, hash))| (number, text, hash)).collect();
+        TestIndex { reader, blocks }
     }
 
     fn call_within(
@@ -158,34 +162,34 @@ impl Indexed {
 #[test]
 fn every_method_returns_blocks() {
     test_backends::each(|backend| {
-        let mut file = Indexed::new(backend, "blocks,receipts,logs,hmyv2");
-        let all: Vec<String> = file.blocks.iter().map(|(_, text, _)| text.clone()).collect();
-        assert!(all[0].contains("Delegate") && !all[1].contains("Delegate"));
+        let mut index = TestIndex::new(backend, "blocks,receipts,logs,hmyv2");
+        let texts: Vec<String> = index.blocks.iter().map(|(_, text, _)| text.clone()).collect();
+        assert!(texts[0].contains("Delegate") && !texts[1].contains("Delegate"));
         let range = |from, to| format!("[{from},{to},{STORED_OPTIONS}]");
-        let expected = format!("[{}]", all.join(","));
-        assert_eq!(file.call("hmyv2_getBlocks", &range(FIRST, LAST)), Some(expected));
+        let expected = format!("[{}]", texts.join(","));
+        assert_eq!(index.call("hmyv2_getBlocks", &range(FIRST, LAST)), Some(expected));
         let mixed = format!(r#"["{FIRST}","{:#x}",{STORED_OPTIONS}]"#, FIRST + 1);
-        let two = format!("[{},{}]", all[0], all[1]);
-        assert_eq!(file.call("hmyv2_getBlocks", &mixed), Some(two));
-        for (number, text, hash) in file.blocks.clone() {
+        let two = format!("[{},{}]", texts[0], texts[1]);
+        assert_eq!(index.call("hmyv2_getBlocks", &mixed), Some(two));
+        for (number, text, hash) in index.blocks.clone() {
             for (full, staking) in [(true, true), (true, false), (false, true), (false, false)] {
                 let options = BlockOptions { full, staking }.to_json();
-                let expected = converted(&text, full, staking);
+                let expected = convert(&text, full, staking);
                 assert!(expected.is_some());
                 let by_number =
-                    file.call("hmyv2_getBlockByNumber", &format!("[{number},{options}]"));
+                    index.call("hmyv2_getBlockByNumber", &format!("[{number},{options}]"));
                 assert_eq!(by_number, expected);
                 let by_hash =
-                    file.call("hmyv2_getBlockByHash", &format!(r#"["{hash}",{options}]"#));
+                    index.call("hmyv2_getBlockByHash", &format!(r#"["{hash}",{options}]"#));
                 assert_eq!(by_hash, expected);
-                let listed =
-                    file.call("hmyv2_getBlocks", &format!("[{number},{number},{options}]"));
-                assert_eq!(listed, expected.map(|text| format!("[{text}]")));
+                let range_response =
+                    index.call("hmyv2_getBlocks", &format!("[{number},{number},{options}]"));
+                assert_eq!(range_response, expected.map(|text| format!("[{text}]")));
             }
             for (method, block) in [("Number", number.to_string()), ("Hash", format!("\"{hash}\""))]
             {
                 let method = format!("hmyv2_getBlockTransactionCountBy{method}");
-                assert_eq!(file.call(&method, &format!("[{block}]")), Some("9".to_owned()));
+                assert_eq!(index.call(&method, &format!("[{block}]")), Some("9".to_owned()));
             }
         }
     });
@@ -194,10 +198,10 @@ fn every_method_returns_blocks() {
 #[test]
 fn blocks_that_are_missing_or_not_final_are_for_nodes() {
     test_backends::each(|backend| {
-        let mut file = Indexed::new(backend, "blocks,hmyv2");
+        let mut index = TestIndex::new(backend, "blocks,hmyv2");
         let range = |from: u64, to: u64| format!("[{from},{to},{STORED_OPTIONS}]");
         let blocks = "hmyv2_getBlocks";
-        assert!(file.call(blocks, &range(LAST, LAST)).is_some());
+        assert!(index.call(blocks, &range(LAST, LAST)).is_some());
         for (from, to) in [
             (LAST + 1, LAST + 2),
             (FIRST - 1, FIRST),
@@ -206,20 +210,21 @@ fn blocks_that_are_missing_or_not_final_are_for_nodes() {
             (0, LAST),
             (FIRST, FIRST + 1025),
         ] {
-            assert_eq!(file.call(blocks, &range(from, to)), None, "{from} to {to}");
+            assert_eq!(index.call(blocks, &range(from, to)), None, "{from} to {to}");
         }
         // The first part of a range.
-        let three: Vec<String> = file.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
-        let part =
+        let last_three: Vec<String> =
+            index.blocks[3..].iter().map(|(_, text, _)| text.clone()).collect();
+        let partial_response =
             |to, blocks: &[String]| Some(format!("{} to {to}: {}", FIRST + 3, blocks.join(",")));
         let from = FIRST + 3;
-        assert_eq!(file.call(blocks, &range(from, LAST + 9)), part(LAST, &three));
+        assert_eq!(index.call(blocks, &range(from, LAST + 9)), partial_response(LAST, &last_three));
         // The last block is not final for the caller.
-        let found = file.call_within(blocks, &range(from, LAST), LAST - 1, u64::MAX);
-        assert_eq!(found, part(LAST - 1, &three[..2]));
-        assert!(file.call_within(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
-        assert_eq!(file.call_within(blocks, &range(LAST, LAST), LAST - 1, u64::MAX), None);
-        assert_eq!(file.call_within(blocks, &range(FIRST, LAST), LAST, 2000), None, "too long");
+        let response = index.call_within(blocks, &range(from, LAST), LAST - 1, u64::MAX);
+        assert_eq!(response, partial_response(LAST - 1, &last_three[..2]));
+        assert!(index.call_within(blocks, &range(FIRST, LAST - 1), LAST - 1, u64::MAX).is_some());
+        assert_eq!(index.call_within(blocks, &range(LAST, LAST), LAST - 1, u64::MAX), None);
+        assert_eq!(index.call_within(blocks, &range(FIRST, LAST), LAST, 2000), None, "too long");
         for params in [
             format!("[{FIRST},{LAST}]"),
             format!("[{FIRST},\"latest\",{STORED_OPTIONS}]"),
@@ -228,22 +233,22 @@ fn blocks_that_are_missing_or_not_final_are_for_nodes() {
             format!("[{FIRST},{FIRST},true]"),
             "[]".to_owned(),
         ] {
-            assert_eq!(file.call(blocks, &params), None, "{params}");
+            assert_eq!(index.call(blocks, &params), None, "{params}");
         }
-        assert_eq!(file.call("hmyv2_getBlockByNumber", &format!("[{FIRST}]")), None);
+        assert_eq!(index.call("hmyv2_getBlockByNumber", &format!("[{FIRST}]")), None);
         assert_eq!(
-            file.call("hmyv2_getBlockByNumber", &format!("[\"latest\",{STORED_OPTIONS}]")),
+            index.call("hmyv2_getBlockByNumber", &format!("[\"latest\",{STORED_OPTIONS}]")),
             None
         );
-        assert_eq!(file.call("hmy_getBlockByNumber", &format!("[{FIRST},true]")), None);
-        let mut other = Indexed::new(backend, "blocks,receipts,logs");
-        assert_eq!(other.call(blocks, &range(FIRST, LAST)), None);
+        assert_eq!(index.call("hmy_getBlockByNumber", &format!("[{FIRST},true]")), None);
+        let mut other_index = TestIndex::new(backend, "blocks,receipts,logs");
+        assert_eq!(other_index.call(blocks, &range(FIRST, LAST)), None);
         assert_eq!(
-            other.call("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]")),
+            other_index.call("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]")),
             None
         );
         assert_eq!(
-            other.call("hmyv2_getBlockByNumber", &format!("[{FIRST},{STORED_OPTIONS}]")),
+            other_index.call("hmyv2_getBlockByNumber", &format!("[{FIRST},{STORED_OPTIONS}]")),
             None
         );
     });
@@ -255,30 +260,30 @@ fn differing_and_untested_forms_are_for_nodes() {
         let params = |full, staking| {
             format!("[{FIRST},{FIRST},{}]", BlockOptions { full, staking }.to_json())
         };
-        for (name, lost) in [
+        for (name, is_missing) in [
             (FORM_HASHES, [false, false, true, true, false]),
             (FORM_WITHOUT_STAKING, [false, true, false, true, false]),
             (FORM_SINGLE, [false; 5]),
             (FORM_COUNT, [false, false, false, false, true]),
         ] {
-            let mut file = Indexed::new(backend, "blocks,hmyv2");
-            let at = file.reader.store().location();
+            let mut index = TestIndex::new(backend, "blocks,hmyv2");
+            let location = index.reader.store().location();
             // An untested form is for nodes too.
             let row = if name == FORM_HASHES { "untested_forms" } else { "differing_forms" };
             let sql = format!("UPDATE facts SET value = '{name}' WHERE name = '{row}'");
-            assert_eq!(test_backends::execute(&at, &sql), 1);
-            file.reader = fixture::reader(&at);
-            for (at, (full, staking)) in
+            assert_eq!(test_backends::execute(&location, &sql), 1);
+            index.reader = fixture::reader(&location);
+            for (case, (full, staking)) in
                 [(true, true), (true, false), (false, true), (false, false)].into_iter().enumerate()
             {
-                let found = file.call("hmyv2_getBlocks", &params(full, staking));
-                assert_eq!(found.is_none(), lost[at], "{name}, {full}, {staking}");
+                let response = index.call("hmyv2_getBlocks", &params(full, staking));
+                assert_eq!(response.is_none(), is_missing[case], "{name}, {full}, {staking}");
             }
             let single =
-                file.call("hmyv2_getBlockByNumber", &format!("[{FIRST},{STORED_OPTIONS}]"));
+                index.call("hmyv2_getBlockByNumber", &format!("[{FIRST},{STORED_OPTIONS}]"));
             assert_eq!(single.is_none(), name == FORM_SINGLE);
-            let count = file.call("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]"));
-            assert_eq!(count.is_none(), lost[4], "{name}");
+            let count = index.call("hmyv2_getBlockTransactionCountByNumber", &format!("[{FIRST}]"));
+            assert_eq!(count.is_none(), is_missing[4], "{name}");
         }
     });
 }

@@ -1,4 +1,4 @@
-//! How to call a node: its URL, and the headers and root certificates of its connections.
+//! The endpoint of a node: its URL, and the headers and root certificates of its connections.
 
 use std::fmt;
 use std::path::Path;
@@ -14,37 +14,37 @@ pub struct Endpoint {
     url: NodeUrl,
     /// Headers of each request, or of a WebSocket's handshake.
     headers: Vec<(String, String)>,
-    /// The trusted root certificates; `None` for those that browsers trust.
+    /// The trusted root certificates; `None` for the certificates that browsers trust.
     roots: Option<Arc<[CertificateDer<'static>]>>,
 }
 
 impl From<NodeUrl> for Endpoint {
     fn from(url: NodeUrl) -> Endpoint {
-        let user = url.authorization().and_then(|value| value.to_str().ok());
-        let headers = user.map(|value| ("authorization".to_owned(), value.to_owned()));
+        let authorization = url.authorization().and_then(|value| value.to_str().ok());
+        let headers = authorization.map(|value| ("authorization".to_owned(), value.to_owned()));
         Endpoint { headers: headers.into_iter().collect(), url, roots: None }
     }
 }
 
 impl Endpoint {
-    /// Returns the same node, called with one more header.
+    /// Returns the same endpoint with one more header.
     #[must_use]
     pub fn with_header(mut self, name: &str, value: &str) -> Endpoint {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Returns the same node. Its connections trust only the certificates of this PEM text.
+    /// Returns the same endpoint, whose connections trust only the certificates of this PEM text.
     ///
     /// # Errors
-    /// If the text has no certificate, or a damaged one.
+    /// If the text has no certificate, or a damaged certificate.
     pub fn with_roots(mut self, pem: &[u8]) -> Result<Endpoint, String> {
-        let listed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-        let listed = listed.map_err(|error| error.to_string())?;
-        if listed.is_empty() {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+        let certificates = certificates.map_err(|error| error.to_string())?;
+        if certificates.is_empty() {
             return Err("it contains no certificate".to_owned());
         }
-        self.roots = Some(listed.into());
+        self.roots = Some(certificates.into());
         Ok(self)
     }
 
@@ -69,7 +69,8 @@ impl Endpoint {
         Path::new(self.url.target())
     }
 
-    /// Returns the whole URL with this scheme, secrets included, for a library.
+    /// Returns the URL with this scheme for a library. **Secret**: it contains the secrets of the
+    /// URL.
     pub(super) fn with_scheme(&self, scheme: &str) -> String {
         format!("{scheme}://{}{}", self.url.authority(), self.url.target())
     }

@@ -49,7 +49,7 @@ impl HttpConnection {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let mut response = request.send(message).map_err(failed)?;
+        let mut response = request.send(message).map_err(transport_error)?;
         let status = response.status().as_u16();
         let retry_after = response
             .headers()
@@ -57,7 +57,7 @@ impl HttpConnection {
             .and_then(|value| value.to_str().ok()?.trim().parse().ok())
             .map(Duration::from_secs);
         let body = response.body_mut().with_config().limit(MESSAGE_BYTES_MAX).read_to_vec();
-        let body = body.map_err(failed)?;
+        let body = body.map_err(transport_error)?;
         if status != 200 {
             let text = excerpt(&String::from_utf8_lossy(&body));
             return Err(CallError::Status { status, retry_after, text });
@@ -67,10 +67,10 @@ impl HttpConnection {
 }
 
 /// Maps an error of the library, whose own message may hold the URL with its key.
-fn failed(error: ureq::Error) -> CallError {
+fn transport_error(error: ureq::Error) -> CallError {
     CallError::Transport(match error {
         ureq::Error::BadUri(_) | ureq::Error::Http(_) => "not a url".to_owned(),
-        ureq::Error::Timeout(which) => format!("timeout ({which})"),
+        ureq::Error::Timeout(phase) => format!("timeout ({phase})"),
         other => other.to_string(),
     })
 }

@@ -9,15 +9,16 @@ use wire::json::splitter::{Split, Splitter};
 
 use super::{CallError, MESSAGE_BYTES_MAX, TIMEOUT};
 
-/// Bytes of one read.
-const READ_BYTES: usize = 256 << 10;
+/// Maximum number of bytes of one read.
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// A connected Unix socket.
 pub(super) struct IpcConnection {
     stream: UnixStream,
 }
 
-fn failed(error: std::io::Error) -> CallError {
+/// Maps an error of the socket.
+fn transport_error(error: std::io::Error) -> CallError {
     CallError::Transport(match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => "timeout".to_owned(),
         _ => error.to_string(),
@@ -26,33 +27,33 @@ fn failed(error: std::io::Error) -> CallError {
 
 impl IpcConnection {
     pub(super) fn connect(path: &Path) -> Result<IpcConnection, CallError> {
-        let stream = UnixStream::connect(path).map_err(failed)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+        let stream = UnixStream::connect(path).map_err(transport_error)?;
+        stream.set_read_timeout(Some(TIMEOUT)).map_err(transport_error)?;
+        stream.set_write_timeout(Some(TIMEOUT)).map_err(transport_error)?;
         Ok(IpcConnection { stream })
     }
 
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let started = Instant::now();
-        self.stream.write_all(message).map_err(failed)?;
+        self.stream.write_all(message).map_err(transport_error)?;
         let mut body = Vec::new();
         let mut splitter = Splitter::default();
-        let mut buffer = vec![0; READ_BYTES];
+        let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             if started.elapsed() > TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }
-            let read = self.stream.read(&mut buffer).map_err(failed)?;
-            if read == 0 {
+            let read_bytes = self.stream.read(&mut buffer).map_err(transport_error)?;
+            if read_bytes == 0 {
                 return Err(CallError::Transport("the node closed the socket".to_owned()));
             }
             let malformed = |_| CallError::Malformed("not json".to_owned());
-            match splitter.next(&buffer[..read]).map_err(malformed)? {
+            match splitter.next(&buffer[..read_bytes]).map_err(malformed)? {
                 Split::End(end) => {
                     body.extend_from_slice(&buffer[..end]);
                     return Ok(body);
                 }
-                Split::Incomplete => body.extend_from_slice(&buffer[..read]),
+                Split::Incomplete => body.extend_from_slice(&buffer[..read_bytes]),
                 Split::Whitespace => {}
             }
             if body.len() as u64 > MESSAGE_BYTES_MAX {

@@ -6,7 +6,7 @@ use settings::url::NodeUrl;
 use super::*;
 
 fn read_text(text: &str, calls: usize) -> Result<Responses, CallError> {
-    read(text.as_bytes().to_vec(), calls)
+    read_responses(text.as_bytes().to_vec(), calls)
 }
 
 #[test]

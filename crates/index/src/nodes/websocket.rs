@@ -23,7 +23,8 @@ pub(super) struct WebSocketConnection {
     socket: WebSocket<Box<dyn Stream>>,
 }
 
-fn failed(error: impl std::fmt::Display) -> CallError {
+/// Maps an error of a library.
+fn transport_error(error: impl std::fmt::Display) -> CallError {
     CallError::Transport(excerpt(&error.to_string()))
 }
 
@@ -41,15 +42,16 @@ impl WebSocketConnection {
                 request.headers_mut().insert(name, value);
             }
         }
-        let bytes = usize::try_from(MESSAGE_BYTES_MAX).ok();
-        let config = WebSocketConfig::default().max_message_size(bytes).max_frame_size(bytes);
+        let bytes_max = usize::try_from(MESSAGE_BYTES_MAX).ok();
+        let config =
+            WebSocketConfig::default().max_message_size(bytes_max).max_frame_size(bytes_max);
         let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
             .map_err(|error| match error {
                 tungstenite::HandshakeError::Failure(tungstenite::Error::Http(response)) => {
                     let (status, text) = (response.status().as_u16(), String::new());
                     CallError::Status { status, retry_after: None, text }
                 }
-                other => failed(other),
+                other => transport_error(other),
             })?;
         Ok(WebSocketConnection { socket })
     }
@@ -57,13 +59,13 @@ impl WebSocketConnection {
     pub(super) fn exchange(&mut self, message: &[u8]) -> Result<Vec<u8>, CallError> {
         let started = Instant::now();
         let text = String::from_utf8_lossy(message).into_owned();
-        self.socket.send(Message::text(text)).map_err(failed)?;
+        self.socket.send(Message::text(text)).map_err(transport_error)?;
         loop {
             // Pings of a node that never responds would reset the read timeout for ever.
             if started.elapsed() > TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }
-            match self.socket.read().map_err(failed)? {
+            match self.socket.read().map_err(transport_error)? {
                 Message::Text(text) => return Ok(text.as_bytes().to_vec()),
                 Message::Binary(bytes) => return Ok(bytes.to_vec()),
                 Message::Close(_) => {
@@ -76,19 +78,21 @@ impl WebSocketConnection {
 }
 
 fn connect_tcp(node: &Endpoint) -> Result<TcpStream, CallError> {
-    let mut last = CallError::Transport(format!("{} has no address", node.url().host()));
-    for address in (node.url().host(), node.url().port()).to_socket_addrs().map_err(failed)? {
+    let mut last_error = CallError::Transport(format!("{} has no address", node.url().host()));
+    for address in
+        (node.url().host(), node.url().port()).to_socket_addrs().map_err(transport_error)?
+    {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
-                stream.set_nodelay(true).map_err(failed)?;
-                stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
-                stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+                stream.set_nodelay(true).map_err(transport_error)?;
+                stream.set_read_timeout(Some(TIMEOUT)).map_err(transport_error)?;
+                stream.set_write_timeout(Some(TIMEOUT)).map_err(transport_error)?;
                 return Ok(stream);
             }
-            Err(error) => last = failed(error),
+            Err(error) => last_error = transport_error(error),
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 fn connect_tls(
@@ -97,16 +101,16 @@ fn connect_tls(
 ) -> Result<StreamOwned<ClientConnection, TcpStream>, CallError> {
     let roots = match node.roots() {
         None => crate::tls::public_roots(),
-        Some(own) => {
+        Some(certificates) => {
             let mut roots = RootCertStore::empty();
-            for root in own {
-                roots.add(root.clone()).map_err(failed)?;
+            for root in certificates {
+                roots.add(root.clone()).map_err(transport_error)?;
             }
             roots
         }
     };
-    let config = crate::tls::client_config(roots).map_err(failed)?;
-    let name = ServerName::try_from(node.url().host().to_owned()).map_err(failed)?;
-    let connection = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
+    let config = crate::tls::client_config(roots).map_err(transport_error)?;
+    let name = ServerName::try_from(node.url().host().to_owned()).map_err(transport_error)?;
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(transport_error)?;
     Ok(StreamOwned::new(connection, stream))
 }

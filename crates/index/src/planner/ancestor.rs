@@ -1,19 +1,21 @@
-//! Searches for the last common block of two chains: the chain of the index and that of a node. A
-//! reorg has dropped the end of the chain in the index.
+//! Searches for the last block that the chain of the index and the chain of a node have in common.
+//! A reorg has dropped the later blocks of the index.
 
 #[cfg(test)]
 mod tests;
 
-/// A search that goes back in steps that double, and then bisects. Most reorgs are short. Even a
-/// long one takes few comparisons.
+/// A search that goes back in steps of doubling length, and then bisects. Most reorgs are short,
+/// and a long reorg takes few comparisons, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AncestorSearch {
-    /// The highest block that is known to be common.
-    same: Option<u64>,
+    /// The highest block that is known to be on both chains.
+    highest_common: Option<u64>,
     /// The lowest block that is known to differ.
-    differs: u64,
-    first: u64,
-    step: u64,
+    lowest_different: u64,
+    /// The first block of the index.
+    first_block: u64,
+    /// The distance to the next block to compare, while no common block is known.
+    distance: u64,
 }
 
 /// The next step of a search.
@@ -28,29 +30,36 @@ pub enum Step {
 }
 
 impl AncestorSearch {
-    /// Creates a search. `first` is the first block of the index. `differs` is a block of the index
-    /// that is not on the node's chain.
-    pub fn new(first: u64, differs: u64) -> AncestorSearch {
-        AncestorSearch { same: None, differs, first, step: 1 }
+    /// Creates a search. `first_block` is the first block of the index. `different` is a block that
+    /// is not on both chains, at most one above the last block of the index.
+    pub fn new(first_block: u64, different: u64) -> AncestorSearch {
+        AncestorSearch {
+            highest_common: None,
+            lowest_different: different,
+            first_block,
+            distance: 1,
+        }
     }
 
     /// Returns the next step.
     pub fn next(&self) -> Step {
-        match self.same {
-            Some(same) if same + 1 == self.differs => Step::Found(same),
-            Some(same) => Step::Compare(same + (self.differs - same) / 2),
-            None if self.differs == self.first => Step::NoCommonBlock,
-            None => Step::Compare(self.differs.saturating_sub(self.step).max(self.first)),
+        let different = self.lowest_different;
+        match self.highest_common {
+            Some(common) if common + 1 == different => Step::Found(common),
+            Some(common) => Step::Compare(common + (different - common) / 2),
+            None if different == self.first_block => Step::NoCommonBlock,
+            None => Step::Compare(different.saturating_sub(self.distance).max(self.first_block)),
         }
     }
 
-    /// Records the result of a comparison.
-    pub fn compared(&mut self, number: u64, same: bool) {
+    /// Records the result of a comparison. `same` is true if the block is on both chains.
+    pub fn record(&mut self, number: u64, same: bool) {
         if same {
-            self.same = Some(self.same.map_or(number, |known| known.max(number)));
+            self.highest_common =
+                Some(self.highest_common.map_or(number, |known| known.max(number)));
         } else {
-            self.differs = self.differs.min(number);
-            self.step = self.step.saturating_mul(2);
+            self.lowest_different = self.lowest_different.min(number);
+            self.distance = self.distance.saturating_mul(2);
         }
     }
 }

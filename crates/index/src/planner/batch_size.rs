@@ -1,8 +1,8 @@
 //! Decides how many blocks a sync requests in one message.
 //!
-//! Nodes and providers limit batches and log ranges, each in its own way and words. So the number
-//! grows while messages succeed. When a node rejects a message as too large, the number is halved
-//! or drops to the limit in the error message.
+//! Nodes and providers limit batches and log ranges in different ways and with different error
+//! messages. So the number grows while messages succeed. When a node rejects a message as too
+//! large, the number is halved or drops to the limit in the error message.
 
 use std::time::Duration;
 
@@ -14,25 +14,31 @@ mod tests;
 const BYTES_TARGET: u64 = 4 << 20;
 /// Target duration of an exchange.
 const DURATION_TARGET: Duration = Duration::from_secs(2);
-/// Number of successive successful messages after which a size above the last limit is tried.
+/// Number of successful messages after which a number of blocks above the last limit is tried.
 const SUCCESSES_TO_GROW: u32 = 256;
 
 /// The number of blocks that one message requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     blocks: u64,
-    /// The current limit. Nodes rejected more blocks.
+    /// The current maximum. Nodes rejected larger messages.
     limit: u64,
-    /// The user's limit.
-    allowed: u64,
+    /// The maximum that the user configured.
+    configured_max: u64,
+    /// Number of successes since the limit last changed or a message was rejected.
     successes: u32,
 }
 
 impl BatchSize {
-    /// Creates a batch size that is small at first and never exceeds `allowed`.
-    pub fn new(allowed: u64) -> BatchSize {
-        let allowed = allowed.max(1);
-        BatchSize { blocks: 4.min(allowed), limit: allowed, allowed, successes: 0 }
+    /// Creates a batch size that is small at first and never exceeds `configured_max`.
+    pub fn new(configured_max: u64) -> BatchSize {
+        let configured_max = configured_max.max(1);
+        BatchSize {
+            blocks: 4.min(configured_max),
+            limit: configured_max,
+            configured_max,
+            successes: 0,
+        }
     }
 
     /// Returns the number of blocks to request.
@@ -40,25 +46,28 @@ impl BatchSize {
         self.blocks
     }
 
-    /// Records a message with this many blocks and bytes that took this long.
-    pub fn succeeded(&mut self, blocks: u64, bytes: u64, took: Duration) {
+    /// Records a successful exchange: the number of blocks and bytes of the response, and the
+    /// duration.
+    pub fn record_success(&mut self, blocks: u64, bytes: u64, duration: Duration) {
         self.successes += 1;
-        if self.successes >= SUCCESSES_TO_GROW && self.limit < self.allowed {
+        if self.successes >= SUCCESSES_TO_GROW && self.limit < self.configured_max {
             self.successes = 0;
-            self.limit = (self.limit + self.limit.div_ceil(4)).min(self.allowed);
+            self.limit = (self.limit + self.limit.div_ceil(4)).min(self.configured_max);
         }
-        // A smaller message, such as the last of a range, is no evidence about the current size.
+        // A smaller message, such as the last message of a range, shows nothing about the current
+        // size.
         if blocks < self.blocks {
             return;
         }
-        let scaled = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
-        let fits = scaled(BYTES_TARGET, bytes)
-            .min(scaled(DURATION_TARGET.as_micros() as u64, took.as_micros() as u64));
-        self.blocks = fits.min(2 * self.blocks).clamp(1, self.limit);
+        let scale = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
+        let blocks_max = scale(BYTES_TARGET, bytes)
+            .min(scale(DURATION_TARGET.as_micros() as u64, duration.as_micros() as u64));
+        self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.limit);
     }
 
-    /// Records that a node rejected this many blocks; `stated` is the limit in its message.
-    pub fn too_large(&mut self, blocks: u64, stated: Option<u64>) {
+    /// Records that a node rejected a message for this number of blocks. `stated` is the limit that
+    /// the error message states.
+    pub fn record_rejection(&mut self, blocks: u64, stated: Option<u64>) {
         self.successes = 0;
         let half = (blocks / 2).max(1);
         let limit = stated.filter(|stated| *stated < blocks).map_or(half, |stated| stated.max(1));
@@ -70,11 +79,11 @@ impl BatchSize {
 /// Checks if an error rejects a message as too large. Returns `None` for any other error. Otherwise
 /// returns the limit in blocks, if the error message states one.
 ///
-/// The words are those of geth (`rpc/errors.go`), erigon, Nethermind, and of providers: Infura,
-/// Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
+/// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
+/// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
 pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
     let text = message.to_ascii_lowercase();
-    let of_range = [
+    let range_phrases = [
         "block range",
         "blocks range",
         "range limit",
@@ -82,7 +91,7 @@ pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
         "blocks distance",
         "limited to",
     ];
-    let others = [
+    let size_phrases = [
         "more than",
         "too large",
         "too many",
@@ -92,24 +101,25 @@ pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
         "limit",
         "batch",
     ];
-    let about_range = of_range.iter().any(|words| text.contains(words));
-    // -32005 is "limit exceeded" (EIP-1474). Rate limits use it too, and say nothing about size.
-    let about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
+    let is_about_range = range_phrases.iter().any(|phrase| text.contains(phrase));
+    // -32005 is "limit exceeded" (EIP-1474). Rate limits use the code too, and do not depend on the
+    // size.
+    let is_about_rate = ["rate", "per second", "requests", "throttl", "capacity"]
         .iter()
-        .any(|words| text.contains(words));
-    if about_rate && !about_range {
+        .any(|phrase| text.contains(phrase));
+    if is_about_rate && !is_about_range {
         return None;
     }
-    let about_size = others.iter().any(|words| text.contains(words));
-    if !about_range && !about_size && code != -32005 {
+    let is_about_size = size_phrases.iter().any(|phrase| text.contains(phrase));
+    if !is_about_range && !is_about_size && code != -32005 {
         return None;
     }
-    Some(about_range.then(|| stated_limit(&text)).flatten())
+    Some(is_about_range.then(|| find_stated_limit(&text)).flatten())
 }
 
-/// Returns the number of blocks that a message states: a range in brackets, or the only number in
-/// it.
-fn stated_limit(text: &str) -> Option<u64> {
+/// Returns the number of blocks that an error message states: the length of a range in brackets, or
+/// the only number of the message.
+fn find_stated_limit(text: &str) -> Option<u64> {
     if let Some((_, rest)) = text.split_once("[0x") {
         let (from, rest) = rest.split_once(',')?;
         let to = rest.trim().strip_prefix("0x")?;
@@ -126,6 +136,6 @@ fn stated_limit(text: &str) -> Option<u64> {
             };
             digits.parse::<u64>().ok()?.checked_mul(factor)
         });
-    let first = numbers.next()?;
-    numbers.next().is_none().then_some(first)
+    let number = numbers.next()?;
+    numbers.next().is_none().then_some(number)
 }

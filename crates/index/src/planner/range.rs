@@ -7,14 +7,14 @@ use crate::contents::StoredRange;
 #[cfg(test)]
 mod tests;
 
-/// Where a sync ends.
+/// The block at which a sync ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// At this block.
+    /// The block with this number.
     At(u64),
-    /// At the finalized block. It moves on while the sync runs.
+    /// The finalized block. Its number grows while the sync runs.
     Finalized,
-    /// Never: the sync follows the chain.
+    /// None: the sync never ends, and fetches new blocks as they arrive.
     Follow,
 }
 
@@ -49,7 +49,7 @@ impl End {
 pub struct Tip {
     /// The newest block.
     pub head: u64,
-    /// The last block that no reorg may drop.
+    /// The last block that a node reported as finalized.
     pub finalized: u64,
 }
 
@@ -63,7 +63,7 @@ pub enum Next {
         /// The last block.
         to: u64,
     },
-    /// Ask for the tip again after a pause.
+    /// Request the tip again after a pause.
     Wait,
     /// The sync is complete.
     Done,
@@ -96,10 +96,18 @@ pub enum RangeError {
         /// The end.
         end: u64,
     },
+    /// The start of a new index is after the finalized block, where the sync ends.
+    #[error("the start, block {start}, is after the last finalized block, {finalized}")]
+    NotFinalized {
+        /// The start.
+        start: u64,
+        /// The finalized block.
+        finalized: u64,
+    },
 }
 
-/// Maximum number of blocks that a sync fetches before it asks for the chain tip again. The tip has
-/// moved by then, or the node reported a wrong one.
+/// Maximum number of blocks that a sync fetches before it requests the chain tip again. The tip has
+/// moved meanwhile, or the node had reported a wrong tip.
 const BLOCKS_MAX: u64 = 16_384;
 
 /// Decides the next step from the blocks that the index holds, the requested start and end, and
@@ -123,12 +131,16 @@ pub fn next(
         }
         (Some(stored), _) => stored.last + 1,
     };
-    if let (None, End::At(end)) = (stored, end)
-        && end < from
-    {
-        return Err(RangeError::Empty { start: from, end });
-    }
     let target = end.target(tip);
+    if stored.is_none() && target < from {
+        match end {
+            End::At(end) => return Err(RangeError::Empty { start: from, end }),
+            End::Finalized => {
+                return Err(RangeError::NotFinalized { start: from, finalized: target });
+            }
+            End::Follow => {}
+        }
+    }
     let to = target.min(tip.head);
     Ok(if from <= to {
         Next::Fetch { from, to: to.min(from.saturating_add(BLOCKS_MAX - 1)) }

@@ -2,8 +2,8 @@
 
 use super::range::{End, Tip};
 
-/// Blocks of a sample, spread over the chain.
-const BLOCKS: u64 = 48;
+/// Maximum number of sampled blocks.
+const BLOCKS_MAX: u64 = 48;
 
 /// Returns the numbers of the blocks to sample, in ascending order. One half is spread over the
 /// range that the sync fetches now, the other half over the whole chain, because a later sync may
@@ -11,11 +11,11 @@ const BLOCKS: u64 = 48;
 pub fn block_numbers(start: Option<u64>, end: End, tip: Tip) -> Vec<u64> {
     let first = start.unwrap_or(0).min(tip.head);
     let last = end.target(tip).min(tip.head);
-    let spread = |last: u64| {
+    let spread_to = |last: u64| {
         let span = last.max(first) - first;
-        (0..BLOCKS / 2).map(move |at| first + span * at / (BLOCKS / 2 - 1))
+        (0..BLOCKS_MAX / 2).map(move |index| first + span * index / (BLOCKS_MAX / 2 - 1))
     };
-    let mut numbers: Vec<u64> = spread(last).chain(spread(tip.head)).collect();
+    let mut numbers: Vec<u64> = spread_to(last).chain(spread_to(tip.head)).collect();
     numbers.sort_unstable();
     numbers.dedup();
     numbers

@@ -3,8 +3,8 @@
 use crate::harmony;
 use crate::verify::Level;
 
-/// Returns the record of a new index.
-pub fn initial(level: Level, hmyv2: bool) -> String {
+/// Returns the record of a new index: the level, or the reason why blocks are not verified.
+pub fn initial_record(level: Level, hmyv2: bool) -> String {
     match level {
         _ if hmyv2 => harmony::UNVERIFIED.to_owned(),
         Level::Off => "off: no response of a node was verified".to_owned(),
@@ -12,11 +12,11 @@ pub fn initial(level: Level, hmyv2: bool) -> String {
     }
 }
 
-/// Returns the new record when a sync continues at a lower level than all before, or `None` if the
+/// Returns the new record if a sync continues at a lower level than recorded, or `None` if the
 /// record does not change.
-pub fn downgrade(recorded: &str, level: Level) -> Option<String> {
-    let before: Level = recorded.parse().ok()?;
-    (level < before).then(|| match level {
+pub fn downgraded_record(recorded: &str, level: Level) -> Option<String> {
+    let recorded_level: Level = recorded.parse().ok()?;
+    (level < recorded_level).then(|| match level {
         Level::Off => "off: some responses of nodes were not verified".to_owned(),
         level => level.to_string(),
     })
@@ -30,15 +30,15 @@ mod tests {
 
     #[test]
     fn a_record_only_gets_weaker() {
-        assert_eq!(initial(Level::Full, false), "full");
-        assert_eq!(initial(Level::Senders, true), harmony::UNVERIFIED);
-        assert_eq!(downgrade("full", Level::Full), None);
-        assert_eq!(downgrade("full", Level::Senders), None);
-        assert_eq!(downgrade("full", Level::Headers).as_deref(), Some("headers"));
-        let off = downgrade("headers", Level::Off).unwrap();
+        assert_eq!(initial_record(Level::Full, false), "full");
+        assert_eq!(initial_record(Level::Senders, true), harmony::UNVERIFIED);
+        assert_eq!(downgraded_record("full", Level::Full), None);
+        assert_eq!(downgraded_record("full", Level::Senders), None);
+        assert_eq!(downgraded_record("full", Level::Headers).as_deref(), Some("headers"));
+        let off = downgraded_record("headers", Level::Off).unwrap();
         assert!(off.starts_with("off: some"), "{off}");
-        for recorded in [off, initial(Level::Off, false), harmony::UNVERIFIED.to_owned()] {
-            assert_eq!(downgrade(&recorded, Level::Off), None, "{recorded}");
+        for recorded in [off, initial_record(Level::Off, false), harmony::UNVERIFIED.to_owned()] {
+            assert_eq!(downgraded_record(&recorded, Level::Off), None, "{recorded}");
         }
     }
 }

@@ -14,17 +14,17 @@ fn keys_are_those_of_existing_files() {
 
 #[test]
 fn keys_of_similar_topics_differ() {
-    let mut seen = std::collections::HashSet::new();
+    let mut keys = std::collections::HashSet::new();
     for byte in 0..=255u8 {
-        for at in 0..32 {
+        for index in 0..32 {
             let mut topic = [0; 32];
-            topic[at] = byte;
-            for place in 0..4 {
-                seen.insert(topic_key(place, &topic));
+            topic[index] = byte;
+            for topic_index in 0..4 {
+                keys.insert(topic_key(topic_index, &topic));
             }
         }
     }
-    assert_eq!(seen.len(), 4 * (255 * 32 + 1));
+    assert_eq!(keys.len(), 4 * (255 * 32 + 1));
 }
 
 #[test]

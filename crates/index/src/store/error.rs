@@ -6,44 +6,44 @@ use rusqlite::ErrorCode;
 
 use super::location::Location;
 
-/// Why an index cannot be opened, read or written. No message holds a password.
+/// The reason for which an index cannot be opened, read or written. No message holds a password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index does not exist.
-    #[error("{0}: there is no {what}; `weir index sync --db` creates it", what = missing(.0))]
+    #[error("{0}: there is no {what}; `weir index sync --db` creates it", what = missing_object(.0))]
     Missing(Location),
     /// The file or schema is not an index.
-    #[error("{at}: not an index of weir ({why})")]
+    #[error("{location}: not an index of weir ({reason})")]
     Foreign {
         /// The location of the index.
-        at: Location,
+        location: Location,
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// A later version of the program created the index.
     #[error(
-        "{at}: created by a later version of weir (schema {found}, this version supports up to {known})"
+        "{location}: created by a later version of weir (schema {version}, this version supports up to {supported})"
     )]
     Newer {
         /// The location of the index.
-        at: Location,
+        location: Location,
         /// The version of its schema.
-        found: i64,
-        /// The latest version that this program knows.
-        known: i64,
+        version: i64,
+        /// The latest schema version that this program supports.
+        supported: i64,
     },
     /// An earlier version of the program created the index, and it was opened to read.
     #[error(
-        "{at}: created by an earlier version of weir (schema {found}); `weir index sync` or `weir index vacuum` upgrades it"
+        "{location}: created by an earlier version of weir (schema {version}); `weir index sync` or `weir index vacuum` upgrades it"
     )]
     Older {
         /// The location of the index.
-        at: Location,
+        location: Location,
         /// The version of its schema.
-        found: i64,
+        version: i64,
     },
     /// Another process writes to the index.
-    #[error("{0}: another process writes to this {what}; only one writer is allowed", what = kind(.0))]
+    #[error("{0}: another process writes to this {what}; only one writer is allowed", what = object(.0))]
     Locked(Location),
     /// The disk is full.
     #[error(
@@ -68,60 +68,63 @@ pub enum StoreError {
         error: std::io::Error,
     },
     /// The server cannot be reached, or the connection was lost.
-    #[error("{at}: {why}; committed blocks are safe, and the next sync continues after them")]
+    #[error(
+        "{location}: {reason}; committed blocks are safe, and the next sync continues after them"
+    )]
     Unreachable {
         /// The server.
-        at: Location,
-        /// What happened.
-        why: String,
+        location: Location,
+        /// Description of the failure.
+        reason: String,
     },
     /// The server denies access.
-    #[error("{at}: {why}; {advice}")]
+    #[error("{location}: {reason}; {advice}")]
     Denied {
         /// The server.
-        at: Location,
+        location: Location,
         /// The server's message.
-        why: String,
-        /// What to do.
+        reason: String,
+        /// Advice for the user.
         advice: &'static str,
     },
     /// Another error of the server.
-    #[error("{at}: {why}")]
+    #[error("{location}: {reason}")]
     Server {
         /// The server.
-        at: Location,
+        location: Location,
         /// The server's message.
-        why: String,
+        reason: String,
     },
 }
 
-fn kind(at: &Location) -> &'static str {
-    match at {
+fn object(location: &Location) -> &'static str {
+    match location {
         Location::File(_) => "file",
         Location::Server(_) => "schema",
     }
 }
 
-fn missing(at: &Location) -> &'static str {
-    match at {
+fn missing_object(location: &Location) -> &'static str {
+    match location {
         Location::File(_) => "such file",
         Location::Server(_) => "index in this schema",
     }
 }
 
 impl StoreError {
-    /// Returns the same error. If a file could not be written, it names the file and what is
-    /// needed.
-    pub(super) fn of_file(self, path: &Path, needed: &str) -> StoreError {
+    /// Adds the file and the requirement to an error of a file that could not be written. Returns
+    /// any other error unchanged.
+    pub(super) fn with_file(self, path: &Path, requirement: &str) -> StoreError {
         match self {
-            StoreError::ReadOnly(_) => StoreError::read_only(path, needed),
+            StoreError::ReadOnly(_) => StoreError::read_only(path, requirement),
             other => other,
         }
     }
 
-    /// Returns the error for a file that could not be written, and what is needed.
-    pub(super) fn read_only(path: &Path, needed: &str) -> StoreError {
-        StoreError::ReadOnly(format!("{}: {needed}", path.display()))
+    /// Returns the error for a file that could not be written. `requirement` says what must be
+    /// writable.
+    pub(super) fn read_only(path: &Path, requirement: &str) -> StoreError {
+        StoreError::ReadOnly(format!("{}: {requirement}", path.display()))
     }
 }
 

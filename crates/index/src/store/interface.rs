@@ -134,8 +134,7 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
         self.update_metadata(&[(metadata::VERIFICATION, verification)])
     }
 
-    /// Records the response forms that nodes serve. It is called once a block was found to compare
-    /// them with.
+    /// Records the response forms that nodes serve, after they were compared with a sampled block.
     fn set_response_forms(
         &mut self,
         differing: &[String],
@@ -204,7 +203,7 @@ pub trait ReadRows {
     ) -> Result<(), StoreError>;
 
     /// Returns the postings of these keys from one position to another, both included. Reads at
-    /// most `lists` lists of each key. Returns only the positions up to which all lists were read.
+    /// most `lists` lists of each key. The result ends before the first list that was not read.
     fn postings(
         &self,
         keys: &[PostingKey],
@@ -237,11 +236,11 @@ pub trait WriteRows {
     /// at any instant, because each transaction leaves complete lists.
     fn merge_postings(&mut self) -> Result<u64, StoreError> {
         let mut removed = 0;
-        let mut from = Some((i64::MIN, i64::MIN));
-        while let Some(first) = from {
-            let step = self.merge_some_postings(first)?;
+        let mut next_row = Some((i64::MIN, i64::MIN));
+        while let Some(from) = next_row {
+            let step = self.merge_some_postings(from)?;
             removed += step.removed;
-            from = step.next;
+            next_row = step.next;
         }
         Ok(removed)
     }
@@ -286,19 +285,19 @@ pub trait AuditRows {
     /// finds such rows.
     fn has_negative_keys(&self) -> Result<bool, StoreError>;
 
-    /// Returns true if the hash table leads from this hash to the block.
+    /// Returns true if the hash table has an entry from this hash to this block number.
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError>;
 
     /// Returns the position of the first of these transactions that has no entry in the hash table.
     /// `entries` are positions and hashes.
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError>;
 
-    /// Returns the block numbers of hash table entries whose hash is not the hash of the block.
-    /// Returns at most `limit`.
+    /// Returns the block numbers of hash table entries whose hash differs from the hash of the
+    /// block. Returns at most `limit`.
     fn orphan_block_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
-    /// Returns the positions of hash table entries whose hash is not the hash of the transaction.
-    /// Returns at most `limit`.
+    /// Returns the positions of hash table entries whose hash differs from the hash of the
+    /// transaction. Returns at most `limit`.
     fn orphan_transaction_hashes(&self, limit: usize) -> Result<Vec<i64>, StoreError>;
 
     /// Returns the positions of transactions whose block is missing, at most `limit`.
@@ -329,7 +328,8 @@ pub trait AuditRows {
     }
 }
 
-/// These methods visit rows with a function that may fail. It returns false to end the visit.
+/// These methods visit rows with a function that may fail. The function returns false to end the
+/// visit.
 impl dyn Store + '_ {
     /// Visits transactions; see [`ReadRows::visit_transactions`].
     pub fn transactions<E: From<StoreError>>(
@@ -339,10 +339,10 @@ impl dyn Store + '_ {
         part: TransactionPart,
         mut visit: impl FnMut(TransactionRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let mut failed = None;
-        let mut each = |row: TransactionRow<'_>| flow(visit(row), &mut failed);
-        self.visit_transactions(from, to, part, &mut each)?;
-        failed.map_or(Ok(()), Err)
+        let mut failure = None;
+        let mut visit_row = |row: TransactionRow<'_>| to_flow(visit(row), &mut failure);
+        self.visit_transactions(from, to, part, &mut visit_row)?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// Visits receipts; see [`ReadRows::visit_receipts`].
@@ -351,10 +351,11 @@ impl dyn Store + '_ {
         positions: &[i64],
         mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut failed = None;
-        let mut each = |row: TransactionRow<'_>| flow(visit(row).map(|()| true), &mut failed);
-        self.visit_receipts(positions, &mut each)?;
-        failed.map_or(Ok(()), Err)
+        let mut failure = None;
+        let mut visit_row =
+            |row: TransactionRow<'_>| to_flow(visit(row).map(|()| true), &mut failure);
+        self.visit_receipts(positions, &mut visit_row)?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// Visits blocks in their `hmyv2_` form; see [`ReadRows::visit_harmony_blocks`].
@@ -364,10 +365,10 @@ impl dyn Store + '_ {
         to: u64,
         mut visit: impl FnMut(HarmonyRow<'_>) -> Result<bool, E>,
     ) -> Result<(), E> {
-        let mut failed = None;
-        let mut each = |row: HarmonyRow<'_>| flow(visit(row), &mut failed);
-        self.visit_harmony_blocks(from, to, &mut each)?;
-        failed.map_or(Ok(()), Err)
+        let mut failure = None;
+        let mut visit_row = |row: HarmonyRow<'_>| to_flow(visit(row), &mut failure);
+        self.visit_harmony_blocks(from, to, &mut visit_row)?;
+        failure.map_or(Ok(()), Err)
     }
 
     /// Visits all posting lists; see [`AuditRows::visit_posting_lists`].
@@ -375,16 +376,17 @@ impl dyn Store + '_ {
         &self,
         mut visit: impl FnMut(PostingListRow<'_>) -> bool,
     ) -> Result<(), StoreError> {
-        self.visit_posting_lists(&mut |row| flow(Ok::<_, StoreError>(visit(row)), &mut None))
+        self.visit_posting_lists(&mut |row| to_flow(Ok::<_, StoreError>(visit(row)), &mut None))
     }
 }
 
-fn flow<E>(result: Result<bool, E>, failed: &mut Option<E>) -> ControlFlow<()> {
+/// Converts the result of a visit. Stores its error in `failure`.
+fn to_flow<E>(result: Result<bool, E>, failure: &mut Option<E>) -> ControlFlow<()> {
     match result {
         Ok(true) => ControlFlow::Continue(()),
         Ok(false) => ControlFlow::Break(()),
         Err(error) => {
-            *failed = Some(error);
+            *failure = Some(error);
             ControlFlow::Break(())
         }
     }

@@ -1,7 +1,7 @@
 //! The location of an index: a file, or a schema in a PostgreSQL database.
 //!
-//! `settings` has the grammar of addresses. A server's URL may hold a password, and nothing prints
-//! it.
+//! The crate `settings` parses addresses. The URL of a server may contain a password, which is
+//! never printed.
 
 use std::error::Error;
 use std::fmt;
@@ -19,10 +19,10 @@ use tokio_postgres::config::{Host, SslMode};
 #[cfg(test)]
 mod tests;
 
-/// The schema of an index whose URL names none.
+/// The schema of an index if its URL has no parameter `schema`.
 const DEFAULT_SCHEMA: &str = "weir";
 
-/// Where an index is.
+/// The location of an index.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Location {
     /// A SQLite file.
@@ -107,7 +107,7 @@ impl fmt::Display for Location {
 #[derive(Clone)]
 pub struct Server {
     pub(super) client: Config,
-    /// The TLS configuration; `None` for a connection in the clear.
+    /// The TLS configuration; `None` for a connection without TLS.
     pub(super) tls: Option<Arc<rustls::ClientConfig>>,
     pub(super) schema: String,
     /// The URL without its secrets.
@@ -151,7 +151,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// Returns true if all hosts are on this machine, where no other machine can read the traffic.
+/// Returns true if all hosts are on this machine, so no other machine can read the traffic.
 fn is_local(client: &Config) -> bool {
     client.get_hosts().iter().all(|host| match host {
         Host::Unix(_) => true,
@@ -162,21 +162,23 @@ fn is_local(client: &Config) -> bool {
     })
 }
 
-/// Returns a TLS configuration that trusts the certificates of a file, or those that browsers
-/// trust.
+/// Returns a TLS configuration that trusts the certificates of a file, or the certificates that
+/// browsers trust.
 fn tls_config(root: Option<&Path>) -> Result<Arc<rustls::ClientConfig>, String> {
     let roots = match root {
         None => crate::tls::public_roots(),
         Some(path) => {
-            let failed = |why: &dyn fmt::Display| format!("sslrootcert {}: {why}", path.display());
+            let to_message =
+                |reason: &dyn fmt::Display| format!("sslrootcert {}: {reason}", path.display());
             let mut roots = rustls::RootCertStore::empty();
-            let listed = CertificateDer::pem_file_iter(path).map_err(|error| failed(&error))?;
-            for certificate in listed {
-                let certificate = certificate.map_err(|error| failed(&error))?;
-                roots.add(certificate).map_err(|error| failed(&error))?;
+            let certificates =
+                CertificateDer::pem_file_iter(path).map_err(|error| to_message(&error))?;
+            for certificate in certificates {
+                let certificate = certificate.map_err(|error| to_message(&error))?;
+                roots.add(certificate).map_err(|error| to_message(&error))?;
             }
             if roots.is_empty() {
-                return Err(failed(&"it contains no certificate"));
+                return Err(to_message(&"it contains no certificate"));
             }
             roots
         }

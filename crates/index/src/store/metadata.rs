@@ -1,4 +1,4 @@
-//! The properties of an index as the table `facts` holds them, by name.
+//! Converts the properties of an index to rows of the table `facts`, each with a name and a value.
 
 use std::collections::BTreeMap;
 
@@ -19,31 +19,32 @@ pub(super) const DICTIONARIES: &str = "dictionaries";
 /// Returns the Keccak-256 of all dictionaries. It covers the kind, the length and the bytes of
 /// each.
 pub(super) fn digest(dictionaries: &[Dictionary]) -> String {
-    let mut all = Keccak256::new();
+    let mut hasher = Keccak256::new();
     for dictionary in dictionaries {
-        all.update([dictionary.kind as u8]);
-        all.update((dictionary.bytes.len() as u64).to_be_bytes());
-        all.update(&dictionary.bytes);
+        hasher.update([dictionary.kind as u8]);
+        hasher.update((dictionary.bytes.len() as u64).to_be_bytes());
+        hasher.update(&dictionary.bytes);
     }
-    hex::encode(all.finalize())
+    hex::encode(hasher.finalize())
 }
 
 /// Reads the properties from their rows; `None` if the index is not initialized.
 pub(super) fn from_rows(rows: &BTreeMap<String, String>) -> Result<Option<Metadata>, StoreError> {
     let Some(family) = rows.get("family") else { return Ok(None) };
-    let damaged =
+    let damaged_error =
         |name: &str| StoreError::Damaged(format!("the fact `{name}` is missing or invalid"));
-    let value = |name: &str| rows.get(name).cloned().ok_or_else(|| damaged(name));
+    let required = |name: &str| rows.get(name).cloned().ok_or_else(|| damaged_error(name));
     let mut genesis = [0; 32];
-    hex::decode_to_slice(value("genesis")?, &mut genesis).map_err(|_| damaged("genesis"))?;
+    hex::decode_to_slice(required("genesis")?, &mut genesis)
+        .map_err(|_| damaged_error("genesis"))?;
     let names = |name: &str| {
         let names = rows.get(name).map(String::as_str).unwrap_or_default();
         names.split_whitespace().map(str::to_owned).collect()
     };
     Ok(Some(Metadata {
-        chain: Chain { family: family.clone(), id: value("chain")?, genesis },
-        contents: value("contents")?.parse().map_err(|_| damaged("contents"))?,
-        verification: value(VERIFICATION)?,
+        chain: Chain { family: family.clone(), id: required("chain")?, genesis },
+        contents: required("contents")?.parse().map_err(|_| damaged_error("contents"))?,
+        verification: required(VERIFICATION)?,
         differing_forms: names(DIFFERING_FORMS),
         untested_forms: names(UNTESTED_FORMS),
     }))
@@ -64,7 +65,7 @@ pub(super) fn to_rows(metadata: &Metadata) -> [(&'static str, String); 7] {
 
 /// Reads a row of the table `dictionaries`.
 pub(super) fn dictionary(kind: i64, bytes: Vec<u8>) -> Result<Dictionary, StoreError> {
-    let kind = FragmentKind::ALL.into_iter().find(|known| *known as i64 == kind);
+    let kind = FragmentKind::ALL.into_iter().find(|variant| *variant as i64 == kind);
     let kind =
         kind.ok_or_else(|| StoreError::Damaged("a dictionary of an unknown kind".to_owned()))?;
     Ok(Dictionary { kind, bytes })

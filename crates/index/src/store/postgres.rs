@@ -1,9 +1,9 @@
 //! The PostgreSQL backend: an index in a schema of a database.
 //!
-//! Every query costs a round trip, so each is one statement that returns all its rows, or a large
-//! batch of them. A writer holds an advisory lock of its session, which the server releases with
-//! the session, however it ends. Each of its transactions takes that lock again, so a writer that
-//! has lost the lock writes nothing.
+//! Every query costs a round trip, so each query is one statement that returns all its rows, or a
+//! large batch of them. A writer holds an advisory lock of its session, and the server releases the
+//! lock whenever and however the session ends. Each of its transactions takes that lock again, so a
+//! writer that has lost the lock writes nothing.
 
 mod audit;
 mod error;
@@ -56,7 +56,7 @@ impl Store for Postgres {
     }
 
     fn disk_bytes(&self) -> Result<u64, StoreError> {
-        let row = self.session.one(
+        let row = self.session.query_one(
             "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::int8 FROM pg_class
              WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'",
             &[],
@@ -70,7 +70,7 @@ impl Store for Postgres {
     }
 
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        let rows = self.session.all("SELECT name, value FROM facts", &[])?;
+        let rows = self.session.query("SELECT name, value FROM facts", &[])?;
         rows.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
     }
 
@@ -82,8 +82,10 @@ impl Store for Postgres {
         let (names, values): (Vec<&str>, Vec<&str>) =
             rows.iter().map(|(name, value)| (*name, value.as_str())).unzip();
         let numbers: Vec<i64> = (1..).take(dictionaries.len()).collect();
-        let kinds: Vec<i64> = dictionaries.iter().map(|one| one.kind as i64).collect();
-        let bytes: Vec<&[u8]> = dictionaries.iter().map(|one| one.bytes.as_slice()).collect();
+        let kinds: Vec<i64> =
+            dictionaries.iter().map(|dictionary| dictionary.kind as i64).collect();
+        let bytes: Vec<&[u8]> =
+            dictionaries.iter().map(|dictionary| dictionary.bytes.as_slice()).collect();
         self.session.write(|session| {
             session.change(
                 "INSERT INTO facts (name, value) SELECT * FROM unnest($1::text[], $2::text[])",
@@ -109,12 +111,13 @@ impl Store for Postgres {
     }
 
     fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError> {
-        let all = self.session.all("SELECT kind, bytes FROM dictionaries ORDER BY number", &[])?;
-        all.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
+        let rows =
+            self.session.query("SELECT kind, bytes FROM dictionaries ORDER BY number", &[])?;
+        rows.iter().map(|row| Ok((value(row, 0)?, value(row, 1)?))).collect()
     }
 
     fn stored_range(&self) -> Result<Option<StoredRange>, StoreError> {
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT (SELECT value::int8 FROM facts WHERE name = 'first'), number, hash,
                 (SELECT value::int8 FROM facts WHERE name = 'finalized')
              FROM blocks ORDER BY number DESC LIMIT 1",

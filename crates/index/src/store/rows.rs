@@ -4,7 +4,7 @@ use crate::fragments::BlockHeader;
 use crate::postings::{self, PostingKey, PostingLists, position};
 
 /// Maximum number of blocks from the first to the last position of a posting list. A sync commits
-/// as many blocks at once. A search on a server relies on this limit.
+/// at most this many blocks at once. A search on a server relies on this limit.
 pub(super) const LIST_BLOCKS_MAX: u64 = 256;
 
 /// A block to be written.
@@ -43,8 +43,8 @@ impl NewBlock {
     /// Returns the number of bytes of the compressed fragments.
     pub fn compressed_bytes(&self) -> usize {
         let transactions = self.transactions.iter().flat_map(|row| [&row.receipt, &row.body]);
-        let all = transactions.chain([&self.harmony]).flatten();
-        self.body.len() + all.map(Vec::len).sum::<usize>()
+        let fragments = transactions.chain([&self.harmony]).flatten();
+        self.body.len() + fragments.map(Vec::len).sum::<usize>()
     }
 }
 
@@ -121,7 +121,7 @@ pub struct PostingListRow<'a> {
     pub rest: &'a [u8],
 }
 
-/// The postings of some keys, as far as they were read.
+/// The postings of some keys, up to the position where reading stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Postings {
     /// The positions in ascending order.
@@ -137,11 +137,11 @@ impl Postings {
 
     /// Adds the positions of a list that lie within a range.
     pub(super) fn add(&mut self, (first, rest): (i64, &[u8]), (from, to): (i64, i64)) {
-        let inside = |position: &i64| *position >= from && *position <= to;
-        self.positions.extend(postings::decode(first, rest).filter(inside));
+        let is_inside = |position: &i64| *position >= from && *position <= to;
+        self.positions.extend(postings::decode(first, rest).filter(is_inside));
     }
 
-    /// Records that the list with this first position was not read.
+    /// Records that the list with this first position, and all later lists, were not read.
     pub(super) fn stop_before(&mut self, first: i64) {
         self.complete_to = self.complete_to.min(first - 1);
     }
@@ -168,45 +168,46 @@ pub(super) fn short_hash(hash: &[u8; 32]) -> i64 {
 /// Returns the new entries of the transactions' hash table in the order of the table. In this
 /// order, a database transaction looks up each page once.
 pub(super) fn hash_entries(blocks: &[NewBlock]) -> Vec<(i64, i64)> {
-    let all = blocks.iter().flat_map(|block| {
+    let entries = blocks.iter().flat_map(|block| {
         let number = block.header.number;
         let entry =
             move |row: &NewTransaction| (short_hash(&row.hash), position(number, row.index));
         block.transactions.iter().map(entry)
     });
-    let mut entries: Vec<(i64, i64)> = all.collect();
+    let mut entries: Vec<(i64, i64)> = entries.collect();
     entries.sort_unstable();
     entries
 }
 
 /// Returns the posting lists of consecutive blocks, in the order of their table.
 pub(super) fn posting_lists(blocks: &[NewBlock]) -> Vec<(PostingKey, i64, Vec<u8>)> {
-    let mut all = Vec::new();
-    for some in blocks.chunks(LIST_BLOCKS_MAX as usize) {
+    let mut rows = Vec::new();
+    for batch in blocks.chunks(LIST_BLOCKS_MAX as usize) {
         let mut lists = PostingLists::default();
-        for block in some {
+        for block in batch {
             for row in &block.transactions {
                 let position = position(block.header.number, row.index);
                 row.posting_keys.iter().for_each(|key| lists.add(*key, position));
             }
         }
-        all.extend(lists.drain());
+        rows.extend(lists.drain());
     }
     if blocks.len() > LIST_BLOCKS_MAX as usize {
-        all.sort_unstable_by_key(|(key, first, _)| (*key, *first));
+        rows.sort_unstable_by_key(|(key, first, _)| (*key, *first));
     }
-    all
+    rows
 }
 
-/// Returns the encoded rest of a list after the positions from `above` on are removed, or `None` if
-/// there are none to remove.
-pub(super) fn shorten(first: i64, rest: &[u8], above: i64) -> Option<Vec<u8>> {
-    let left: Vec<i64> = postings::decode(first, rest).take_while(|at| *at < above).collect();
-    let encoded = postings::encode_rest(&left);
+/// Returns the encoded rest of a list without the positions from `above` on, or `None` if the list
+/// has no such positions.
+pub(super) fn truncate_rest(first: i64, rest: &[u8], above: i64) -> Option<Vec<u8>> {
+    let kept_positions: Vec<i64> =
+        postings::decode(first, rest).take_while(|position| *position < above).collect();
+    let encoded = postings::encode_rest(&kept_positions);
     (encoded.len() < rest.len()).then_some(encoded)
 }
 
 /// Converts an unsigned number to the type of a column. No row has numbers of more than 63 bits.
-pub(super) fn signed(number: u64) -> i64 {
+pub(super) fn to_signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -26,7 +26,8 @@ pub(super) struct Sqlite {
     connection: Connection,
     path: PathBuf,
     page_cache: PageCache,
-    /// SQLite's own counters at the last reading. They have 32 bits and overflow in a long sync.
+    /// The values of SQLite's counters of hits, misses and spills at the last reading. They have 32
+    /// bits and overflow in a long sync.
     counters: [u32; 3],
     /// The lock file, held by the one writer.
     _lock: Option<File>,
@@ -35,19 +36,19 @@ pub(super) struct Sqlite {
 impl Sqlite {
     /// Opens the file to write, and creates it if it does not exist.
     pub(super) fn open(path: &Path, settings: Settings) -> Result<Sqlite, StoreError> {
-        let lock = schema::lock(path)?;
+        let lock_file = schema::lock(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        let needed = "it and its folder must be writable";
+        let requirement = "it and its folder must be writable";
         // SQLite opens a file that is not writable as read-only, without an error.
         if connection.is_readonly("main")? {
-            return Err(StoreError::read_only(path, needed));
+            return Err(StoreError::read_only(path, requirement));
         }
         let set_up = schema::set_up_writer(&connection, settings);
-        set_up.map_err(|error| error.of_file(path, needed))?;
-        Ok(Sqlite::new(connection, path, Some(lock)))
+        set_up.map_err(|error| error.with_file(path, requirement))?;
+        Ok(Sqlite::new(connection, path, Some(lock_file)))
     }
 
     /// Creates an index in memory.
@@ -65,9 +66,9 @@ impl Sqlite {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         let set_up = schema::set_up_reader(&connection, settings);
-        let why = "a reader keeps two files beside it, FILE-shm and FILE-wal, so its folder must \
+        let requirement = "a reader keeps two files beside it, FILE-shm and FILE-wal, so its folder must \
                    be writable";
-        set_up.map_err(|error| error.of_file(path, why))?;
+        set_up.map_err(|error| error.with_file(path, requirement))?;
         Ok(Sqlite::new(connection, path, None))
     }
 
@@ -77,20 +78,20 @@ impl Sqlite {
     }
 
     #[allow(unsafe_code)] // SQLite's counters have no safe wrapper.
-    fn status(&self, which: i32) -> u32 {
-        let (mut now, mut highest) = (0, 0);
+    fn status(&self, counter: i32) -> u32 {
+        let (mut current, mut highest) = (0, 0);
         // SAFETY: the handle is that of an open connection, which `self` keeps open and which only
         // this thread uses; both out pointers are valid for the call.
         let status = unsafe {
             rusqlite::ffi::sqlite3_db_status(
                 self.connection.handle(),
-                which,
-                &mut now,
+                counter,
+                &mut current,
                 &mut highest,
                 0,
             )
         };
-        if status == rusqlite::ffi::SQLITE_OK { now as u32 } else { 0 }
+        if status == rusqlite::ffi::SQLITE_OK { current as u32 } else { 0 }
     }
 }
 
@@ -107,16 +108,18 @@ impl Store for Sqlite {
 
     fn page_cache(&mut self) -> Option<PageCache> {
         use rusqlite::ffi;
-        let now = [
+        let readings = [
             self.status(ffi::SQLITE_DBSTATUS_CACHE_HIT),
             self.status(ffi::SQLITE_DBSTATUS_CACHE_MISS),
             self.status(ffi::SQLITE_DBSTATUS_CACHE_SPILL),
         ];
         let page_cache = &mut self.page_cache;
         let totals = [&mut page_cache.hit, &mut page_cache.miss, &mut page_cache.spill];
-        for ((total, now), before) in totals.into_iter().zip(now).zip(&mut self.counters) {
-            *total += u64::from(now.wrapping_sub(*before));
-            *before = now;
+        for ((total, reading), last_reading) in
+            totals.into_iter().zip(readings).zip(&mut self.counters)
+        {
+            *total += u64::from(reading.wrapping_sub(*last_reading));
+            *last_reading = reading;
         }
         self.page_cache.used = u64::from(self.status(ffi::SQLITE_DBSTATUS_CACHE_USED));
         Some(self.page_cache)
@@ -129,17 +132,17 @@ impl Store for Sqlite {
 
     fn integrity_errors(&self) -> Result<Vec<String>, StoreError> {
         let mut statement = self.connection.prepare("PRAGMA integrity_check(20)")?;
-        let lines = statement.query_map([], |row| row.get::<_, String>(0))?;
-        let lines: Vec<String> = lines.collect::<Result<_, _>>()?;
-        Ok(lines.into_iter().filter(|line| line != "ok").collect())
+        let messages = statement.query_map([], |row| row.get::<_, String>(0))?;
+        let messages: Vec<String> = messages.collect::<Result<_, _>>()?;
+        Ok(messages.into_iter().filter(|message| message != "ok").collect())
     }
 
     fn metadata_rows(&self) -> Result<BTreeMap<String, String>, StoreError> {
-        let mut all = self.connection.prepare_cached(
+        let mut statement = self.connection.prepare_cached(
             "SELECT name, CASE typeof(value) WHEN 'blob' THEN hex(value) ELSE value || '' END
              FROM facts WHERE value IS NOT NULL",
         )?;
-        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
@@ -179,9 +182,9 @@ impl Store for Sqlite {
     }
 
     fn dictionary_rows(&self) -> Result<Vec<(i64, Vec<u8>)>, StoreError> {
-        let mut all =
+        let mut statement =
             self.connection.prepare("SELECT kind, bytes FROM dictionaries ORDER BY number")?;
-        let rows = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
@@ -205,8 +208,8 @@ impl Store for Sqlite {
 
     #[cfg(test)]
     fn execute(&self, sql: &str) -> u64 {
-        let before = self.connection.total_changes();
+        let last_reading = self.connection.total_changes();
         self.connection.execute_batch(sql).unwrap();
-        self.connection.total_changes() - before
+        self.connection.total_changes() - last_reading
     }
 }

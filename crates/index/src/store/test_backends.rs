@@ -11,7 +11,7 @@ use super::{Location, Settings};
 /// The server of all tests; `None` if PostgreSQL is not installed.
 pub(crate) fn server() -> Option<&'static postgres::Postgres> {
     static SERVER: OnceLock<Option<postgres::Postgres>> = OnceLock::new();
-    SERVER.get_or_init(postgres::Postgres::for_all).as_ref()
+    SERVER.get_or_init(postgres::Postgres::start_static).as_ref()
 }
 
 /// A backend.
@@ -53,8 +53,8 @@ pub(crate) fn with_postgres(test: impl FnOnce(&TestBackend)) {
 }
 
 /// Runs SQL in SQLite's dialect without any check, and returns the number of changed rows.
-pub(crate) fn execute(at: &Location, sql: &str) -> u64 {
-    match at {
+pub(crate) fn execute(location: &Location, sql: &str) -> u64 {
+    match location {
         Location::File(path) => {
             let connection = rusqlite::Connection::open(path).unwrap();
             connection.execute_batch(sql).unwrap();
@@ -62,7 +62,7 @@ pub(crate) fn execute(at: &Location, sql: &str) -> u64 {
         }
         Location::Server(_) => {
             let sql = sql.replace("x'", "bytea '\\x").replace("AS BLOB", "AS bytea");
-            super::open_to_read(at, Settings::default()).unwrap().execute(&sql)
+            super::open_to_read(location, Settings::default()).unwrap().execute(&sql)
         }
     }
 }

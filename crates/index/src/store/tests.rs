@@ -1,6 +1,6 @@
-//! Goal: a store reads what it wrote, through appends and rewinds, and rejects what is no index.
-//! Method: the same tests in each backend; then damage that only a file can suffer. The tests of
-//! servers alone are in `postgres/tests.rs`.
+//! Goal: a store reads what it wrote, through appends and rewinds, and rejects files that are no
+//! index. Method: the same tests in each backend; then damage that only a file can suffer. The
+//! tests that only concern a server are in `postgres/tests.rs`.
 
 use std::collections::BTreeSet;
 
@@ -86,14 +86,14 @@ fn an_index_reads_what_was_appended() {
         assert_eq!(store.block_number(&[9; 32]).unwrap(), None);
         assert_eq!(all_postings(&*store, 7).len(), 13 * 3);
         let (from, to) = (position(12, 1), position(21, INDEX_MAX));
-        let found = store.postings(&[7], from, to, 1).unwrap();
-        assert_eq!(found.positions.len(), 9 * 3 - 1 + 3);
-        assert_eq!((found.positions[0], found.complete_to), (from, to));
+        let postings = store.postings(&[7], from, to, 1).unwrap();
+        assert_eq!(postings.positions.len(), 9 * 3 - 1 + 3);
+        assert_eq!((postings.positions[0], postings.complete_to), (from, to));
         // With several keys, postings end where the first unread list begins.
-        let found = store.postings(&[7, 1], 0, i64::MAX, 1).unwrap();
-        assert_eq!((found.positions.len(), found.complete_to), (11 * 3, position(21, 0) - 1));
-        let found = store.postings(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
-        assert_eq!((found.positions.len(), found.complete_to), (13 * 3, i64::MAX));
+        let postings = store.postings(&[7, 1], 0, i64::MAX, 1).unwrap();
+        assert_eq!((postings.positions.len(), postings.complete_to), (11 * 3, position(21, 0) - 1));
+        let postings = store.postings(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
+        assert_eq!((postings.positions.len(), postings.complete_to), (13 * 3, i64::MAX));
     });
 }
 
@@ -166,13 +166,13 @@ fn a_failed_append_changes_nothing() {
 fn one_process_writes_and_others_read() {
     test_backends::each(|backend| {
         let path = backend.location("chain.db");
-        let missing = open_to_read(&path, Settings::default()).err().unwrap();
-        assert!(matches!(missing, StoreError::Missing(_)), "{missing}");
+        let error = open_to_read(&path, Settings::default()).err().unwrap();
+        assert!(matches!(error, StoreError::Missing(_)), "{error}");
         let mut store = open(&path, Settings::default()).unwrap();
         store.initialize(&metadata(), &[]).unwrap();
         store.append(&blocks(0..=2), 0).unwrap();
-        let second = open(&path, Settings::default()).err().unwrap();
-        assert!(matches!(second, StoreError::Locked(_)), "{second}");
+        let error = open(&path, Settings::default()).err().unwrap();
+        assert!(matches!(error, StoreError::Locked(_)), "{error}");
         let mut reader = open_to_read(&path, Settings::default()).unwrap();
         assert_eq!(reader.stored_range().unwrap().unwrap().last, 2);
         let error = reader.append(&blocks(3..=3), 0).unwrap_err();
@@ -187,29 +187,29 @@ fn one_process_writes_and_others_read() {
 #[test]
 fn other_files_are_rejected_and_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let rejected = |name: &str| {
+    let rejection = |name: &str| {
         let path = folder.path().join(name);
-        let before = std::fs::read(&path).unwrap();
+        let bytes_before = std::fs::read(&path).unwrap();
         let to_write = open(&path, Settings::default()).err().unwrap();
         let to_read = open_to_read(&path, Settings::default()).err().unwrap();
         assert_eq!(to_write.to_string(), to_read.to_string());
-        assert!(std::fs::read(&path).unwrap() == before, "{name} was written to");
+        assert!(std::fs::read(&path).unwrap() == bytes_before, "{name} was written to");
         to_write
     };
     std::fs::write(folder.path().join("text"), "no database at all, but a text".repeat(100))
         .unwrap();
-    assert!(matches!(rejected("text"), StoreError::Foreign { .. }));
-    let other = Connection::open(folder.path().join("other")).unwrap();
-    other.execute_batch("CREATE TABLE birds (name TEXT)").unwrap();
-    drop(other);
-    assert!(matches!(rejected("other"), StoreError::Foreign { .. }));
+    assert!(matches!(rejection("text"), StoreError::Foreign { .. }));
+    let connection = Connection::open(folder.path().join("other")).unwrap();
+    connection.execute_batch("CREATE TABLE birds (name TEXT)").unwrap();
+    drop(connection);
+    assert!(matches!(rejection("other"), StoreError::Foreign { .. }));
     let path = folder.path().join("newer");
     drop(open(&path, Settings::default()).unwrap());
-    let newer = Connection::open(&path).unwrap();
-    newer.pragma_update(None, "user_version", sqlite::SCHEMA_VERSION + 1).unwrap();
-    newer.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
-    drop(newer);
-    let error = rejected("newer");
+    let connection = Connection::open(&path).unwrap();
+    connection.pragma_update(None, "user_version", sqlite::SCHEMA_VERSION + 1).unwrap();
+    connection.pragma_update(None, "wal_checkpoint", "TRUNCATE").ok();
+    drop(connection);
+    let error = rejection("newer");
     assert!(matches!(error, StoreError::Newer { .. }), "{error}");
 }
 
@@ -257,16 +257,16 @@ fn a_writer_migrates_a_file_of_an_earlier_schema() {
     let path = folder.path().join("earlier.db");
     let mut store = open(&path, Settings::default()).unwrap();
     store.initialize(&metadata(), &[]).unwrap();
-    let earlier: Vec<NewBlock> =
+    let earlier_blocks: Vec<NewBlock> =
         blocks(0..=9).into_iter().map(|block| NewBlock { harmony: None, ..block }).collect();
-    store.append(&earlier, 5).unwrap();
+    store.append(&earlier_blocks, 5).unwrap();
     drop(store);
     let connection = Connection::open(&path).unwrap();
     connection.execute_batch(EARLIER_NAMES).unwrap();
     connection.execute_batch("DROP TABLE harmony_blocks; PRAGMA user_version = 1").unwrap();
     drop(connection);
     let error = open_to_read(&path, Settings::default()).err().unwrap();
-    assert!(matches!(error, StoreError::Older { found: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::Older { version: 1, .. }), "{error}");
     let mut store = open(&path, Settings::default()).unwrap();
     assert_eq!(store.metadata().unwrap(), Some(metadata()));
     assert_eq!(store.stored_range().unwrap().unwrap().last, 9);
@@ -288,13 +288,13 @@ fn a_truncated_file_is_damaged() {
     drop(store);
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let read: Result<(), _> = open_to_read(&path, Settings::default()).and_then(|store| {
+    let result: Result<(), _> = open_to_read(&path, Settings::default()).and_then(|store| {
         store.stored_range()?;
         let errors = store.integrity_errors()?;
         assert!(!errors.is_empty());
         Err(StoreError::Damaged(errors.join("; ")))
     });
-    let error = read.err().unwrap();
+    let error = result.err().unwrap();
     assert!(matches!(error, StoreError::Damaged(_)), "{error}");
 }
 
@@ -304,12 +304,12 @@ fn receipts_are_found_at_any_distance() {
         let mut store = open(backend.location("index"), Settings::default()).unwrap();
         store.initialize(&metadata(), &[]).unwrap();
         store.append(&blocks(0..=40), 0).unwrap();
-        let all: Vec<i64> =
-            (0..=40).flat_map(|block| (0..3).map(move |at| position(block, at))).collect();
+        let all_positions: Vec<i64> =
+            (0..=40).flat_map(|block| (0..3).map(move |index| position(block, index))).collect();
         let missing = [position(7, 5), position(9, 9), position(50, 0)];
-        for apart in [1, 2, 3, 4, 5, 7, 40, 200] {
-            let wanted: Vec<i64> = all.iter().copied().skip(1).step_by(apart).collect();
-            let mut requested = [wanted.as_slice(), &missing].concat();
+        for step in [1, 2, 3, 4, 5, 7, 40, 200] {
+            let existing: Vec<i64> = all_positions.iter().copied().skip(1).step_by(step).collect();
+            let mut requested = [existing.as_slice(), &missing].concat();
             requested.sort_unstable();
             let mut visited = Vec::new();
             store
@@ -318,13 +318,13 @@ fn receipts_are_found_at_any_distance() {
                     let expected = block(number);
                     assert_eq!(row.fragment, Some([3; 40].as_slice()));
                     assert_eq!(row.hash, expected.transactions[index as usize].hash);
-                    let of_block = (expected.header.hash, number);
-                    assert!(row.block.is_none_or(|block| block == of_block));
+                    let expected_block = (expected.header.hash, number);
+                    assert!(row.block.is_none_or(|block| block == expected_block));
                     visited.push(row.position);
                     Ok::<_, StoreError>(())
                 })
                 .unwrap();
-            assert_eq!(visited, wanted, "every {apart}");
+            assert_eq!(visited, existing, "every {step}");
         }
     });
 }

@@ -4,26 +4,27 @@ use std::time::{Duration, Instant};
 
 use crate::store::NewBlock;
 
-/// Maximum number of blocks of a transaction. Posting lists span as many.
+/// Maximum number of blocks of a transaction. A posting list spans at most this many blocks.
 pub(super) const COMMIT_BLOCKS: usize = 256;
 /// Maximum number of bytes of compressed rows of a transaction.
 const COMMIT_BYTES: usize = 32 << 20;
-/// The longest time that a fetched block waits to be written.
-pub(super) const COMMIT_AFTER: Duration = Duration::from_secs(1);
+/// Maximum time that a fetched block waits to be written.
+pub(super) const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Blocks that wait to be written together.
 #[derive(Default)]
 pub(super) struct Batch {
     blocks: Vec<NewBlock>,
+    /// Bytes of the compressed rows.
     bytes: usize,
-    since: Option<Instant>,
+    first_pushed_at: Option<Instant>,
 }
 
 impl Batch {
     pub(super) fn push(&mut self, block: NewBlock) {
         self.bytes += block.compressed_bytes();
         self.blocks.push(block);
-        self.since.get_or_insert_with(Instant::now);
+        self.first_pushed_at.get_or_insert_with(Instant::now);
     }
 
     pub(super) fn blocks(&self) -> &[NewBlock] {
@@ -37,7 +38,7 @@ impl Batch {
 
     /// Returns true if the first block has waited long enough.
     pub(super) fn is_due(&self) -> bool {
-        self.since.is_some_and(|since| since.elapsed() >= COMMIT_AFTER)
+        self.first_pushed_at.is_some_and(|pushed_at| pushed_at.elapsed() >= COMMIT_INTERVAL)
     }
 
     pub(super) fn clear(&mut self) {

@@ -5,9 +5,9 @@ use wire::json::walk;
 
 use crate::nodes::{Call, Responses};
 
-/// The code of a method that a node does not have.
+/// The error code of a node that does not have the method.
 pub(super) const METHOD_NOT_FOUND: i64 = ErrorCode::METHOD_NOT_FOUND.0 as i64;
-/// The code of parameters that a method does not take.
+/// The error code of a node that does not accept the parameters.
 pub(super) const INVALID_PARAMS: i64 = ErrorCode::INVALID_PARAMS.0 as i64;
 
 /// The method that returns a block.
@@ -39,24 +39,24 @@ pub(super) fn harmony_blocks((from, to): (u64, u64), options: &str) -> Call {
     Call::new(HARMONY_BLOCKS, format!("[{from},{to},{options}]"))
 }
 
-/// Receipts of one batch. Most providers limit batches to a hundred calls.
+/// Maximum number of receipts of one batch. Most providers limit batches to a hundred calls.
 const RECEIPTS_PER_BATCH: usize = 50;
 
 /// Fetches the receipts of a raw block one by one, from a node that cannot return them together,
-/// and returns their array. `send` sends a batch, and `check` takes each raw receipt.
+/// and returns their array. `send` sends a batch, and `take_receipt` takes each raw receipt.
 ///
 /// # Errors
-/// If `send` or `check` fails.
+/// If `send` or `take_receipt` fails.
 pub(super) fn receipts_one_by_one<E>(
     block: &[u8],
     mut send: impl FnMut(&[Call]) -> Result<Responses, E>,
-    check: impl Fn(&Responses, usize) -> Result<&[u8], E>,
+    take_receipt: impl Fn(&Responses, usize) -> Result<&[u8], E>,
 ) -> Result<Vec<u8>, E> {
     let mut array = b"[".to_vec();
     for batch in receipt_calls(block).chunks(RECEIPTS_PER_BATCH) {
         let responses = send(batch)?;
-        for at in 0..batch.len() {
-            let raw = check(&responses, at)?;
+        for index in 0..batch.len() {
+            let raw = take_receipt(&responses, index)?;
             if array.len() > 1 {
                 array.push(b',');
             }

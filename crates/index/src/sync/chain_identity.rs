@@ -27,8 +27,8 @@ pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
 pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Chain, String> {
     let id = responses.result(0).map_err(|error| format!("eth_chainId: {error}"))?;
     let id = quantity::from_value(id).ok_or("eth_chainId: not a quantity")?;
-    let first = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
-    let genesis = walk::member(first, "hash")
+    let block = responses.result(1).map_err(|error| format!("block 0: {error}"))?;
+    let genesis = walk::member(block, "hash")
         .and_then(hex::hash_from_value)
         .ok_or("the node does not have block 0, which identifies the chain")?;
     if contents.hmyv2 {
@@ -38,14 +38,15 @@ pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Ch
     Ok(Chain { family: family.to_owned(), id: id.to_string(), genesis })
 }
 
-/// Why a node can never return Harmony's blocks although the index holds them; `None` if it can.
-pub(super) fn lacks_harmony(responses: &Responses, contents: Contents) -> Option<String> {
+/// Returns the reason why a node can never return Harmony's blocks, or `None` if the index does not
+/// hold them or the node may return them.
+pub(super) fn missing_harmony(responses: &Responses, contents: Contents) -> Option<String> {
     let error = contents.hmyv2.then(|| responses.result(2).err()).flatten()?;
-    let why = format!("hmyv2 needs a Harmony node, but this node has no {HARMONY_PROBE}");
-    (error.code == METHOD_NOT_FOUND).then(|| format!("{why}: {error}"))
+    let reason = format!("hmyv2 needs a Harmony node, but this node has no {HARMONY_PROBE}");
+    (error.code == METHOD_NOT_FOUND).then(|| format!("{reason}: {error}"))
 }
 
-/// Why a node of this chain is removed.
+/// Returns the reason to remove a node of this chain.
 pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
     format!(
         "it is on another chain (id {}, genesis block {})",
@@ -55,7 +56,7 @@ pub(super) fn describe_wrong_chain(chain: &Chain) -> String {
 }
 
 /// Returns the message for an index and a node of different chains.
-pub(super) fn mismatch(index: &Chain, node: &Chain) -> String {
+pub(super) fn describe_mismatch(index: &Chain, node: &Chain) -> String {
     format!(
         "the index is of chain {} (genesis block {}), the node of chain {} (genesis block {})",
         index.id,

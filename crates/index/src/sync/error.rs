@@ -5,7 +5,7 @@ use crate::error::ReadError;
 use crate::planner::range::RangeError;
 use crate::store::StoreError;
 
-/// Why a sync cannot continue. Blocks that were written before are safe.
+/// The reason for which a sync cannot continue. Blocks that were written before are safe.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The store failed.
@@ -23,7 +23,7 @@ pub enum SyncError {
     /// The nodes failed.
     #[error("{0}")]
     Nodes(String),
-    /// The index and the nodes do not fit together.
+    /// The index and the nodes, or the index and the options, contradict each other.
     #[error("{0}")]
     Mismatch(String),
 }

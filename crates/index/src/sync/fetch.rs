@@ -29,7 +29,7 @@ pub(super) struct FetchPlan {
     /// The hash of block 0.
     genesis: [u8; 32],
     verify: Level,
-    /// False once a node cannot return all receipts of a block together.
+    /// False after a node failed to return all receipts of a block in one response.
     receipts_together: AtomicBool,
 }
 
@@ -37,43 +37,44 @@ impl FetchPlan {
     /// Creates the plan for an index.
     pub(super) fn new(metadata: &Metadata, options: &Options) -> FetchPlan {
         let (contents, genesis) = (metadata.contents, metadata.chain.genesis);
-        // Harmony's hashes cannot be recomputed, and the index says so.
+        // Harmony's hashes cannot be recomputed. The metadata of the index records that.
         let verify = if contents.hmyv2 { Level::Off } else { options.verify };
         FetchPlan { contents, genesis, verify, receipts_together: AtomicBool::new(true) }
     }
 }
 
-/// Why blocks could not be fetched.
+/// The reason for which blocks could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// The exchange failed.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The message requested too many blocks.
-    #[error("{why}")]
+    #[error("{reason}")]
     TooLarge {
         /// The limit that the node stated.
         limit: Option<u64>,
-        why: String,
+        reason: String,
     },
     /// The node lacks a part of a block.
-    #[error("block {number}: {why}")]
-    Missing { number: u64, why: String },
-    /// The responses contradict each other: the node lies, or a reorg happened between them.
-    #[error("block {number}: {why}")]
-    Contradiction { number: u64, why: String },
+    #[error("block {number}: {reason}")]
+    Missing { number: u64, reason: String },
+    /// The responses contradict each other, the block's hash or the request. The node is wrong, or
+    /// a reorg happened between the responses.
+    #[error("block {number}: {reason}")]
+    Contradiction { number: u64, reason: String },
     /// The compression failed.
     #[error(transparent)]
     Compression(#[from] CompressionError),
 }
 
 /// The result of a fetch.
-pub(super) struct Fetched {
+pub(super) struct FetchedBlocks {
     pub(super) blocks: Vec<NewBlock>,
     /// Bytes of the message.
     pub(super) bytes: u64,
     /// The duration of the exchange.
-    pub(super) took: Duration,
+    pub(super) duration: Duration,
 }
 
 /// Fetches the blocks of a range in one exchange, and verifies and encodes them.
@@ -82,65 +83,67 @@ pub(super) fn fetch(
     compressor: &mut Compressor,
     plan: &FetchPlan,
     (from, to): (u64, u64),
-) -> Result<Fetched, FetchError> {
+) -> Result<FetchedBlocks, FetchError> {
     let started = Instant::now();
     let calls = plan.calls((from, to));
     let responses = client.call(&calls).map_err(|error| match error {
-        CallError::Rejected(ref rejected) => too_large(rejected).unwrap_or(FetchError::Call(error)),
+        CallError::Rejected(ref rejected) => {
+            size_rejection(rejected).unwrap_or(FetchError::Call(error))
+        }
         CallError::Status { status: 413, .. } => {
-            FetchError::TooLarge { limit: None, why: error.to_string() }
+            FetchError::TooLarge { limit: None, reason: error.to_string() }
         }
         error => FetchError::Call(error),
     })?;
-    let took = started.elapsed();
-    let at_method = |method| calls.iter().position(|call| call.method == method);
-    let logs = match at_method(LOGS) {
-        Some(at) => Some(logs_by_block(result(&responses, at, from)?)),
+    let duration = started.elapsed();
+    let index_of_method = |method| calls.iter().position(|call| call.method == method);
+    let logs = match index_of_method(LOGS) {
+        Some(index) => Some(logs_by_block(read_result(&responses, index, from)?)),
         None => None,
     };
-    let harmony = match at_method(HARMONY_BLOCKS) {
-        Some(at) => Some(harmony_blocks(result(&responses, at, from)?, (from, to))?),
+    let harmony = match index_of_method(HARMONY_BLOCKS) {
+        Some(index) => Some(harmony_blocks(read_result(&responses, index, from)?, (from, to))?),
         None => None,
     };
-    let first_receipts = at_method(BLOCK_RECEIPTS);
+    let first_receipts = index_of_method(BLOCK_RECEIPTS);
     let mut blocks: Vec<NewBlock> = Vec::with_capacity((to - from + 1) as usize);
-    for (at, number) in (from..=to).enumerate() {
-        let raw = result(&responses, at, number)?;
+    for (index, number) in (from..=to).enumerate() {
+        let raw = read_result(&responses, index, number)?;
         if raw == b"null" {
-            let why = "the node does not have the block".to_owned();
-            return Err(FetchError::Missing { number, why });
+            let reason = "the node does not have the block".to_owned();
+            return Err(FetchError::Missing { number, reason });
         }
         let receipts = match (plan.contents.receipts, first_receipts) {
             (false, _) => None,
-            (true, Some(first)) => {
-                Some(receipts(client, plan, (&responses, first + at), (raw, number))?)
+            (true, Some(first_index)) => {
+                Some(read_receipts(client, plan, (&responses, first_index + index), (raw, number))?)
             }
-            (true, None) => Some(Cow::Owned(receipts_one_by_one(client, raw, number)?)),
+            (true, None) => Some(Cow::Owned(fetch_receipts_one_by_one(client, raw, number)?)),
         };
-        let own_logs = logs.as_ref().map(|logs| logs_of(logs, raw));
+        let block_logs = logs.as_ref().map(|logs| logs_of_block(logs, raw));
         let raw = RawBlock {
             block: raw,
             receipts: receipts.as_deref(),
-            logs: own_logs.as_deref(),
-            harmony: harmony.as_ref().map(|all| all[at]),
+            logs: block_logs.as_deref(),
+            harmony: harmony.as_ref().map(|blocks| blocks[index]),
         };
-        let contradiction = |why: String| FetchError::Contradiction { number, why };
+        let contradiction = |reason: String| FetchError::Contradiction { number, reason };
         plan.verify(raw, number).map_err(contradiction)?;
         let encoded = encode::encode(compressor, raw, plan.contents);
         blocks.push(encoded.map_err(|error| match error {
-            EncodeError::Malformed(why) => contradiction(why),
+            EncodeError::Malformed(reason) => contradiction(reason),
             EncodeError::Compression(error) => FetchError::Compression(error),
         })?);
     }
     if let Some(logs) = &logs {
-        let known = |hash: &[u8; 32]| blocks.iter().any(|block| block.header.hash == *hash);
-        if let Some((_, raw)) = logs.iter().find(|(hash, _)| !known(hash)) {
+        let is_fetched = |hash: &[u8; 32]| blocks.iter().any(|block| block.header.hash == *hash);
+        if let Some((_, raw)) = logs.iter().find(|(hash, _)| !is_fetched(hash)) {
             let number = walk::member(raw, "blockNumber").and_then(quantity::from_value);
-            let why = "a log has another block hash than the node's block".to_owned();
-            return Err(FetchError::Contradiction { number: number.unwrap_or(from), why });
+            let reason = "a log has another block hash than the node's block".to_owned();
+            return Err(FetchError::Contradiction { number: number.unwrap_or(from), reason });
         }
     }
-    Ok(Fetched { blocks, bytes: responses.bytes() as u64, took })
+    Ok(FetchedBlocks { blocks, bytes: responses.bytes() as u64, duration })
 }
 
 impl FetchPlan {
@@ -174,55 +177,56 @@ impl FetchPlan {
             return Ok(());
         }
         let full = self.contents.blocks || self.contents.receipts;
-        verify::all(raw.block, full, raw.receipts, raw.logs, self.verify)
+        verify::verify_all(raw.block, full, raw.receipts, raw.logs, self.verify)
             .map_err(|error| error.to_string())
     }
 }
 
-/// Returns the raw blocks of an `hmyv2_getBlocks` response. A node silently ends the list at its
-/// head.
+/// Returns the raw blocks of an `hmyv2_getBlocks` response. A node ends the list at its head
+/// without an error.
 fn harmony_blocks(list: &[u8], (from, to): (u64, u64)) -> Result<Vec<&[u8]>, FetchError> {
-    let all: Vec<&[u8]> = walk::elements(list).collect();
-    let (wanted, got) = (to - from + 1, all.len() as u64);
-    if got < wanted {
-        let why = format!("{HARMONY_BLOCKS} from block {from} on ends before it");
-        return Err(FetchError::Missing { number: from + got, why });
+    let blocks: Vec<&[u8]> = walk::elements(list).collect();
+    let (requested, returned) = (to - from + 1, blocks.len() as u64);
+    if returned < requested {
+        let reason = format!("{HARMONY_BLOCKS} from block {from} on ends before it");
+        return Err(FetchError::Missing { number: from + returned, reason });
     }
-    if got > wanted {
-        let why = format!("{HARMONY_BLOCKS} returned {got} blocks, but {wanted} were requested");
-        return Err(FetchError::Contradiction { number: from, why });
+    if returned > requested {
+        let reason =
+            format!("{HARMONY_BLOCKS} returned {returned} blocks, but {requested} were requested");
+        return Err(FetchError::Contradiction { number: from, reason });
     }
-    Ok(all)
+    Ok(blocks)
 }
 
 /// Returns the receipts of a raw block from a response, or one by one if the node cannot return
 /// them together.
-fn receipts<'a>(
+fn read_receipts<'a>(
     client: &mut Client,
     plan: &FetchPlan,
-    (responses, at): (&'a Responses, usize),
+    (responses, index): (&'a Responses, usize),
     (block, number): (&[u8], u64),
 ) -> Result<Cow<'a, [u8]>, FetchError> {
-    let unsupported = |error: &RpcError| {
-        // Harmony's nodes accept only hashes of blocks here.
+    let is_unsupported = |error: &RpcError| {
+        // Harmony's nodes accept only block hashes in this method.
         error.code == METHOD_NOT_FOUND || (plan.contents.hmyv2 && error.code == INVALID_PARAMS)
     };
-    match responses.result(at) {
-        Err(error) if unsupported(error) => {
+    match responses.result(index) {
+        Err(error) if is_unsupported(error) => {
             plan.receipts_together.store(false, Ordering::Relaxed);
-            Ok(Cow::Owned(receipts_one_by_one(client, block, number)?))
+            Ok(Cow::Owned(fetch_receipts_one_by_one(client, block, number)?))
         }
-        _ => match result(responses, at, number)? {
+        _ => match read_result(responses, index, number)? {
             b"null" => {
-                let why = "the node does not have its receipts".to_owned();
-                Err(FetchError::Missing { number, why })
+                let reason = "the node does not have its receipts".to_owned();
+                Err(FetchError::Missing { number, reason })
             }
             raw => Ok(Cow::Borrowed(raw)),
         },
     }
 }
 
-fn receipts_one_by_one(
+fn fetch_receipts_one_by_one(
     client: &mut Client,
     block: &[u8],
     number: u64,
@@ -230,18 +234,18 @@ fn receipts_one_by_one(
     calls::receipts_one_by_one(
         block,
         |batch| Ok(call_with_retries(client, batch)?),
-        |responses, at| match result(responses, at, number)? {
+        |responses, index| match read_result(responses, index, number)? {
             b"null" => {
-                let why = "the node does not have all of its receipts".to_owned();
-                Err(FetchError::Missing { number, why })
+                let reason = "the node does not have all of its receipts".to_owned();
+                Err(FetchError::Missing { number, reason })
             }
             raw => Ok(raw),
         },
     )
 }
 
-/// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed
-/// sooner than [`FAST_FAILURE`].
+/// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed in
+/// less time than [`FAST_FAILURE`].
 const ATTEMPTS: u32 = 4;
 const FAST_FAILURE: Duration = Duration::from_secs(1);
 
@@ -258,15 +262,19 @@ fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, C
     client.call(calls)
 }
 
-fn result(responses: &Responses, at: usize, number: u64) -> Result<&[u8], FetchError> {
-    responses.result(at).map_err(|error| {
-        too_large(error).unwrap_or_else(|| FetchError::Missing { number, why: error.to_string() })
+/// Returns the raw result of the call with this index, which is about the block with this number.
+fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8], FetchError> {
+    responses.result(index).map_err(|error| {
+        size_rejection(error)
+            .unwrap_or_else(|| FetchError::Missing { number, reason: error.to_string() })
     })
 }
 
-fn too_large(error: &RpcError) -> Option<FetchError> {
+/// Returns the error for a message that the node rejected as too large, or `None` for another
+/// error.
+fn size_rejection(error: &RpcError) -> Option<FetchError> {
     let limit = batch_size::size_rejection(error.code, &error.message)?;
-    Some(FetchError::TooLarge { limit, why: error.to_string() })
+    Some(FetchError::TooLarge { limit, reason: error.to_string() })
 }
 
 /// Returns the logs of a range in order, each with the hash of its block.
@@ -277,8 +285,9 @@ fn logs_by_block(logs: &[u8]) -> Vec<([u8; 32], &[u8])> {
 }
 
 /// Returns the array of the logs of one block.
-fn logs_of(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
+fn logs_of_block(logs: &[([u8; 32], &[u8])], block: &[u8]) -> Vec<u8> {
     let hash = walk::member(block, "hash").and_then(hex::hash_from_value);
-    let own = logs.iter().filter(|(of, _)| Some(*of) == hash).map(|(_, raw)| *raw);
-    [b"[".as_slice(), &own.collect::<Vec<_>>().join(&b','), b"]"].concat()
+    let block_logs =
+        logs.iter().filter(|(block_hash, _)| Some(*block_hash) == hash).map(|(_, raw)| *raw);
+    [b"[".as_slice(), &block_logs.collect::<Vec<_>>().join(&b','), b"]"].concat()
 }

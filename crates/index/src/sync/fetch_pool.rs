@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::batch::{COMMIT_AFTER, COMMIT_BLOCKS};
+use super::batch::{COMMIT_BLOCKS, COMMIT_INTERVAL};
 use super::error::SyncError;
-use super::fetch::{FetchError, FetchPlan, Fetched, fetch};
+use super::fetch::{FetchError, FetchPlan, FetchedBlocks, fetch};
 use super::node_pool::{Choice, NodePool};
 use super::observer::Event;
 use crate::compression::Compressor;
@@ -15,11 +15,11 @@ use crate::nodes::Client;
 use crate::planner::batch_size::BatchSize;
 use crate::store::NewBlock;
 
-/// Maximum number of blocks by which a thread may be ahead of the next block to be written.
+/// Maximum distance of a claimed block from the next block to be written.
 const AHEAD_BLOCKS_MAX: u64 = 16 * COMMIT_BLOCKS as u64;
 /// Maximum number of bytes of compressed rows that wait to be written.
 const AHEAD_BYTES_MAX: usize = 128 << 20;
-/// How often a waiting thread checks whether the run is over.
+/// Interval at which a waiting thread checks if the run is over.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The state that is reused from range to range: clients, compressors, and the batch size that
@@ -32,8 +32,8 @@ pub(super) struct FetchPool {
 struct Worker {
     clients: Vec<Client>,
     compressor: Compressor,
-    /// The index of the node where the next search for a node starts.
-    turn: usize,
+    /// The index of the node that is tried first in the next attempt.
+    next_node: usize,
 }
 
 /// The fetch of one range.
@@ -49,36 +49,41 @@ struct Run<'a> {
 struct RunState {
     /// The first block that no thread has claimed.
     unclaimed: u64,
+    /// The last block of the range.
     to: u64,
     /// The next block to be written.
     expected: u64,
-    /// Fetched blocks by the number of the first.
+    /// Lists of fetched blocks by the number of their first block.
     ready: BTreeMap<u64, Vec<NewBlock>>,
+    /// Bytes of the compressed rows of these blocks.
     ready_bytes: usize,
-    ended: bool,
-    failed: Option<SyncError>,
+    /// True if the threads must end.
+    is_ended: bool,
+    failure: Option<SyncError>,
 }
 
 impl FetchPool {
-    /// Creates a pool with a thread for each compressor.
+    /// Creates a pool with a worker for each compressor. Each run starts a thread for each worker.
     pub(super) fn new(compressors: Vec<Compressor>, batch_max: u64) -> FetchPool {
-        let worker = |(turn, compressor)| Worker { clients: Vec::new(), compressor, turn };
+        let worker =
+            |(next_node, compressor)| Worker { clients: Vec::new(), compressor, next_node };
         let workers = compressors.into_iter().enumerate().map(worker).collect();
         FetchPool { workers, batch_size: Mutex::new(BatchSize::new(batch_max)) }
     }
 
-    /// Fetches a range and passes its blocks to `take` in order. Passes `None` when no block
-    /// arrived for a while. Ends early if `take` returns false, or if the sync is stopped.
+    /// Fetches a range and passes its blocks to `take_block` in order. Passes `None` when no block
+    /// arrived for a while. Ends early if `take_block` returns
+    /// false, or if the sync is stopped.
     ///
     /// # Errors
-    /// If the nodes or `take` fail.
+    /// If the nodes or `take_block` fail.
     pub(super) fn run(
         &mut self,
         nodes: &NodePool<'_>,
         plan: &FetchPlan,
         (from, to): (u64, u64),
         finalized: u64,
-        mut take: impl FnMut(Option<NewBlock>) -> Result<bool, SyncError>,
+        mut take_block: impl FnMut(Option<NewBlock>) -> Result<bool, SyncError>,
     ) -> Result<(), SyncError> {
         let state = RunState {
             unclaimed: from,
@@ -86,8 +91,8 @@ impl FetchPool {
             expected: from,
             ready: BTreeMap::new(),
             ready_bytes: 0,
-            ended: false,
-            failed: None,
+            is_ended: false,
+            failure: None,
         };
         let run = Run {
             state: Mutex::new(state),
@@ -106,11 +111,11 @@ impl FetchPool {
                 scope.spawn(move || worker.work(run));
             }
             while let Some(blocks) = run.next()? {
-                if blocks.is_empty() && !take(None)? {
+                if blocks.is_empty() && !take_block(None)? {
                     return Ok(());
                 }
                 for block in blocks {
-                    if !take(Some(block))? {
+                    if !take_block(Some(block))? {
                         return Ok(());
                     }
                 }
@@ -124,7 +129,7 @@ struct EndGuard<'a>(&'a Run<'a>);
 
 impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().ended = true;
+        self.0.state.lock().is_ended = true;
         self.0.changed.notify_all();
     }
 }
@@ -136,7 +141,7 @@ impl Run<'_> {
         let mut state = self.state.lock();
         let mut waited = Duration::ZERO;
         loop {
-            if let Some(error) = state.failed.take() {
+            if let Some(error) = state.failure.take() {
                 return Err(error);
             }
             let expected = state.expected;
@@ -150,7 +155,7 @@ impl Run<'_> {
                 self.changed.notify_all();
                 return Ok(Some(blocks));
             }
-            if waited >= COMMIT_AFTER {
+            if waited >= COMMIT_INTERVAL {
                 return Ok(Some(Vec::new()));
             }
             self.changed.wait_for(&mut state, CHECK_INTERVAL);
@@ -159,10 +164,10 @@ impl Run<'_> {
     }
 
     fn is_over(&self, state: &RunState) -> bool {
-        state.ended || state.failed.is_some() || self.nodes.is_stopped()
+        state.is_ended || state.failure.is_some() || self.nodes.is_stopped()
     }
 
-    /// Claims blocks to fetch; `None` when there are no more.
+    /// Claims blocks to fetch. Returns `None` if no blocks are left or the run is over.
     fn claim(&self) -> Option<(u64, u64)> {
         let mut state = self.state.lock();
         loop {
@@ -170,9 +175,9 @@ impl Run<'_> {
                 return None;
             }
             let from = state.unclaimed;
-            let near =
+            let is_within_limits =
                 from < state.expected + AHEAD_BLOCKS_MAX && state.ready_bytes < AHEAD_BYTES_MAX;
-            if near || from == state.expected {
+            if is_within_limits || from == state.expected {
                 let blocks = self.batch_size.lock().blocks();
                 let to = (from + blocks - 1).min(state.to);
                 state.unclaimed = to + 1;
@@ -182,7 +187,7 @@ impl Run<'_> {
         }
     }
 
-    fn put(&self, from: u64, blocks: Vec<NewBlock>) {
+    fn add_ready(&self, from: u64, blocks: Vec<NewBlock>) {
         let mut state = self.state.lock();
         state.ready_bytes += blocks.iter().map(NewBlock::compressed_bytes).sum::<usize>();
         state.ready.insert(from, blocks);
@@ -190,7 +195,7 @@ impl Run<'_> {
     }
 
     fn fail(&self, error: SyncError) {
-        self.state.lock().failed.get_or_insert(error);
+        self.state.lock().failure.get_or_insert(error);
         self.changed.notify_all();
     }
 }
@@ -202,7 +207,7 @@ impl Worker {
                 let last = (from + run.batch_size.lock().blocks() - 1).min(to);
                 match self.attempt(run, (from, last)) {
                     Ok(Some(blocks)) => {
-                        run.put(from, blocks);
+                        run.add_ready(from, blocks);
                         from = last + 1;
                     }
                     // The next attempt requests fewer blocks, or calls another node.
@@ -222,8 +227,8 @@ impl Worker {
         run: &Run<'_>,
         (from, to): (u64, u64),
     ) -> Result<Option<Vec<NewBlock>>, SyncError> {
-        let at = match run.nodes.choose(self.turn)? {
-            Choice::Node(at) => at,
+        let node = match run.nodes.choose(self.next_node)? {
+            Choice::Node(node) => node,
             Choice::Wait(pause) => {
                 run.nodes.pause(pause.min(CHECK_INTERVAL));
                 return Ok(None);
@@ -232,53 +237,59 @@ impl Worker {
         if self.clients.is_empty() {
             self.clients = run.nodes.clients();
         }
-        let client = &mut self.clients[at];
-        if !run.nodes.is_on_chain(at, client) {
-            self.turn = at + 1;
+        let client = &mut self.clients[node];
+        if !run.nodes.is_on_chain(node, client) {
+            self.next_node = node + 1;
             return Ok(None);
         }
         let started = Instant::now();
         match fetch(client, &mut self.compressor, run.plan, (from, to)) {
-            Ok(Fetched { blocks, bytes, took }) => {
-                run.nodes.succeeded(at);
-                run.batch_size.lock().succeeded(blocks.len() as u64, bytes, took);
+            Ok(FetchedBlocks { blocks, bytes, duration }) => {
+                run.nodes.record_success(node);
+                run.batch_size.lock().record_success(blocks.len() as u64, bytes, duration);
                 Ok(Some(blocks))
             }
             Err(error) => {
-                self.failed(run, (at, started), (from, to), error)?;
+                self.handle_failure(run, (node, started), (from, to), error)?;
                 Ok(None)
             }
         }
     }
 
-    /// Applies a failure to the node and to the next attempt.
-    fn failed(
+    /// Handles a failed attempt. Reduces the batch size if the message was too large. Otherwise
+    /// pauses or removes the node, and selects another node for the next attempt.
+    ///
+    /// # Errors
+    /// If the blocks cannot be compressed.
+    fn handle_failure(
         &mut self,
         run: &Run<'_>,
-        (at, started): (usize, Instant),
+        (node, started): (usize, Instant),
         (from, to): (u64, u64),
         error: FetchError,
     ) -> Result<(), SyncError> {
-        let why = error.to_string();
+        let reason = error.to_string();
         match error {
             FetchError::TooLarge { limit, .. } if to > from => {
                 let mut size = run.batch_size.lock();
-                let before = size.blocks();
-                size.too_large(to - from + 1, limit);
+                let previous_size = size.blocks();
+                size.record_rejection(to - from + 1, limit);
                 let blocks = size.blocks();
-                if blocks < before {
-                    run.nodes.observer().on_event(&Event::BatchReduced { blocks, why });
+                if blocks < previous_size {
+                    run.nodes.observer().on_event(&Event::BatchReduced { blocks, reason });
                 }
                 return Ok(());
             }
             FetchError::Compression(error) => return Err(error.into()),
             FetchError::Contradiction { number, .. } if number <= run.finalized => {
-                run.nodes.remove(at, &why);
+                run.nodes.remove(node, &reason);
             }
-            FetchError::Call(error) => run.nodes.failed(at, &why, started, error.retry_after()),
-            _ => run.nodes.failed(at, &why, started, None),
+            FetchError::Call(error) => {
+                run.nodes.record_failure(node, &reason, started, error.retry_after())
+            }
+            _ => run.nodes.record_failure(node, &reason, started, None),
         }
-        self.turn = at + 1;
+        self.next_node = node + 1;
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Finds the response forms that nodes must serve, because a node writes them differently from the
-//! index. A sampled block is written to an index in memory. Each form is decoded from it and
-//! compared with the node's response.
+//! index. A sampled block is written to an index in memory. Each form of the block is decoded from
+//! that index and compared with the node's response.
 
 use wire::logs::LogMatcher;
 
@@ -20,8 +20,8 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::{self, NewTransaction, TransactionPart};
 
-/// Number of successive errors after which the error counts as the node's response.
-const ERRORS_TO_BELIEVE: u32 = 8;
+/// Maximum number of attempts of a call. The error of the last attempt counts as the response.
+const ATTEMPTS_MAX: u32 = 8;
 
 /// The response forms that nodes must serve.
 #[derive(Default)]
@@ -46,31 +46,33 @@ impl FormTrial {
     ) -> Result<FormTrial, SyncError> {
         let mut trial = FormTrial::default();
         let Contents { blocks, receipts, logs, hmyv2 } = metadata.contents;
-        let mut skip = |forms: &[(&str, bool)]| {
-            let served = forms.iter().filter(|(_, served)| *served);
-            trial.untested.extend(served.map(|(form, _)| (*form).to_owned()));
+        let mut mark_untested = |forms: &[(&str, bool)]| {
+            let served_forms = forms.iter().filter(|(_, is_served)| *is_served);
+            trial.untested.extend(served_forms.map(|(form, _)| (*form).to_owned()));
         };
         // A block without staking transactions still shows how a node leaves them out.
         if sample.is_none_or(|sample| sample.harmony_counts() == (0, 0)) {
-            skip(&[(harmony::FORM_HASHES, hmyv2)]);
+            mark_untested(&[(harmony::FORM_HASHES, hmyv2)]);
         }
-        let of_transactions = [("hashes", blocks), ("transaction", blocks), ("receipt", receipts)];
-        let of_logs = [("logs", receipts && logs)];
+        let transaction_forms =
+            [("hashes", blocks), ("transaction", blocks), ("receipt", receipts)];
+        let log_forms = [("logs", receipts && logs)];
         let Some(sample) = sample else {
-            skip(&of_transactions);
-            skip(&of_logs);
+            mark_untested(&transaction_forms);
+            mark_untested(&log_forms);
             return Ok(trial);
         };
         let mut compressor = Compressor::new(dictionaries)?;
         let block = encode::encode(&mut compressor, sample.raw(), metadata.contents)
             .map_err(|error| SyncError::Nodes(format!("block {}: {error}", sample.number)))?;
-        let with_logs = block.transactions.iter().find(|row| !row.posting_keys.is_empty());
-        if with_logs.is_none() {
-            skip(&of_logs);
+        let transaction_with_logs =
+            block.transactions.iter().find(|row| !row.posting_keys.is_empty());
+        if transaction_with_logs.is_none() {
+            mark_untested(&log_forms);
         }
-        let transaction = with_logs.or(block.transactions.first());
+        let transaction = transaction_with_logs.or(block.transactions.first());
         if transaction.is_none() {
-            skip(&of_transactions);
+            mark_untested(&transaction_forms);
         }
         let mut store = store::in_memory()?;
         store.initialize(metadata, dictionaries)?;
@@ -102,17 +104,18 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// Returns a node's response to a call. An error counts only if it repeats, because the result
-    /// of the trial is stored permanently.
-    fn response(&self, call: &[Call]) -> Result<Option<Responses>, SyncError> {
-        for _ in 1..ERRORS_TO_BELIEVE {
-            let Some(responses) = self.nodes.call(call)? else { return Ok(None) };
-            let transient = responses.result(0).is_err_and(|error| error.code != METHOD_NOT_FOUND);
-            if !transient {
+    /// Returns a node's response to a call. A transient error counts only if it repeats, because
+    /// the result of the trial is stored permanently.
+    fn response(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
+        for _ in 1..ATTEMPTS_MAX {
+            let Some(responses) = self.nodes.call(calls)? else { return Ok(None) };
+            let is_transient =
+                responses.result(0).is_err_and(|error| error.code != METHOD_NOT_FOUND);
+            if !is_transient {
                 return Ok(Some(responses));
             }
         }
-        self.nodes.call(call)
+        self.nodes.call(calls)
     }
 
     fn compare(
@@ -141,18 +144,18 @@ impl Comparison<'_> {
         let number = self.number;
         let position = position(number, transaction.index);
         let hash = fragments::hash_text(&transaction.hash);
-        let by_hash = format!(r#"["{}"]"#, String::from_utf8_lossy(&hash));
+        let hash_params = format!(r#"["{}"]"#, String::from_utf8_lossy(&hash));
         if contents.blocks {
             self.compare("hashes", calls::block(number, false), &mut |reader, out| {
                 reader.write_block(out, number, TransactionPart::Hash).map(drop)
             })?;
-            let call = Call::new("eth_getTransactionByHash", by_hash.clone());
+            let call = Call::new("eth_getTransactionByHash", hash_params.clone());
             self.compare("transaction", call, &mut |reader, out| {
                 reader.write_transaction(out, position, TransactionPart::Body).map(drop)
             })?;
         }
         if contents.receipts {
-            let call = Call::new("eth_getTransactionReceipt", by_hash);
+            let call = Call::new("eth_getTransactionReceipt", hash_params);
             self.compare("receipt", call, &mut |reader, out| {
                 reader.write_transaction(out, position, TransactionPart::Receipt).map(drop)
             })?;

@@ -1,60 +1,62 @@
 //! Identifies the chain of all nodes.
 
 use super::chain_identity::{
-    describe_wrong_chain, identity_calls, lacks_harmony, mismatch, read_chain,
+    describe_mismatch, describe_wrong_chain, identity_calls, missing_harmony, read_chain,
 };
 use super::error::SyncError;
 use super::node_pool::NodePool;
 use crate::contents::{Chain, Contents};
 use crate::nodes::Responses;
 
-/// Identifies the chain that the nodes are on, and removes nodes of other chains. `known` is the
-/// chain of the index. Returns `None` if the sync was stopped before any chain is known.
+/// Identifies the chain that the nodes are on, and removes nodes of other chains. `index_chain` is
+/// the chain of the index. Returns `None` if the sync was stopped before any chain is known.
 ///
 /// # Errors
 /// If all nodes are on another chain than the index, or none can be identified for a new index.
 pub(super) fn identify_chain(
     nodes: &NodePool<'_>,
     contents: Contents,
-    known: Option<&Chain>,
+    index_chain: Option<&Chain>,
 ) -> Result<Option<Chain>, SyncError> {
     let calls = identity_calls(contents);
-    let mut chain = known.cloned();
+    let mut chain = index_chain.cloned();
     let mut foreign_chain = None;
-    let mut agreed = false;
+    let mut has_agreement = false;
     let mut last_error = String::new();
-    for at in 0..nodes.len() {
-        // The outer error is a failed attempt, the inner one a node that can never serve.
-        let read = |responses: &Responses| match lacks_harmony(responses, contents) {
-            Some(why) => Ok(Err(why)),
+    for index in 0..nodes.len() {
+        // The outer error is a failed attempt. The inner error means that the node can never serve.
+        let read = |responses: &Responses| match missing_harmony(responses, contents) {
+            Some(reason) => Ok(Err(reason)),
             None => read_chain(responses, contents).map(Ok),
         };
-        let found = match nodes.call_node(at, &calls, read) {
-            Ok(Ok(found)) => found,
-            Ok(Err(why)) => {
-                last_error = format!("{}: {why}", nodes.name(at));
-                nodes.remove(at, &why);
+        let node_chain = match nodes.call_node(index, &calls, read) {
+            Ok(Ok(node_chain)) => node_chain,
+            Ok(Err(reason)) => {
+                last_error = format!("{}: {reason}", nodes.name(index));
+                nodes.remove(index, &reason);
                 continue;
             }
-            Err(why) => {
-                if let Some(why) = why {
-                    last_error = format!("{}: {why}", nodes.name(at));
+            Err(reason) => {
+                if let Some(reason) = reason {
+                    last_error = format!("{}: {reason}", nodes.name(index));
                 }
-                nodes.set_unidentified(at);
+                nodes.set_unidentified(index);
                 continue;
             }
         };
-        if chain.as_ref().is_some_and(|chain| *chain != found) {
-            nodes.remove(at, &describe_wrong_chain(&found));
-            foreign_chain.get_or_insert(found);
+        if chain.as_ref().is_some_and(|chain| *chain != node_chain) {
+            nodes.remove(index, &describe_wrong_chain(&node_chain));
+            foreign_chain.get_or_insert(node_chain);
         } else {
-            agreed = true;
-            chain = Some(found);
+            has_agreement = true;
+            chain = Some(node_chain);
         }
     }
-    match (known, foreign_chain) {
-        (Some(known), Some(other)) if !agreed => Err(SyncError::Mismatch(mismatch(known, &other))),
-        (None, _) if !agreed && !nodes.is_stopped() => {
+    match (index_chain, foreign_chain) {
+        (Some(index_chain), Some(foreign_chain)) if !has_agreement => {
+            Err(SyncError::Mismatch(describe_mismatch(index_chain, &foreign_chain)))
+        }
+        (None, _) if !has_agreement && !nodes.is_stopped() => {
             if last_error.is_empty() {
                 last_error = format!("no node responded: {}", nodes.last_errors());
             }

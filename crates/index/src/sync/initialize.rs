@@ -40,7 +40,7 @@ pub(super) fn initialize(
     let mut metadata = Metadata {
         chain,
         contents: options.contents,
-        verification: verification::initial(options.verify, options.contents.hmyv2),
+        verification: verification::initial_record(options.verify, options.contents.hmyv2),
         differing_forms: Vec::new(),
         untested_forms: Vec::new(),
     };
@@ -60,7 +60,7 @@ pub(super) fn initialize(
 }
 
 /// Prepares an existing index: records a lower level of verification, and compares the response
-/// forms that no earlier sample could show.
+/// forms that could not be compared in an earlier sync.
 ///
 /// # Errors
 /// If the nodes fail, or the index cannot be written.
@@ -70,9 +70,11 @@ pub(super) fn prepare(
     options: &Options,
     nodes: &NodePool<'_>,
 ) -> Result<Metadata, SyncError> {
-    if let Some(lower) = verification::downgrade(&metadata.verification, options.verify) {
-        store.set_verification(&lower)?;
-        metadata.verification = lower;
+    if let Some(lower_record) =
+        verification::downgraded_record(&metadata.verification, options.verify)
+    {
+        store.set_verification(&lower_record)?;
+        metadata.verification = lower_record;
     }
     if metadata.untested_forms.is_empty() {
         return Ok(metadata);
@@ -80,7 +82,7 @@ pub(super) fn prepare(
     let samples = Samples::fetch(options, nodes)?;
     let dictionaries = store.dictionaries()?;
     let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
-    // A sample that shows no more forms than the one before adds nothing.
+    // The trial is recorded only if it could compare more forms than the previous trial.
     if !nodes.is_stopped() && trial.untested.len() < metadata.untested_forms.len() {
         store.set_response_forms(&trial.differing, &trial.untested)?;
         (metadata.differing_forms, metadata.untested_forms) = (trial.differing, trial.untested);

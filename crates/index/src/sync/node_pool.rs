@@ -1,5 +1,5 @@
-//! The nodes of a sync. Selects the next node to call, pauses failing nodes and removes unusable
-//! ones.
+//! The nodes of a sync. The pool selects the next node to call, pauses failing nodes and removes
+//! unusable nodes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,15 +26,16 @@ use crate::postings::BLOCK_NUMBER_MAX;
 const IDENTIFY_ATTEMPTS: u32 = 6;
 /// The pause between these attempts.
 const IDENTIFY_PAUSE: Duration = Duration::from_millis(100);
-/// How often a pause checks whether the sync was stopped.
+/// Interval at which a pause checks if the sync was stopped.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// Depth below the head at which a block counts as final, in blocks, if nodes do not support the
-/// tag `finalized`. It is twice the two epochs in which Ethereum finalizes.
-const FINAL_DEPTH: u64 = 128;
+/// Depth below the head at which a block counts as finalized, in blocks, if nodes do not support
+/// the tag `finalized`. Ethereum finalizes blocks within two epochs, which have 64 blocks.
+const FINALITY_DEPTH: u64 = 128;
 
 /// The nodes and their state.
 pub(super) struct NodePool<'a> {
     nodes: Vec<Node>,
+    /// Time after which the sync gives up if all nodes fail; `None`: it never gives up.
     patience: Option<Duration>,
     /// The start of the clock for backoffs.
     started: Instant,
@@ -57,10 +58,10 @@ struct Node {
 #[derive(Default)]
 struct NodeState {
     backoff: Backoff,
-    /// Why the node was removed.
-    removed: Option<String>,
-    /// True if the node did not respond when all were identified.
-    unidentified: bool,
+    /// The reason if the node was removed.
+    removal_reason: Option<String>,
+    /// True if the node did not respond when the chains of all nodes were identified.
+    is_unidentified: bool,
     last_error: Option<String>,
 }
 
@@ -102,11 +103,11 @@ impl<'a> NodePool<'a> {
     }
 
     /// Pauses the thread, at most until the sync is stopped.
-    pub(super) fn pause(&self, time: Duration) {
-        let until = Instant::now() + time;
+    pub(super) fn pause(&self, duration: Duration) {
+        let end = Instant::now() + duration;
         while !self.is_stopped() {
-            let Some(left) = until.checked_duration_since(Instant::now()) else { break };
-            std::thread::park_timeout(left.min(STOP_CHECK_INTERVAL));
+            let Some(remaining) = end.checked_duration_since(Instant::now()) else { break };
+            std::thread::park_timeout(remaining.min(STOP_CHECK_INTERVAL));
         }
     }
 
@@ -121,116 +122,118 @@ impl<'a> NodePool<'a> {
     }
 
     /// Returns the printed address of a node.
-    pub(super) fn name(&self, at: usize) -> String {
-        self.nodes[at].url.to_string()
+    pub(super) fn name(&self, index: usize) -> String {
+        self.nodes[index].url.to_string()
     }
 
-    /// Chooses the next node to call, round robin from `turn` on.
+    /// Chooses the next node to call, round robin from `first_index` on.
     ///
     /// # Errors
     /// If no node is left, or all calls have failed for longer than the configured patience.
-    pub(super) fn choose(&self, turn: usize) -> Result<Choice, SyncError> {
+    pub(super) fn choose(&self, first_index: usize) -> Result<Choice, SyncError> {
         let now = self.started.elapsed();
-        let mut shortest: Option<Duration> = None;
-        for step in 0..self.nodes.len() {
-            let at = (turn + step) % self.nodes.len();
-            let state = self.nodes[at].state.lock();
-            if state.removed.is_some() {
+        let mut shortest_pause: Option<Duration> = None;
+        for offset in 0..self.nodes.len() {
+            let index = (first_index + offset) % self.nodes.len();
+            let state = self.nodes[index].state.lock();
+            if state.removal_reason.is_some() {
                 continue;
             }
             match state.backoff.remaining(now) {
-                None => return Ok(Choice::Node(at)),
-                Some(pause) => shortest = Some(shortest.map_or(pause, |known| known.min(pause))),
+                None => return Ok(Choice::Node(index)),
+                Some(pause) => {
+                    shortest_pause = Some(shortest_pause.map_or(pause, |known| known.min(pause)))
+                }
             }
         }
         let since_success = self.succeeded_at.lock().elapsed();
         let may_wait = self.patience.is_none_or(|patience| since_success < patience);
-        let why = match shortest {
+        let reason = match shortest_pause {
             Some(pause) if may_wait => return Ok(Choice::Wait(pause)),
             Some(_) => "all nodes have failed for too long",
             None => "all nodes were removed",
         };
-        Err(SyncError::Nodes(format!("{why}; {}", self.last_errors())))
+        Err(SyncError::Nodes(format!("{reason}; {}", self.last_errors())))
     }
 
     /// Returns the last error of each node.
     pub(super) fn last_errors(&self) -> String {
         let error = |node: &Node| {
             let state = node.state.lock();
-            let error = state.removed.as_ref().or(state.last_error.as_ref());
+            let error = state.removal_reason.as_ref().or(state.last_error.as_ref());
             format!("{}: {}", node.url, error.map_or("was not called", String::as_str))
         };
         self.nodes.iter().map(error).collect::<Vec<_>>().join("; ")
     }
 
     /// Records a success of a node.
-    pub(super) fn succeeded(&self, at: usize) {
-        self.nodes[at].state.lock().backoff.succeeded();
+    pub(super) fn record_success(&self, index: usize) {
+        self.nodes[index].state.lock().backoff.record_success();
         *self.succeeded_at.lock() = Instant::now();
     }
 
-    /// Records the failure of a call that started at `started`; `requested` is the pause that the
+    /// Records the failure of a call that started at `started`; `requested_pause` is the pause that the
     /// node asked for. Reports the node when its first pause begins.
-    pub(super) fn failed(
+    pub(super) fn record_failure(
         &self,
-        at: usize,
-        why: &str,
+        index: usize,
+        reason: &str,
         started: Instant,
-        requested: Option<Duration>,
+        requested_pause: Option<Duration>,
     ) {
-        let mut state = self.nodes[at].state.lock();
-        state.last_error = Some(why.to_owned());
+        let mut state = self.nodes[index].state.lock();
+        state.last_error = Some(reason.to_owned());
         let started = started.saturating_duration_since(self.started);
-        if state.backoff.failed(started, self.started.elapsed(), requested) {
-            let why = why.to_owned();
-            self.observer.on_event(&Event::NodePaused { node: self.name(at), why });
+        if state.backoff.record_failure(started, self.started.elapsed(), requested_pause) {
+            let reason = reason.to_owned();
+            self.observer.on_event(&Event::NodePaused { node: self.name(index), reason });
         }
     }
 
     /// Removes a node, which is never called again.
-    pub(super) fn remove(&self, at: usize, why: &str) {
-        let mut state = self.nodes[at].state.lock();
-        if state.removed.is_none() {
-            state.removed = Some(why.to_owned());
-            let why = why.to_owned();
-            self.observer.on_event(&Event::NodeRemoved { node: self.name(at), why });
+    pub(super) fn remove(&self, index: usize, reason: &str) {
+        let mut state = self.nodes[index].state.lock();
+        if state.removal_reason.is_none() {
+            state.removal_reason = Some(reason.to_owned());
+            let reason = reason.to_owned();
+            self.observer.on_event(&Event::NodeRemoved { node: self.name(index), reason });
         }
     }
 
     /// Calls one node until `read` can read its responses, at most [`IDENTIFY_ATTEMPTS`] times.
     ///
     /// # Errors
-    /// Returns why the last responses cannot be read, or `None` if there were no responses.
+    /// The reason why the last responses cannot be read, or `None` if there were no responses.
     pub(super) fn call_node<T>(
         &self,
-        at: usize,
+        index: usize,
         calls: &[Call],
         read: impl Fn(&Responses) -> Result<T, String>,
     ) -> Result<T, Option<String>> {
-        let mut unreadable = None;
+        let mut read_error = None;
         for _ in 0..IDENTIFY_ATTEMPTS {
             if self.is_stopped() {
                 break;
             }
             let started = Instant::now();
-            let responses = self.clients.lock()[at].call(calls);
-            let why = match responses.as_ref().map(&read) {
+            let responses = self.clients.lock()[index].call(calls);
+            let reason = match responses.as_ref().map(&read) {
                 Ok(Ok(value)) => {
-                    self.succeeded(at);
+                    self.record_success(index);
                     return Ok(value);
                 }
-                Ok(Err(why)) => unreadable.insert(why).clone(),
+                Ok(Err(reason)) => read_error.insert(reason).clone(),
                 Err(error) => error.to_string(),
             };
-            self.failed(at, &why, started, None);
+            self.record_failure(index, &reason, started, None);
             self.pause(IDENTIFY_PAUSE);
         }
-        Err(unreadable)
+        Err(read_error)
     }
 
     /// Records that the chain of a node could not be identified.
-    pub(super) fn set_unidentified(&self, at: usize) {
-        self.nodes[at].state.lock().unidentified = true;
+    pub(super) fn set_unidentified(&self, index: usize) {
+        self.nodes[index].state.lock().is_unidentified = true;
     }
 
     /// Sets the chain that all nodes must be on.
@@ -238,23 +241,25 @@ impl<'a> NodePool<'a> {
         self.chain.get_or_init(|| (chain.clone(), contents));
     }
 
-    /// Returns true if a node is on the chain. A node that was not identified before is identified
-    /// first, over this client.
-    pub(super) fn is_on_chain(&self, at: usize, client: &mut Client) -> bool {
+    /// Returns true if a node is on the chain. If the node's chain is still unknown, identifies it
+    /// with this client.
+    pub(super) fn is_on_chain(&self, index: usize, client: &mut Client) -> bool {
         let Some((chain, contents)) = self.chain.get() else { return true };
-        if !self.nodes[at].state.lock().unidentified {
+        if !self.nodes[index].state.lock().is_unidentified {
             return true;
         }
         let started = Instant::now();
         let responses = client.call(&identity_calls(*contents));
         match responses.map(|responses| read_chain(&responses, *contents)) {
-            Ok(Ok(found)) if found == *chain => {
-                self.nodes[at].state.lock().unidentified = false;
+            Ok(Ok(node_chain)) if node_chain == *chain => {
+                self.nodes[index].state.lock().is_unidentified = false;
                 return true;
             }
-            Ok(Ok(found)) => self.remove(at, &describe_wrong_chain(&found)),
-            Ok(Err(why)) => self.failed(at, &why, started, None),
-            Err(error) => self.failed(at, &error.to_string(), started, error.retry_after()),
+            Ok(Ok(node_chain)) => self.remove(index, &describe_wrong_chain(&node_chain)),
+            Ok(Err(reason)) => self.record_failure(index, &reason, started, None),
+            Err(error) => {
+                self.record_failure(index, &error.to_string(), started, error.retry_after())
+            }
         }
         false
     }
@@ -262,24 +267,24 @@ impl<'a> NodePool<'a> {
     /// Calls one node after the other until one responds; `None` if the sync was stopped.
     ///
     /// # Errors
-    /// As [`NodePool::choose`].
+    /// The errors of [`NodePool::choose`].
     pub(super) fn call(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
         self.call_until(calls, Ok)
     }
 
-    /// Calls one node after the other until `read` can read the responses of one.
+    /// Calls one node after the other until `read` can read the responses of a node.
     fn call_until<T>(
         &self,
         calls: &[Call],
         read: impl Fn(Responses) -> Result<T, String>,
     ) -> Result<Option<T>, SyncError> {
-        let mut turn = 0;
+        let mut first_index = 0;
         loop {
             if self.is_stopped() {
                 return Ok(None);
             }
-            let at = match self.choose(turn)? {
-                Choice::Node(at) => at,
+            let index = match self.choose(first_index)? {
+                Choice::Node(index) => index,
                 Choice::Wait(pause) => {
                     self.pause(pause);
                     continue;
@@ -288,29 +293,29 @@ impl<'a> NodePool<'a> {
             let started = Instant::now();
             let responses = {
                 let mut clients = self.clients.lock();
-                if !self.is_on_chain(at, &mut clients[at]) {
-                    turn = at + 1;
+                if !self.is_on_chain(index, &mut clients[index]) {
+                    first_index = index + 1;
                     continue;
                 }
-                clients[at].call(calls)
+                clients[index].call(calls)
             };
-            let (why, requested) = match responses.map(&read) {
+            let (reason, requested_pause) = match responses.map(&read) {
                 Ok(Ok(value)) => {
-                    self.succeeded(at);
+                    self.record_success(index);
                     return Ok(Some(value));
                 }
-                Ok(Err(why)) => (why, None),
+                Ok(Err(reason)) => (reason, None),
                 Err(error) => (error.to_string(), error.retry_after()),
             };
-            self.failed(at, &why, started, requested);
-            turn = at + 1;
+            self.record_failure(index, &reason, started, requested_pause);
+            first_index = index + 1;
         }
     }
 
     /// Returns the tip of the chain, or `None` if the sync was stopped.
     ///
     /// # Errors
-    /// As [`NodePool::choose`].
+    /// The errors of [`NodePool::choose`].
     pub(super) fn tip(&self) -> Result<Option<Tip>, SyncError> {
         let calls =
             [Call::new("eth_blockNumber", "[]"), Call::new(calls::BLOCK, r#"["finalized",false]"#)];
@@ -323,7 +328,7 @@ impl<'a> NodePool<'a> {
             }
             let finalized = responses.result(1).ok().and_then(|raw| walk::member(raw, "number"));
             let finalized = finalized.and_then(quantity::from_value);
-            let finalized = finalized.unwrap_or(head.saturating_sub(FINAL_DEPTH));
+            let finalized = finalized.unwrap_or(head.saturating_sub(FINALITY_DEPTH));
             Ok(Tip { head, finalized: finalized.min(head) })
         })
     }
@@ -332,7 +337,7 @@ impl<'a> NodePool<'a> {
     /// the sync was stopped.
     ///
     /// # Errors
-    /// As [`NodePool::choose`].
+    /// The errors of [`NodePool::choose`].
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
         let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));

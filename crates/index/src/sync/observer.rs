@@ -1,4 +1,4 @@
-//! What a sync reports: events and progress.
+//! The events and the progress that a sync reports.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::store::{NewBlock, PageCache, Store};
 
 /// Observes a sync.
 pub trait Observer: Sync {
-    /// Called after each transaction, and about once a second while there is none.
+    /// Called after each transaction, and about once a second while no blocks arrive.
     fn on_progress(&self, progress: &Progress);
     /// Called for each event, from any thread.
     fn on_event(&self, event: &Event);
@@ -29,7 +29,7 @@ pub enum Event {
     /// Blocks of this chain cannot be verified.
     Unverified {
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// Blocks that a reorg dropped from the chain are about to be deleted.
     Rewinding {
@@ -43,21 +43,21 @@ pub enum Event {
         /// The node.
         node: String,
         /// The reason.
-        why: String,
+        reason: String,
     },
     /// A node is paused.
     NodePaused {
         /// The node.
         node: String,
         /// Its last error.
-        why: String,
+        reason: String,
     },
     /// Messages request fewer blocks.
     BatchReduced {
         /// The number of blocks.
         blocks: u64,
         /// The node's error.
-        why: String,
+        reason: String,
     },
 }
 
@@ -84,20 +84,20 @@ impl fmt::Display for Event {
                 }
                 Ok(())
             }
-            Event::Unverified { why } => f.write_str(why),
+            Event::Unverified { reason } => f.write_str(reason),
             Event::Rewinding { blocks, to } => {
                 write!(f, "reorg: dropping {blocks} blocks, back to block {to}")
             }
-            Event::NodeRemoved { node, why } => write!(f, "{node} was removed: {why}"),
-            Event::NodePaused { node, why } => write!(f, "{node}: {why}"),
-            Event::BatchReduced { blocks, why } => {
-                write!(f, "requesting at most {blocks} blocks per message: {why}")
+            Event::NodeRemoved { node, reason } => write!(f, "{node} was removed: {reason}"),
+            Event::NodePaused { node, reason } => write!(f, "{node}: {reason}"),
+            Event::BatchReduced { blocks, reason } => {
+                write!(f, "requesting at most {blocks} blocks per message: {reason}")
             }
         }
     }
 }
 
-/// The progress of a sync. Totals are those of this run.
+/// The progress of a sync. Counts start at zero in each sync.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// The first block of the index.
@@ -108,15 +108,15 @@ pub struct Progress {
     pub target: u64,
     /// The newest block of the chain.
     pub head: u64,
-    /// Blocks written.
+    /// Number of blocks written.
     pub blocks: u64,
-    /// Transactions written.
+    /// Number of transactions written.
     pub transactions: u64,
-    /// Logs written.
+    /// Number of logs written.
     pub logs: u64,
     /// Bytes of the nodes' responses about these blocks.
     pub response_bytes: u64,
-    /// Blocks deleted.
+    /// Number of blocks deleted by rewinds.
     pub rewound: u64,
     /// The page cache of the connection that writes; `None` if a server has its own.
     pub page_cache: Option<PageCache>,
@@ -140,7 +140,7 @@ impl Progress {
     }
 
     /// Records written blocks.
-    pub(super) fn appended(&mut self, blocks: &[NewBlock], store: &mut dyn Store) {
+    pub(super) fn add_blocks(&mut self, blocks: &[NewBlock], store: &mut dyn Store) {
         for block in blocks {
             self.blocks += 1;
             self.transactions += block.transactions.len() as u64;
@@ -153,7 +153,7 @@ impl Progress {
     }
 
     /// Records deleted blocks.
-    pub(super) fn rewound(&mut self, blocks: u64, to: u64) {
+    pub(super) fn record_rewind(&mut self, blocks: u64, to: u64) {
         self.rewound += blocks;
         self.height = Some(to);
     }

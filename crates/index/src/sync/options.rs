@@ -9,34 +9,34 @@ use crate::planner::range::End;
 use crate::store::Settings;
 use crate::verify::Level;
 
-/// What to sync, and how.
+/// The options of a sync.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The nodes to fetch from; at least one.
+    /// The nodes to fetch blocks from; at least one node.
     pub nodes: Vec<Arc<Endpoint>>,
     /// The first block of a new index.
     pub start: Option<u64>,
-    /// The end.
+    /// The block at which the sync ends.
     pub end: End,
     /// The parts of each block to store.
     pub contents: Contents,
-    /// How strictly responses are verified. Harmony's blocks cannot be verified.
+    /// Level of verification. Harmony's blocks cannot be verified.
     pub verify: Level,
-    /// Exchanges in flight at once.
+    /// Number of exchanges in flight at the same time.
     pub concurrency: usize,
     /// Maximum number of blocks that one message requests.
     pub batch_max: u64,
     /// The settings of the connection that writes.
     pub settings: Settings,
-    /// How long all nodes may fail before the sync gives up; `None` for ever.
+    /// Time after which the sync gives up if all nodes fail; `None`: it never gives up.
     pub patience: Option<Duration>,
 }
 
-/// How a sync ended.
+/// The end of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The sync is complete.
     Complete,
-    /// The caller stopped it. All fetched blocks are written.
+    /// The caller stopped the sync. All blocks that the sync received in order are written.
     Stopped,
 }

@@ -12,8 +12,8 @@ use crate::encode::{self, RawBlock};
 use crate::harmony;
 use crate::planner::sampling;
 
-/// Maximum number of bytes of samples of one kind. It is a few dozen times the size of a
-/// dictionary, and the training takes a second.
+/// Maximum number of bytes of samples of one kind. It is 64 times the size of a dictionary, and the
+/// training takes about a second.
 const BYTES_PER_KIND: usize = 2 << 20;
 
 /// Sampled fragments, and the block with which the most response forms can be compared.
@@ -47,8 +47,8 @@ impl Samples {
                 continue;
             };
             let fragments = encode::samples(sample.raw(), options.contents).unwrap_or_default();
-            // With a Harmony block that has transactions of both kinds, the most forms can be
-            // compared. A block with logs is better than one without.
+            // A Harmony block with transactions of both kinds allows the most comparisons. A block
+            // with logs allows more comparisons than a block without logs.
             let rank = (sample.has_both_kinds(), sample.has_logs(), fragments.len());
             for (kind, fragment) in fragments {
                 bytes[kind as usize] += fragment.len();
@@ -66,17 +66,18 @@ impl Samples {
 
     /// Trains a dictionary for each kind of fragment that was sampled.
     pub(super) fn train_dictionaries(&self) -> Vec<Dictionary> {
-        let train = |kind| {
-            let of_kind = self.fragments.iter().filter(|(of, _)| *of == kind);
-            train(kind, &of_kind.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
+        let train_kind = |kind| {
+            let fragments_of_kind =
+                self.fragments.iter().filter(|(fragment_kind, _)| *fragment_kind == kind);
+            train(kind, &fragments_of_kind.map(|(_, bytes)| bytes.clone()).collect::<Vec<_>>())
         };
-        let all = FragmentKind::ALL.into_iter().map(train);
-        all.filter(|dictionary| !dictionary.bytes.is_empty()).collect()
+        let dictionaries = FragmentKind::ALL.into_iter().map(train_kind);
+        dictionaries.filter(|dictionary| !dictionary.bytes.is_empty()).collect()
     }
 }
 
 impl SampleBlock {
-    /// Fetches a block; `None` if the node does not return all of it.
+    /// Fetches a block. Returns `None` if the node does not return all requested parts.
     fn fetch(
         contents: Contents,
         number: u64,
@@ -92,17 +93,17 @@ impl SampleBlock {
             calls.push(calls::harmony_blocks((number, number), harmony::STORED_OPTIONS));
         }
         let Some(responses) = nodes.call(&calls)? else { return Ok(None) };
-        let value = |at: usize, opening: u8| {
-            let raw = responses.result(at).ok().filter(|raw| raw.first() == Some(&opening));
+        let result_of_type = |index: usize, bracket: u8| {
+            let raw = responses.result(index).ok().filter(|raw| raw.first() == Some(&bracket));
             raw.map(<[u8]>::to_vec)
         };
-        let Some(block) = value(0, b'{') else { return Ok(None) };
-        let mut receipts = contents.receipts.then(|| value(1, b'[')).flatten();
+        let Some(block) = result_of_type(0, b'{') else { return Ok(None) };
+        let mut receipts = contents.receipts.then(|| result_of_type(1, b'[')).flatten();
         if contents.receipts && receipts.is_none() {
-            receipts = receipts_one_by_one(&block, nodes)?;
+            receipts = fetch_receipts_one_by_one(&block, nodes)?;
         }
-        let logs = (contents.logs && !contents.receipts).then(|| value(1, b'[')).flatten();
-        let harmony = contents.hmyv2.then(|| value(calls.len() - 1, b'[')).flatten();
+        let logs = (contents.logs && !contents.receipts).then(|| result_of_type(1, b'[')).flatten();
+        let harmony = contents.hmyv2.then(|| result_of_type(calls.len() - 1, b'[')).flatten();
         let harmony = harmony.and_then(|list| walk::elements(&list).next().map(<[u8]>::to_vec));
         if contents.receipts && receipts.is_none() || contents.hmyv2 && harmony.is_none() {
             return Ok(None);
@@ -135,12 +136,16 @@ impl SampleBlock {
     }
 }
 
-/// Returns the receipts of a block one by one, or `None` if the node does not return all of them.
-fn receipts_one_by_one(block: &[u8], nodes: &NodePool<'_>) -> Result<Option<Vec<u8>>, SyncError> {
+/// Fetches the receipts of a block one by one. Returns `None` if the node does not return all of
+/// them.
+fn fetch_receipts_one_by_one(
+    block: &[u8],
+    nodes: &NodePool<'_>,
+) -> Result<Option<Vec<u8>>, SyncError> {
     let fetched = calls::receipts_one_by_one(
         block,
         |batch| nodes.call(batch).map_err(Some)?.ok_or(None),
-        |responses, at| responses.result(at).map_err(|_| None),
+        |responses, index| responses.result(index).map_err(|_| None),
     );
     match fetched {
         Ok(receipts) => Ok(Some(receipts)),

@@ -1,4 +1,4 @@
-//! Blooms of logs, with a cache of the bits of repeated values.
+//! Computes blooms of logs, with a cache of the bits of repeated values.
 
 use std::collections::HashMap;
 
@@ -20,14 +20,20 @@ pub(super) struct Bloomer {
 impl Bloomer {
     /// Adds a log's address and topics to a bloom.
     pub(super) fn add(&mut self, bloom: &mut Bloom, address: &Address, topics: &[B256]) {
-        set(bloom, self.addresses.entry(*address).or_insert_with(|| bits(address.as_slice())));
+        set_bits(
+            bloom,
+            self.addresses.entry(*address).or_insert_with(|| bloom_bits(address.as_slice())),
+        );
         for topic in topics {
-            set(bloom, self.topics.entry(*topic).or_insert_with(|| bits(topic.as_slice())));
+            set_bits(
+                bloom,
+                self.topics.entry(*topic).or_insert_with(|| bloom_bits(topic.as_slice())),
+            );
         }
     }
 }
 
-fn set(bloom: &mut Bloom, bits: &Bits) {
+fn set_bits(bloom: &mut Bloom, bits: &Bits) {
     for bit in bits {
         let byte = bloom.len() - 1 - usize::from(bit / 8);
         bloom[byte] |= 1 << (bit % 8);
@@ -36,7 +42,7 @@ fn set(bloom: &mut Bloom, bits: &Bits) {
 
 /// Returns the low 11 bits of each of the first three byte pairs of the Keccak-256 (Yellow Paper,
 /// section 4.3.1, M3:2048).
-fn bits(value: &[u8]) -> Bits {
+fn bloom_bits(value: &[u8]) -> Bits {
     let hash = keccak256(value);
-    [0, 2, 4].map(|at| u16::from_be_bytes([hash[at], hash[at + 1]]) & 0x7ff)
+    [0, 2, 4].map(|index| u16::from_be_bytes([hash[index], hash[index + 1]]) & 0x7ff)
 }

@@ -1,4 +1,4 @@
-//! Reads JSON objects and arrays in one pass, and reports what does not fit as an [`Error`].
+//! Reads JSON objects and arrays in one pass. A value of another type is an [`Error`].
 
 use wire::json::cursor;
 use wire::json::cursor::Malformed;
@@ -17,7 +17,7 @@ impl<'a> Cursor<'a> {
         Self { json: cursor::Cursor::new(raw) }
     }
 
-    /// Steps into the next value, which must be an object.
+    /// Enters the next value, which must be an object.
     pub(super) fn open_object(&mut self) -> Result<(), Error> {
         self.open(b'{', "an object")
     }
@@ -30,13 +30,13 @@ impl<'a> Cursor<'a> {
         if value == b"null" {
             Err(Error::missing(allowed))
         } else {
-            Err(Error::form(value, allowed))
+            Err(Error::malformed(value, allowed))
         }
     }
 
     /// Reads each element of the next value, which must be an array, and returns their number.
-    /// `read` gets the index of an element and must pass it. The index becomes part of the path of
-    /// an error.
+    /// `read` receives the index of an element and must read the element. The index becomes part of
+    /// the path of an error.
     #[inline]
     pub(super) fn elements(
         &mut self,
@@ -45,27 +45,27 @@ impl<'a> Cursor<'a> {
         self.open(b'[', "an array")?;
         let mut count = 0;
         while self.json.next_element().map_err(|error| self.malformed(error))? {
-            read(count, self).map_err(|error| error.at(count))?;
+            read(count, self).map_err(|error| error.in_element(count))?;
             count += 1;
         }
         Ok(count)
     }
 
-    /// Passes the next value and returns its raw bytes, which are never empty.
+    /// Reads the next value and returns its raw bytes, which are never empty.
     #[inline]
     pub(super) fn value(&mut self) -> Result<&'a [u8], Error> {
         self.json.value().map_err(|error| self.malformed(error))
     }
 
-    /// Finds the next member whose name the layout knows, and passes other members. The caller must
-    /// read its value, and may store it in `fields`. `None` at the end of the object.
+    /// Finds the next member with a known name, and skips other members. The caller must read the
+    /// value of the member, and may store it in `fields`. Returns `None` at the end of the object.
     ///
     /// # Errors
     ///
-    /// A known name that occurs twice, also if one of the two has escapes; and a name that differs
-    /// from a known one only in case. Readers differ about which of two such members counts (Go's
-    /// `encoding/json` ignores case and takes the last), so a check of one of them would say
-    /// nothing about the other.
+    /// If a known name occurs twice, with or without escapes, or a name differs from a known name
+    /// only in letter case. Parsers differ in which of two such members they use (Go's
+    /// `encoding/json` ignores case and uses the last member), so a check of one member would be
+    /// useless.
     #[inline]
     pub(super) fn member<const N: usize>(
         &mut self,
@@ -82,8 +82,8 @@ impl<'a> Cursor<'a> {
                 self.value()?;
                 continue;
             };
-            if !fields.mark(field) {
-                return Err(Error::from(ErrorKind::Duplicate).of(layout.name(field)));
+            if !fields.mark_found(field) {
+                return Err(Error::from(ErrorKind::Duplicate).in_member(layout.name(field)));
             }
             return Ok(Some(field));
         }
@@ -106,7 +106,7 @@ impl<'a> Cursor<'a> {
 
     #[cold]
     fn malformed(&self, error: Malformed) -> Error {
-        let rest = self.json.raw().get(error.at..).unwrap_or_default();
-        Error::form(rest, "JSON that does not end here")
+        let rest = self.json.raw().get(error.offset..).unwrap_or_default();
+        Error::malformed(rest, "JSON that does not end here")
     }
 }

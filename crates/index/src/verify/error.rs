@@ -1,4 +1,4 @@
-//! Verification errors: which member of a response is wrong, and what it should have been.
+//! Verification errors: the wrong member of a response, and its correct value.
 
 use std::fmt;
 
@@ -13,11 +13,11 @@ pub struct Error {
     /// The path of the member, such as `transactions[3].value`, `receipts[7].logs[2].topics[1]` or
     /// `hash`; empty for the response as a whole.
     pub field: String,
-    /// What is wrong with the member.
+    /// The fault of the member.
     pub kind: ErrorKind,
 }
 
-/// What can be wrong with a member.
+/// A fault of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The value is malformed, or the member is not allowed.
@@ -32,15 +32,15 @@ pub enum ErrorKind {
         /// The allowed values.
         allowed: &'static str,
     },
-    /// The name occurs twice in one object, so readers differ about which member counts.
+    /// The name occurs twice in one object. Parsers differ in which of the two members they use.
     Duplicate,
-    /// The value contradicts the rest of the response: the node lies or has a defect.
+    /// The value contradicts the rest of the response, because the node lies or has a bug.
     Mismatch {
         /// The value, shortened.
         found: String,
-        /// The right value, shortened.
+        /// The correct value, shortened.
         computed: String,
-        /// The source of the right value.
+        /// The source of the correct value.
         from: &'static str,
     },
     /// The encoding of this transaction type is unknown, so neither the transaction's hash nor the
@@ -58,7 +58,7 @@ impl Error {
         matches!(self.kind, ErrorKind::UnknownTransactionType { .. })
     }
 
-    pub(super) fn form(found: &[u8], allowed: &'static str) -> Self {
+    pub(super) fn malformed(found: &[u8], allowed: &'static str) -> Self {
         ErrorKind::Form { found: shorten(found), allowed }.into()
     }
 
@@ -76,15 +76,15 @@ impl Error {
     }
 
     /// Returns the same error with this member's name before its path.
-    pub(super) fn of(mut self, name: &str) -> Self {
-        let point = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
-        self.field = format!("{name}{point}{}", self.field);
+    pub(super) fn in_member(mut self, name: &str) -> Self {
+        let separator = if self.field.is_empty() || self.field.starts_with('[') { "" } else { "." };
+        self.field = format!("{name}{separator}{}", self.field);
         self
     }
 
     /// Returns the same error with this element's index before its path.
-    pub(super) fn at(self, index: usize) -> Self {
-        self.of(&format!("[{index}]"))
+    pub(super) fn in_element(self, index: usize) -> Self {
+        self.in_member(&format!("[{index}]"))
     }
 }
 
@@ -115,9 +115,9 @@ fn shorten(found: &[u8]) -> String {
         return "nothing".to_owned();
     }
     let text = String::from_utf8_lossy(&found[..found.len().min(4 * EXCERPT_CHARS)]);
-    let mut short: String = text.chars().take(EXCERPT_CHARS).collect();
-    if short.len() < found.len() {
-        short.push('…');
+    let mut excerpt: String = text.chars().take(EXCERPT_CHARS).collect();
+    if excerpt.len() < found.len() {
+        excerpt.push('…');
     }
-    short
+    excerpt
 }

@@ -1,4 +1,4 @@
-//! The known members of a JSON object, and how their values are parsed.
+//! The known members of a JSON object, and the types of their values.
 
 use std::fmt::LowerHex;
 
@@ -18,16 +18,17 @@ macro_rules! names {
 }
 pub(super) use names;
 
-/// Maximum number of members of an object whose order is stored. No known node writes more. Later
-/// members are found by a search.
+/// Maximum number of members of an object whose order is stored. No known node writes more members.
+/// A search finds the members beyond this number.
 const ORDER_MAX: usize = 40;
 const UNKNOWN: u8 = u8::MAX;
 
-/// The names of an object's known members, and the order of the last object. A node writes all
-/// objects of a kind in one order, so one comparison finds most names.
+/// The names of an object's known members, and the order of the members in the last object. A node
+/// writes all objects of a kind in the same order, so one comparison finds most names.
 #[derive(Debug)]
 pub(super) struct Layout<const N: usize> {
     names: &'static [&'static str; N],
+    /// For each member of the last object, its field; [`UNKNOWN`] for other members.
     order: [u8; ORDER_MAX],
 }
 
@@ -46,17 +47,17 @@ impl<const N: usize> Layout<N> {
         Fields { names: self.names, values: [&[]; N], members: 0 }
     }
 
-    /// Returns the field of this name, which is the `nth` member of its object.
+    /// Returns the field of this name, which is the member with this `index` in its object.
     #[inline]
-    pub(super) fn field(&mut self, nth: usize, name: &[u8]) -> Result<Option<usize>, Error> {
-        let guess = self.order.get(nth).copied().unwrap_or(UNKNOWN);
-        if let Some(known) = self.names.get(usize::from(guess))
+    pub(super) fn field(&mut self, index: usize, name: &[u8]) -> Result<Option<usize>, Error> {
+        let expected = self.order.get(index).copied().unwrap_or(UNKNOWN);
+        if let Some(known) = self.names.get(usize::from(expected))
             && known.as_bytes() == name
         {
-            return Ok(Some(usize::from(guess)));
+            return Ok(Some(usize::from(expected)));
         }
         let field = self.find(name)?;
-        if let (Some(order), Some(field)) = (self.order.get_mut(nth), field) {
+        if let (Some(order), Some(field)) = (self.order.get_mut(index), field) {
             *order = field as u8; // below N, which is below 255
         }
         Ok(field)
@@ -64,28 +65,28 @@ impl<const N: usize> Layout<N> {
 
     /// Returns the field of a name, by a search.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<usize>, Error> {
-        let same = |known: &&str| known.as_bytes() == name;
-        if let Some(field) = self.names.iter().position(same) {
+        let is_equal = |known: &&str| known.as_bytes() == name;
+        if let Some(field) = self.names.iter().position(is_equal) {
             return Ok(Some(field));
         }
         // Some letters beyond ASCII fold to an `s` or a `k`.
-        let alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
-        if self.names.iter().any(alias) || !name.is_ascii() {
-            return Err(Error::form(name, "a name that readers do not take for another")
-                .of(&String::from_utf8_lossy(&name[..name.len().min(80)])));
+        let is_alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
+        if self.names.iter().any(is_alias) || !name.is_ascii() {
+            return Err(Error::malformed(name, "a name that readers do not take for another")
+                .in_member(&String::from_utf8_lossy(&name[..name.len().min(80)])));
         }
         Ok(None)
     }
 }
 
-/// Stands for a value that was found but not stored.
+/// The value of a member that was found, but whose value was not stored.
 const FOUND: &[u8] = b"?";
 
 /// The raw values of an object's known members.
 #[derive(Debug)]
 pub(super) struct Fields<'a, const N: usize> {
     names: &'static [&'static str; N],
-    /// By field; empty if the member is missing.
+    /// The value of each field; empty if the member is missing.
     values: [&'a [u8]; N],
     /// Members counted so far.
     members: usize,
@@ -101,7 +102,7 @@ impl<'a, const N: usize> Fields<'a, N> {
 
     /// Marks a member as found. Returns false if it was found before.
     #[inline]
-    pub(super) fn mark(&mut self, field: usize) -> bool {
+    pub(super) fn mark_found(&mut self, field: usize) -> bool {
         std::mem::replace(&mut self.values[field], FOUND).is_empty()
     }
 
@@ -122,21 +123,25 @@ impl<'a, const N: usize> Fields<'a, N> {
     /// # Errors
     ///
     /// If it is missing or null.
-    pub(super) fn need_raw(&self, field: usize, allowed: &'static str) -> Result<&'a [u8], Error> {
-        self.raw(field).ok_or_else(|| Error::missing(allowed).of(self.names[field]))
+    pub(super) fn required_raw(
+        &self,
+        field: usize,
+        allowed: &'static str,
+    ) -> Result<&'a [u8], Error> {
+        self.raw(field).ok_or_else(|| Error::missing(allowed).in_member(self.names[field]))
     }
 
-    /// Returns the value, or `None` if it is missing or null.
+    /// Returns the parsed value, or `None` if it is missing or null.
     ///
     /// # Errors
     ///
     /// If it is malformed.
     #[inline]
-    pub(super) fn maybe<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
+    pub(super) fn optional<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
         let Some(raw) = self.raw(field) else { return Ok(None) };
         match T::read(raw) {
             Some(value) => Ok(Some(value)),
-            None => Err(Error::form(raw, T::ALLOWED).of(self.names[field])),
+            None => Err(Error::malformed(raw, T::ALLOWED).in_member(self.names[field])),
         }
     }
 
@@ -146,10 +151,10 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// If it is missing, null or malformed.
     #[inline]
-    pub(super) fn need<T: Value>(&self, field: usize) -> Result<T, Error> {
-        match self.maybe(field)? {
+    pub(super) fn required<T: Value>(&self, field: usize) -> Result<T, Error> {
+        match self.optional(field)? {
             Some(value) => Ok(value),
-            None => Err(Error::missing(T::ALLOWED).of(self.names[field])),
+            None => Err(Error::missing(T::ALLOWED).in_member(self.names[field])),
         }
     }
 
@@ -159,13 +164,13 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// If it is missing, null, malformed or different.
     #[inline]
-    pub(super) fn need_same<T: Value>(
+    pub(super) fn check_required<T: Value>(
         &self,
         field: usize,
         computed: &T,
         from: &'static str,
     ) -> Result<(), Error> {
-        let found: T = self.need(field)?;
+        let found: T = self.required(field)?;
         if found == *computed { Ok(()) } else { Err(self.mismatch(field, computed, from)) }
     }
 
@@ -175,13 +180,13 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// If it is malformed or different.
     #[inline]
-    pub(super) fn maybe_same<T: Value>(
+    pub(super) fn check_optional<T: Value>(
         &self,
         field: usize,
         computed: &T,
         from: &'static str,
     ) -> Result<(), Error> {
-        match self.maybe::<T>(field)? {
+        match self.optional::<T>(field)? {
             Some(found) if found != *computed => Err(self.mismatch(field, computed, from)),
             _ => Ok(()),
         }
@@ -191,10 +196,10 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is there.
-    pub(super) fn need_none(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
+    /// If it is present.
+    pub(super) fn check_absent(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
         match self.raw(field) {
-            Some(raw) => Err(Error::form(raw, allowed).of(self.names[field])),
+            Some(raw) => Err(Error::malformed(raw, allowed).in_member(self.names[field])),
             None => Ok(()),
         }
     }
@@ -207,30 +212,35 @@ impl<'a, const N: usize> Fields<'a, N> {
         computed: &T,
         from: &'static str,
     ) -> Error {
-        self.contradiction(field, &format!("{computed:#x}"), from)
+        self.mismatch_in_words(field, &format!("{computed:#x}"), from)
     }
 
     /// Returns the error for a value that differs from the computed one, which is given in words.
     #[cold]
-    pub(super) fn contradiction(&self, field: usize, computed: &str, from: &'static str) -> Error {
+    pub(super) fn mismatch_in_words(
+        &self,
+        field: usize,
+        computed: &str,
+        from: &'static str,
+    ) -> Error {
         let found = String::from_utf8_lossy(self.values[field]);
-        Error::mismatch(found.trim_matches('"'), computed, from).of(self.names[field])
+        Error::mismatch(found.trim_matches('"'), computed, from).in_member(self.names[field])
     }
 
     /// Returns the error for a malformed value.
     #[cold]
     pub(super) fn form_error(&self, field: usize, allowed: &'static str) -> Error {
-        self.error(field, Error::form(self.values[field], allowed))
+        self.error(field, Error::malformed(self.values[field], allowed))
     }
 
     /// Returns the error of a value, with its member's name.
     #[cold]
     pub(super) fn error(&self, field: usize, error: Error) -> Error {
-        error.of(self.names[field])
+        error.in_member(self.names[field])
     }
 }
 
-/// A type that a JSON value can be parsed as.
+/// A type of JSON values.
 pub(super) trait Value: Sized + PartialEq + LowerHex {
     /// The allowed values, as errors name them.
     const ALLOWED: &'static str;
@@ -241,13 +251,13 @@ pub(super) trait Value: Sized + PartialEq + LowerHex {
 
 /// Implements [`Value`] for arrays of bytes: two hexadecimal digits for each.
 macro_rules! bytes {
-    ($($of:ty: $allowed:literal,)+) => { $(
-        impl Value for $of {
+    ($($type:ty: $allowed:literal,)+) => { $(
+        impl Value for $type {
             const ALLOWED: &'static str = $allowed;
 
             #[inline]
             fn read(raw: &[u8]) -> Option<Self> {
-                let mut bytes = <$of>::ZERO;
+                let mut bytes = <$type>::ZERO;
                 let digits = digits(raw)?;
                 if digits.len() != 2 * bytes.len() {
                     return None;
@@ -281,7 +291,7 @@ impl Value for u64 {
 
     #[inline]
     fn read(raw: &[u8]) -> Option<Self> {
-        number(canonical(raw, 16)?).map(|number| number as u64) // 16 digits fit
+        parse_u128(canonical_digits(raw, 16)?).map(|number| number as u64) // 16 digits fit
     }
 }
 
@@ -290,7 +300,7 @@ impl Value for u128 {
 
     #[inline]
     fn read(raw: &[u8]) -> Option<Self> {
-        number(canonical(raw, 32)?)
+        parse_u128(canonical_digits(raw, 32)?)
     }
 }
 
@@ -299,7 +309,7 @@ impl Value for U256 {
 
     #[inline]
     fn read(raw: &[u8]) -> Option<Self> {
-        wide(canonical(raw, 64)?)
+        parse_u256(canonical_digits(raw, 64)?)
     }
 }
 
@@ -318,7 +328,7 @@ impl Value for Padded {
 
     fn read(raw: &[u8]) -> Option<Self> {
         let digits = digits(raw)?;
-        if (1..=64).contains(&digits.len()) { wide(digits).map(Padded) } else { None }
+        if (1..=64).contains(&digits.len()) { parse_u256(digits).map(Padded) } else { None }
     }
 }
 
@@ -334,29 +344,29 @@ pub(super) fn digits(raw: &[u8]) -> Option<&[u8]> {
 /// Returns the digits of a quantity: at least one, no leading zeros (execution-apis
 /// `src/schemas/base-types.yaml`, `uint`).
 #[inline]
-fn canonical(raw: &[u8], digits_max: usize) -> Option<&[u8]> {
+fn canonical_digits(raw: &[u8], digits_max: usize) -> Option<&[u8]> {
     let digits = digits(raw)?;
-    let zeros = digits.len() > 1 && digits[0] == b'0';
-    ((1..=digits_max).contains(&digits.len()) && !zeros).then_some(digits)
+    let has_leading_zero = digits.len() > 1 && digits[0] == b'0';
+    ((1..=digits_max).contains(&digits.len()) && !has_leading_zero).then_some(digits)
 }
 
 /// Parses at most 32 digits.
 #[inline]
-fn number(digits: &[u8]) -> Option<u128> {
-    let mut bad = 0;
-    let number = digits.iter().fold(0u128, |sum, digit| {
+fn parse_u128(digits: &[u8]) -> Option<u128> {
+    let mut invalid = 0;
+    let parsed = digits.iter().fold(0u128, |sum, digit| {
         let nibble = NIBBLES[usize::from(*digit)];
-        bad |= nibble;
+        invalid |= nibble;
         sum << 4 | u128::from(nibble & 0xf)
     });
-    (bad & 0xf0 == 0).then_some(number)
+    (invalid & 0xf0 == 0).then_some(parsed)
 }
 
 /// Parses at most 64 digits.
 #[inline]
-fn wide(digits: &[u8]) -> Option<U256> {
+fn parse_u256(digits: &[u8]) -> Option<U256> {
     let (high, low) = digits.split_at(digits.len().saturating_sub(32));
-    let (high, low) = (number(high)?, number(low)?);
+    let (high, low) = (parse_u128(high)?, parse_u128(low)?);
     Some(U256::from_limbs([low as u64, (low >> 64) as u64, high as u64, (high >> 64) as u64]))
 }
 

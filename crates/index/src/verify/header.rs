@@ -72,54 +72,56 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
     Cursor::new(raw).object(&mut Layout::new(&BLOCK))
 }
 
-/// Returns the header, verified by the block's hash.
+/// Verifies the header by the block's hash, and returns it.
 ///
 /// # Errors
 ///
-/// The first of these:
-/// - `hash`, if the header hashes to another value; the wrong member is unknown then;
-/// - a malformed member;
+/// The first of these errors:
+/// - a malformed or missing member of the header;
 /// - a missing member, if a member of a later fork is present. The encoding is a list without
-///   names, so a value that moves from one such member to the next would not change the hash.
-pub(super) fn verified(fields: &BlockFields<'_>) -> Result<Header, Error> {
-    let header = header(fields)?;
-    let last = FORK_MEMBERS.iter().rposition(|field| fields.raw(*field).is_some());
-    for field in &FORK_MEMBERS[..last.unwrap_or(0)] {
-        fields.need_raw(*field, "a value, because a later fork's member is present")?;
+///   names, so a value that moves from one such member to the next would not change the hash;
+/// - a malformed `totalDifficulty`;
+/// - `hash`, if the header hashes to another value. The wrong member is unknown then;
+/// - an `author` that differs from the miner.
+pub(super) fn verify_header(fields: &BlockFields<'_>) -> Result<Header, Error> {
+    let header = read_header(fields)?;
+    let last_present = FORK_MEMBERS.iter().rposition(|field| fields.raw(*field).is_some());
+    for field in &FORK_MEMBERS[..last_present.unwrap_or(0)] {
+        fields.required_raw(*field, "a value, because a later fork's member is present")?;
     }
-    // Nothing binds this member, but it must not be malformed.
-    fields.maybe::<U256>(TOTAL_DIFFICULTY)?;
-    fields.need_same(HASH, &header.hash_slow(), HASHED)?;
+    // No hash covers this member, but it must not be malformed.
+    fields.optional::<U256>(TOTAL_DIFFICULTY)?;
+    fields.check_required(HASH, &header.hash_slow(), HASHED)?;
     // Some nodes write the miner under its older name as well.
-    fields.maybe_same(AUTHOR, &header.beneficiary, "miner")?;
+    fields.check_optional(AUTHOR, &header.beneficiary, "miner")?;
     Ok(header)
 }
 
-fn header(fields: &BlockFields<'_>) -> Result<Header, Error> {
+fn read_header(fields: &BlockFields<'_>) -> Result<Header, Error> {
     Ok(Header {
-        parent_hash: fields.need(PARENT)?,
-        ommers_hash: fields.need(UNCLES_HASH)?,
-        beneficiary: fields.need(MINER)?,
-        state_root: fields.need(STATE_ROOT)?,
-        transactions_root: fields.need(TRANSACTIONS_ROOT)?,
-        receipts_root: fields.need(RECEIPTS_ROOT)?,
-        logs_bloom: fields.need(BLOOM)?,
-        difficulty: fields.need(DIFFICULTY)?,
-        number: fields.need(NUMBER)?,
-        gas_limit: fields.need(GAS_LIMIT)?,
-        gas_used: fields.need(GAS_USED)?,
-        timestamp: fields.need(TIMESTAMP)?,
-        extra_data: fields.need(EXTRA)?,
-        mix_hash: fields.need(MIX_HASH)?,
-        nonce: fields.need(NONCE)?,
-        base_fee_per_gas: fields.maybe(BASE_FEE)?,
-        withdrawals_root: fields.maybe(WITHDRAWALS_ROOT)?,
-        blob_gas_used: fields.maybe(BLOB_GAS_USED)?,
-        excess_blob_gas: fields.maybe(BLOB_GAS_EXCESS)?,
-        parent_beacon_block_root: fields.maybe(BEACON_ROOT)?,
-        requests_hash: fields.maybe(REQUESTS_HASH)?,
-        block_access_list_hash: fields.maybe(ACCESS_LIST_HASH)?,
-        slot_number: fields.maybe(SLOT)?,
+        parent_hash: fields.required(PARENT)?,
+        ommers_hash: fields.required(UNCLES_HASH)?,
+        beneficiary: fields.required(MINER)?,
+        state_root: fields.required(STATE_ROOT)?,
+        transactions_root: fields.required(TRANSACTIONS_ROOT)?,
+        receipts_root: fields.required(RECEIPTS_ROOT)?,
+        logs_bloom: fields.required(BLOOM)?,
+        difficulty: fields.required(DIFFICULTY)?,
+        number: fields.required(NUMBER)?,
+        gas_limit: fields.required(GAS_LIMIT)?,
+        gas_used: fields.required(GAS_USED)?,
+        timestamp: fields.required(TIMESTAMP)?,
+        extra_data: fields.required(EXTRA)?,
+        mix_hash: fields.required(MIX_HASH)?,
+        nonce: fields.required(NONCE)?,
+        base_fee_per_gas: fields.optional(BASE_FEE)?,
+        withdrawals_root: fields.optional(WITHDRAWALS_ROOT)?,
+        blob_gas_used: fields.optional(BLOB_GAS_USED)?,
+        excess_blob_gas: fields.optional(BLOB_GAS_EXCESS)?,
+        parent_beacon_block_root: fields.optional(BEACON_ROOT)?,
+        requests_hash: fields.optional(REQUESTS_HASH)?,
+        block_access_list_hash: fields.optional(ACCESS_LIST_HASH)?,
+        slot_number: fields.optional(SLOT)?,
     })
 }
 
@@ -130,65 +132,68 @@ pub(super) fn check_body(
     header: &Header,
     transaction_bytes: usize,
 ) -> Result<(), Error> {
-    let withdrawals = withdrawals(fields)?;
+    let withdrawals = read_withdrawals(fields)?;
     match (&withdrawals, header.withdrawals_root) {
         (Some(withdrawals), Some(_)) => {
             let root = ordered_trie_root(withdrawals);
-            fields.need_same(WITHDRAWALS_ROOT, &root, "the Merkle root of withdrawals")?;
+            fields.check_required(WITHDRAWALS_ROOT, &root, "the Merkle root of withdrawals")?;
         }
         (None, Some(_)) => {
-            fields.need_raw(WITHDRAWALS, "an array, because withdrawalsRoot is present")?;
+            fields.required_raw(WITHDRAWALS, "an array, because withdrawalsRoot is present")?;
         }
-        (Some(some), None) if !some.is_empty() => {
-            fields.need_none(WITHDRAWALS, "none, because withdrawalsRoot is missing")?;
+        (Some(list), None) if !list.is_empty() => {
+            fields.check_absent(WITHDRAWALS, "none, because withdrawalsRoot is missing")?;
         }
         _ => {}
     }
-    let uncles = uncles(fields)?;
+    let uncles = count_uncles(fields)?;
     if (uncles == 0) != (header.ommers_hash == EMPTY_OMMER_ROOT_HASH) {
         let computed = if uncles == 0 { "some" } else { "none" };
-        return Err(fields.contradiction(UNCLES, computed, "sha3Uncles"));
+        return Err(fields.mismatch_in_words(UNCLES, computed, "sha3Uncles"));
     }
     if uncles == 0 {
-        let withdrawals = header.withdrawals_root.and(withdrawals).map_or(0, |some| some.length());
-        let bytes = header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawals;
+        let withdrawal_bytes =
+            header.withdrawals_root.and(withdrawals).map_or(0, |list| list.length());
+        let bytes =
+            header.length() + list_bytes(transaction_bytes) + list_bytes(0) + withdrawal_bytes;
         let bytes = list_bytes(bytes) as u64;
-        fields.maybe_same(SIZE, &bytes, "the length of the block in RLP")?;
+        fields.check_optional(SIZE, &bytes, "the length of the block in RLP")?;
     } else {
-        fields.maybe::<u64>(SIZE)?;
+        fields.optional::<u64>(SIZE)?;
     }
     Ok(())
 }
 
 /// Returns the hashes of the block's transactions, if it has these instead of full transactions.
-/// Nothing binds them here: the root is computed from the encodings, not from the hashes.
+/// They are not verified here, because the root is computed from the encodings, not from the
+/// hashes.
 pub(super) fn hashes(fields: &BlockFields<'_>) -> Result<Vec<B256>, Error> {
     let Some(raw) = fields.raw(TRANSACTIONS) else { return Ok(Vec::new()) };
-    let is_hash = |first: &[u8]| first.first() == Some(&b'"');
+    let is_hash = |element: &[u8]| element.first() == Some(&b'"');
     if !wire::json::walk::elements(raw).next().is_some_and(is_hash) {
         return Ok(Vec::new());
     }
-    list(raw).map_err(|error| fields.error(TRANSACTIONS, error))
+    read_list(raw).map_err(|error| fields.error(TRANSACTIONS, error))
 }
 
-/// Returns the length in RLP of a list with this payload.
+/// Returns the length of the RLP encoding of a list whose payload has this length.
 fn list_bytes(payload_length: usize) -> usize {
     RlpHeader { list: true, payload_length }.length_with_payload()
 }
 
 /// Returns the number of uncles, or zero if the member is missing.
-fn uncles(fields: &BlockFields<'_>) -> Result<usize, Error> {
+fn count_uncles(fields: &BlockFields<'_>) -> Result<usize, Error> {
     let Some(raw) = fields.raw(UNCLES) else { return Ok(0) };
-    let hashes: Vec<B256> = list(raw).map_err(|error| fields.error(UNCLES, error))?;
+    let hashes: Vec<B256> = read_list(raw).map_err(|error| fields.error(UNCLES, error))?;
     Ok(hashes.len())
 }
 
 /// Returns the elements of a raw array of scalar values.
-pub(super) fn list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Error> {
+pub(super) fn read_list<T: super::fields::Value>(raw: &[u8]) -> Result<Vec<T>, Error> {
     let mut values = Vec::new();
     Cursor::new(raw).elements(|_, cursor| {
         let raw = cursor.value()?;
-        values.push(T::read(raw).ok_or_else(|| Error::form(raw, T::ALLOWED))?);
+        values.push(T::read(raw).ok_or_else(|| Error::malformed(raw, T::ALLOWED))?);
         Ok(())
     })?;
     Ok(values)
@@ -203,24 +208,24 @@ names! {
     AMOUNT = "amount",
 }
 
-fn withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Error> {
+fn read_withdrawals(fields: &BlockFields<'_>) -> Result<Option<Vec<Withdrawal>>, Error> {
     let Some(raw) = fields.raw(WITHDRAWALS) else { return Ok(None) };
     let mut layout = Layout::new(&WITHDRAWAL);
     let mut withdrawals = Vec::new();
     Cursor::new(raw)
         .elements(|_, cursor| {
-            withdrawals.push(withdrawal(&cursor.object(&mut layout)?)?);
+            withdrawals.push(read_withdrawal(&cursor.object(&mut layout)?)?);
             Ok(())
         })
         .map_err(|error| fields.error(WITHDRAWALS, error))?;
     Ok(Some(withdrawals))
 }
 
-fn withdrawal(fields: &Fields<'_, { WITHDRAWAL.len() }>) -> Result<Withdrawal, Error> {
+fn read_withdrawal(fields: &Fields<'_, { WITHDRAWAL.len() }>) -> Result<Withdrawal, Error> {
     Ok(Withdrawal {
-        index: fields.need(INDEX)?,
-        validator_index: fields.need(VALIDATOR)?,
-        address: fields.need(ADDRESS)?,
-        amount: fields.need(AMOUNT)?,
+        index: fields.required(INDEX)?,
+        validator_index: fields.required(VALIDATOR)?,
+        address: fields.required(ADDRESS)?,
+        amount: fields.required(AMOUNT)?,
     })
 }

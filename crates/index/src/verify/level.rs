@@ -1,18 +1,19 @@
-//! How strictly responses are verified.
+//! The levels of verification.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// How strictly responses are verified before they are stored. Each level includes those before it.
+/// The checks that responses must pass before they are stored. Each level includes the checks of
+/// the previous levels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Level {
-    /// Responses must have the shape that storing them needs.
+    /// Responses must have the members that the index needs.
     Off,
     /// The header must hash to the block's hash.
     Headers,
     /// Transactions, receipts, logs and withdrawals must match the header.
     Full,
-    /// Senders must match the signatures, which takes longer than all the rest.
+    /// Senders must match the signatures, which takes longer than all other checks.
     Senders,
 }
 
@@ -42,7 +43,7 @@ impl FromStr for Level {
     type Err = UnknownLevel;
 
     fn from_str(name: &str) -> Result<Self, UnknownLevel> {
-        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
-        known.map(|(level, _)| *level).ok_or_else(|| UnknownLevel(name.to_owned()))
+        let entry = Self::NAMES.iter().find(|(_, known)| *known == name);
+        entry.map(|(level, _)| *level).ok_or_else(|| UnknownLevel(name.to_owned()))
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Log<'a> {
     pub(super) address: Address,
     topics: [B256; TOPICS_MAX],
     topic_count: usize,
-    /// The digits of the data, not checked to be hexadecimal yet.
+    /// The digits of the data. [`Log::check_data`] checks that they are hexadecimal.
     data: &'a [u8],
 }
 
@@ -53,12 +53,12 @@ impl<'a> Log<'a> {
                 fields.set(field, cursor.value()?);
             }
         }
-        fields.need_raw(TOPICS, "an array of up to four hashes")?;
-        let address = fields.need(ADDRESS)?;
-        let raw = fields.need_raw(DATA, Bytes::ALLOWED)?;
+        fields.required_raw(TOPICS, "an array of up to four hashes")?;
+        let address = fields.required(ADDRESS)?;
+        let raw = fields.required_raw(DATA, Bytes::ALLOWED)?;
         let data = digits(raw).filter(|digits| digits.len() % 2 == 0);
         let Some(data) = data else {
-            return Err(fields.error(DATA, Error::form(raw, Bytes::ALLOWED)));
+            return Err(fields.error(DATA, Error::malformed(raw, Bytes::ALLOWED)));
         };
         Ok(Self { fields, address, topics, topic_count, data })
     }
@@ -70,12 +70,16 @@ impl<'a> Log<'a> {
     /// Verifies the log's position.
     pub(super) fn check_position(&self, position: &LogPosition<'_>) -> Result<(), Error> {
         let (fields, block) = (&self.fields, position.block);
-        fields.need_same(BLOCK_HASH, &block.hash, "the block")?;
-        fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
-        fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
-        fields.need_same(TX_HASH, position.transaction, "the transaction at this index")?;
-        fields.need_same(TX_INDEX, &position.transaction_index, "the index of its transaction")?;
-        fields.need_same(LOG_INDEX, &position.log_index, "counting the block's logs")?;
+        fields.check_required(BLOCK_HASH, &block.hash, "the block")?;
+        fields.check_required(BLOCK_NUMBER, &block.number, "the block")?;
+        fields.check_optional(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
+        fields.check_required(TX_HASH, position.transaction, "the transaction at this index")?;
+        fields.check_required(
+            TX_INDEX,
+            &position.transaction_index,
+            "the index of its transaction",
+        )?;
+        fields.check_required(LOG_INDEX, &position.log_index, "counting the block's logs")?;
         match fields.raw(REMOVED) {
             None | Some(b"false") => Ok(()),
             Some(_) => Err(fields.form_error(REMOVED, "false")),
@@ -84,17 +88,18 @@ impl<'a> Log<'a> {
 
     /// Appends the log in RLP: address, topics, data.
     pub(super) fn encode(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        const WORD: usize = 33;
+        /// Bytes of a hash in RLP.
+        const HASH_BYTES: usize = 33;
         let data_bytes = self.data.len() / 2;
-        let topics = RlpHeader { list: true, payload_length: WORD * self.topic_count };
-        // A single byte is the only string whose header depends on its value.
-        let first = self.data.first_chunk::<2>().and_then(|digits| {
+        let topics = RlpHeader { list: true, payload_length: HASH_BYTES * self.topic_count };
+        // Only the encoding of a single byte depends on its value: below 0x80 it has no header.
+        let first_byte = self.data.first_chunk::<2>().and_then(|digits| {
             let mut byte = [0];
             hex::decode_to_slice(digits, &mut byte).ok().map(|()| byte[0])
         });
-        let bare = data_bytes == 1 && first.is_some_and(|byte| byte < 0x80);
+        let is_single_byte = data_bytes == 1 && first_byte.is_some_and(|byte| byte < 0x80);
         let data = RlpHeader { list: false, payload_length: data_bytes };
-        let data_length = if bare { 1 } else { data.length_with_payload() };
+        let data_length = if is_single_byte { 1 } else { data.length_with_payload() };
         let payload_length = 21 + topics.length_with_payload() + data_length;
         RlpHeader { list: true, payload_length }.encode(out);
         self.address.encode(out);
@@ -102,7 +107,7 @@ impl<'a> Log<'a> {
         for topic in self.topics() {
             topic.encode(out);
         }
-        if !bare {
+        if !is_single_byte {
             data.encode(out);
         }
         self.append_data(out)
@@ -126,9 +131,9 @@ fn read_topics(cursor: &mut Cursor<'_>, topics: &mut [B256; TOPICS_MAX]) -> Resu
     cursor.elements(|index, cursor| {
         let raw = cursor.value()?;
         let Some(topic) = topics.get_mut(index) else {
-            return Err(Error::form(raw, "at most four topics"));
+            return Err(Error::malformed(raw, "at most four topics"));
         };
-        *topic = B256::read(raw).ok_or_else(|| Error::form(raw, B256::ALLOWED))?;
+        *topic = B256::read(raw).ok_or_else(|| Error::malformed(raw, B256::ALLOWED))?;
         Ok(())
     })
 }

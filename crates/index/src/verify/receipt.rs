@@ -46,11 +46,11 @@ pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Error> {
     let count = Cursor::new(raw)
         .elements(|index, cursor| {
             let fields = cursor.object(&mut layout)?;
-            let transaction = transaction(block, index)?;
-            fields.need_raw(LOGS, "an array of logs")?;
-            fields.need_same(TX_HASH, &transaction.hash, "the transaction at this index")
+            let transaction = transaction_at(block, index)?;
+            fields.required_raw(LOGS, "an array of logs")?;
+            fields.check_required(TX_HASH, &transaction.hash, "the transaction at this index")
         })
-        .map_err(|error| error.of("receipts"))?;
+        .map_err(|error| error.in_member("receipts"))?;
     check_count(block, count)
 }
 
@@ -58,15 +58,15 @@ pub(super) fn check_shape(block: &Block, raw: &[u8]) -> Result<(), Error> {
 pub(super) fn check_all(block: &Block, header: &Header, raw: &[u8]) -> Result<(), Error> {
     let mut verifier = Verifier::new(block, raw.len());
     let count = Cursor::new(raw)
-        .elements(|index, cursor| verifier.receipt(index, cursor))
-        .map_err(|error| error.of("receipts"))?;
+        .elements(|index, cursor| verifier.verify_receipt(index, cursor))
+        .map_err(|error| error.in_member("receipts"))?;
     check_count(block, count)?;
     check_bloom(header, &verifier.bloom)?;
     let root = verifier.encodings.root();
     if root != header.receipts_root {
         let (found, computed) = (header.receipts_root.to_string(), root.to_string());
         let from = "the Merkle root of receipts (type, status or root, cumulativeGasUsed, logs)";
-        return Err(Error::mismatch(&found, &computed, from).of("receiptsRoot"));
+        return Err(Error::mismatch(&found, &computed, from).in_member("receiptsRoot"));
     }
     Ok(())
 }
@@ -76,13 +76,13 @@ pub(super) fn check_bloom(header: &Header, computed: &Bloom) -> Result<(), Error
     if header.logs_bloom == *computed {
         return Ok(());
     }
-    let extra = |one: &Bloom, other: &Bloom| {
-        one.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
+    let extra_bits = |bloom: &Bloom, other: &Bloom| {
+        bloom.iter().zip(other.iter()).map(|(a, b)| (a & !b).count_ones()).sum::<u32>()
     };
-    let (wrong, missing) =
-        (extra(&header.logs_bloom, computed), extra(computed, &header.logs_bloom));
-    let found = format!("{wrong} bits that no log sets and {missing} missing bits");
-    Err(Error::mismatch(&found, "none of either", "the bloom of all logs").of("logsBloom"))
+    let (extra, missing) =
+        (extra_bits(&header.logs_bloom, computed), extra_bits(computed, &header.logs_bloom));
+    let found = format!("{extra} bits that no log sets and {missing} missing bits");
+    Err(Error::mismatch(&found, "none of either", "the bloom of all logs").in_member("logsBloom"))
 }
 
 fn check_count(block: &Block, count: usize) -> Result<(), Error> {
@@ -91,10 +91,10 @@ fn check_count(block: &Block, count: usize) -> Result<(), Error> {
         return Ok(());
     }
     let from = "the number of transactions";
-    Err(Error::mismatch(&count.to_string(), &transactions.to_string(), from).of("receipts"))
+    Err(Error::mismatch(&count.to_string(), &transactions.to_string(), from).in_member("receipts"))
 }
 
-fn transaction(block: &Block, index: usize) -> Result<&Tx, Error> {
+fn transaction_at(block: &Block, index: usize) -> Result<&Tx, Error> {
     let count = block.transactions.len();
     block.transactions.get(index).ok_or_else(|| {
         let from = "the number of transactions";
@@ -102,18 +102,20 @@ fn transaction(block: &Block, index: usize) -> Result<&Tx, Error> {
     })
 }
 
-/// The state that passes from receipt to receipt.
+/// Verifies the receipts of a block in order. The fields hold the state between two receipts.
 struct Verifier<'b> {
     block: &'b Block,
     encodings: Encodings,
     /// The encodings of one receipt's logs, in a reused buffer.
-    logs: Vec<u8>,
+    encoded_logs: Vec<u8>,
     bloomer: Bloomer,
     /// The bloom of all logs so far.
     bloom: Bloom,
+    /// The number of logs in the previous receipts.
     log_count: u64,
+    /// The cumulative gas of the previous receipt.
     gas_cumulative: u64,
-    /// The price in the first receipt with blobs.
+    /// The price of one blob gas in the first receipt with blobs, in wei.
     blob_gas_price: Option<u128>,
     layout: Layout<{ RECEIPT.len() }>,
     log_layout: Layout<{ LOG.len() }>,
@@ -126,7 +128,7 @@ impl<'b> Verifier<'b> {
         Self {
             block,
             encodings,
-            logs: Vec::new(),
+            encoded_logs: Vec::new(),
             bloomer: Bloomer::default(),
             bloom: Bloom::ZERO,
             log_count: 0,
@@ -137,29 +139,29 @@ impl<'b> Verifier<'b> {
         }
     }
 
-    fn receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Error> {
-        let tx = transaction(self.block, index)?;
+    fn verify_receipt(&mut self, index: usize, cursor: &mut Cursor<'_>) -> Result<(), Error> {
+        let transaction = transaction_at(self.block, index)?;
         let mut bloom = Bloom::ZERO;
         let mut fields = self.layout.fields();
-        self.logs.clear();
+        self.encoded_logs.clear();
         cursor.open_object()?;
         while let Some(field) = cursor.member(&mut fields, &mut self.layout)? {
             if field == LOGS {
-                self.read_logs(index, &tx.hash, cursor, &mut bloom)
+                self.read_logs(index, &transaction.hash, cursor, &mut bloom)
                     .map_err(|error| fields.error(LOGS, error))?;
             } else {
                 fields.set(field, cursor.value()?);
             }
         }
-        fields.need_raw(LOGS, "an array of logs")?;
-        self.check_position(&fields, index as u64, tx)?;
+        fields.required_raw(LOGS, "an array of logs")?;
+        self.check_position(&fields, index as u64, transaction)?;
         let gas_cumulative = self.check_gas(&fields)?;
-        fields.need_same(BLOOM, &bloom, "the receipt's logs")?;
-        if let Some(body) = &tx.body {
+        fields.check_required(BLOOM, &bloom, "the receipt's logs")?;
+        if let Some(body) = &transaction.body {
             self.check_body(&fields, body)?;
         }
-        let kind = kind(&fields, tx.body.as_ref())?;
-        self.encode(kind, &outcome(&fields)?, gas_cumulative, &bloom);
+        let kind = read_type(&fields, transaction.body.as_ref())?;
+        self.encode(kind, &read_outcome(&fields)?, gas_cumulative, &bloom);
         self.bloom |= bloom;
         Ok(())
     }
@@ -181,47 +183,51 @@ impl<'b> Verifier<'b> {
             })?;
             self.bloomer.add(bloom, &log.address, log.topics());
             self.log_count += 1;
-            log.encode(&mut self.logs)
+            log.encode(&mut self.encoded_logs)
         })?;
         Ok(())
     }
 
     fn check_position(&self, fields: &ReceiptFields<'_>, index: u64, tx: &Tx) -> Result<(), Error> {
-        fields.need_same(TX_HASH, &tx.hash, "the transaction at this index")?;
-        fields.need_same(TX_INDEX, &index, "its index in the block")?;
-        fields.need_same(BLOCK_HASH, &self.block.hash, "the block")?;
-        fields.need_same(BLOCK_NUMBER, &self.block.number, "the block")?;
-        fields.maybe_same(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
+        fields.check_required(TX_HASH, &tx.hash, "the transaction at this index")?;
+        fields.check_required(TX_INDEX, &index, "its index in the block")?;
+        fields.check_required(BLOCK_HASH, &self.block.hash, "the block")?;
+        fields.check_required(BLOCK_NUMBER, &self.block.number, "the block")?;
+        fields.check_optional(BLOCK_TIMESTAMP, &self.block.timestamp, "the block")
     }
 
     /// Verifies and returns the cumulative gas.
     fn check_gas(&mut self, fields: &ReceiptFields<'_>) -> Result<u64, Error> {
-        let cumulative: u64 = fields.need(GAS_CUMULATIVE)?;
+        let cumulative: u64 = fields.required(GAS_CUMULATIVE)?;
         let Some(used) = cumulative.checked_sub(self.gas_cumulative) else {
-            let least = format!("at least {:#x}", self.gas_cumulative);
-            return Err(fields.contradiction(GAS_CUMULATIVE, &least, "the receipt before"));
+            let minimum = format!("at least {:#x}", self.gas_cumulative);
+            return Err(fields.mismatch_in_words(GAS_CUMULATIVE, &minimum, "the receipt before"));
         };
-        fields.need_same(GAS_USED, &used, "cumulativeGasUsed and that of the receipt before")?;
+        fields.check_required(
+            GAS_USED,
+            &used,
+            "cumulativeGasUsed and that of the receipt before",
+        )?;
         self.gas_cumulative = cumulative;
         Ok(cumulative)
     }
 
     /// Verifies the members that follow from the transaction.
     fn check_body(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
-        fields.maybe_same(KIND, &u64::from(body.kind), "the transaction")?;
-        fields.need_same(FROM, &body.from, "the transaction")?;
+        fields.check_optional(KIND, &u64::from(body.kind), "the transaction")?;
+        fields.check_required(FROM, &body.from, "the transaction")?;
         match &body.to {
             Some(to) => {
-                fields.need_same(TO, to, "the transaction")?;
-                fields.need_none(CONTRACT, "null, because the transaction has a receiver")?;
+                fields.check_required(TO, to, "the transaction")?;
+                fields.check_absent(CONTRACT, "null, because the transaction has a receiver")?;
             }
             None => {
-                fields.need_none(TO, "null, because the transaction creates a contract")?;
+                fields.check_absent(TO, "null, because the transaction creates a contract")?;
                 let contract = body.from.create(body.nonce);
-                fields.need_same(CONTRACT, &contract, "the sender and its nonce")?;
+                fields.check_required(CONTRACT, &contract, "the sender and its nonce")?;
             }
         }
-        fields.maybe_same(GAS_PRICE, &body.price, "the transaction and the base fee")?;
+        fields.check_optional(GAS_PRICE, &body.price, "the transaction and the base fee")?;
         self.check_blobs(fields, body)
     }
 
@@ -230,20 +236,20 @@ impl<'b> Verifier<'b> {
     fn check_blobs(&mut self, fields: &ReceiptFields<'_>, body: &Body) -> Result<(), Error> {
         const NONE: &str = "none, because the transaction has no blobs";
         if body.kind != 3 {
-            if fields.maybe::<u64>(BLOB_GAS_USED)? != Some(0) {
-                fields.need_none(BLOB_GAS_USED, NONE)?;
+            if fields.optional::<u64>(BLOB_GAS_USED)? != Some(0) {
+                fields.check_absent(BLOB_GAS_USED, NONE)?;
             }
-            return fields.need_none(BLOB_GAS_PRICE, NONE);
+            return fields.check_absent(BLOB_GAS_PRICE, NONE);
         }
-        let used = body.blobs.saturating_mul(DATA_GAS_PER_BLOB);
-        fields.maybe_same(BLOB_GAS_USED, &used, "the transaction's blobs")?;
-        let Some(price) = fields.maybe::<u128>(BLOB_GAS_PRICE)? else { return Ok(()) };
+        let blob_gas = body.blobs.saturating_mul(DATA_GAS_PER_BLOB);
+        fields.check_optional(BLOB_GAS_USED, &blob_gas, "the transaction's blobs")?;
+        let Some(price) = fields.optional::<u128>(BLOB_GAS_PRICE)? else { return Ok(()) };
         if price > body.blob_fee_max {
-            let most = format!("at most {:#x}", body.blob_fee_max);
-            return Err(fields.contradiction(BLOB_GAS_PRICE, &most, "maxFeePerBlobGas"));
+            let maximum = format!("at most {:#x}", body.blob_fee_max);
+            return Err(fields.mismatch_in_words(BLOB_GAS_PRICE, &maximum, "maxFeePerBlobGas"));
         }
-        let first = *self.blob_gas_price.get_or_insert(price);
-        fields.need_same(BLOB_GAS_PRICE, &first, "the first receipt with blobs")
+        let first_price = *self.blob_gas_price.get_or_insert(price);
+        fields.check_required(BLOB_GAS_PRICE, &first_price, "the first receipt with blobs")
     }
 
     /// Appends the receipt's encoding (EIP-2718; Yellow Paper, section 4.3.1).
@@ -252,7 +258,7 @@ impl<'b> Verifier<'b> {
         if kind != 0 {
             out.push(kind);
         }
-        let logs = RlpHeader { list: true, payload_length: self.logs.len() };
+        let logs = RlpHeader { list: true, payload_length: self.encoded_logs.len() };
         let payload_length = outcome.length()
             + gas_cumulative.length()
             + bloom.length()
@@ -262,15 +268,15 @@ impl<'b> Verifier<'b> {
         gas_cumulative.encode(out);
         bloom.encode(out);
         logs.encode(out);
-        out.extend_from_slice(&self.logs);
+        out.extend_from_slice(&self.encoded_logs);
         self.encodings.end();
     }
 }
 
 /// Returns the transaction's type. Without the transaction, returns the type in the receipt, which
 /// `receiptsRoot` verifies.
-fn kind(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Error> {
-    match (body, fields.maybe::<u64>(KIND)?) {
+fn read_type(fields: &ReceiptFields<'_>, body: Option<&Body>) -> Result<u8, Error> {
+    match (body, fields.optional::<u64>(KIND)?) {
         (Some(body), _) => Ok(body.kind),
         (None, None) => Ok(0),
         (None, Some(kind @ 0..=4)) => Ok(kind as u8), // at most 4
@@ -307,15 +313,15 @@ impl Outcome {
 
 /// Reads the outcome. Exactly one of `status` and `root` must be present; an empty `root` counts as
 /// missing.
-fn outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
+fn read_outcome(fields: &ReceiptFields<'_>) -> Result<Outcome, Error> {
     let empty = fields.raw(ROOT) == Some(b"\"0x\"");
-    let root = if empty { None } else { fields.maybe::<B256>(ROOT)? };
+    let root = if empty { None } else { fields.optional::<B256>(ROOT)? };
     if let Some(root) = root {
-        fields.need_none(STATUS, "none, because root is present")?;
+        fields.check_absent(STATUS, "none, because root is present")?;
         return Ok(Outcome::Root(root));
     }
-    fields.need_raw(STATUS, "0x0 or 0x1, or a root instead")?;
-    match fields.need::<u64>(STATUS)? {
+    fields.required_raw(STATUS, "0x0 or 0x1, or a root instead")?;
+    match fields.required::<u64>(STATUS)? {
         0 => Ok(Outcome::Status(false)),
         1 => Ok(Outcome::Status(true)),
         _ => Err(fields.form_error(STATUS, "0x0 or 0x1")),

@@ -36,7 +36,7 @@ fn raw(value: &Value) -> Vec<u8> {
     serde_json::to_vec(value).unwrap()
 }
 
-fn result(value: Value) -> Value {
+fn unwrap_result(value: Value) -> Value {
     match value {
         Value::Object(mut members) if members.contains_key("result") => {
             members.remove("result").unwrap()
@@ -45,7 +45,7 @@ fn result(value: Value) -> Value {
     }
 }
 
-fn is_whole(block: &Value) -> bool {
+fn has_full_transactions(block: &Value) -> bool {
     block["transactions"].as_array().unwrap().iter().all(Value::is_object)
 }
 
@@ -53,11 +53,11 @@ fn is_whole(block: &Value) -> bool {
 fn response(path: &str) -> Value {
     let text = fs::read_to_string(folder("execution-apis").join(path)).unwrap();
     let line = text.lines().rfind(|line| line.starts_with("<< ")).unwrap();
-    result(serde_json::from_str(&line[3..]).unwrap())
+    unwrap_result(serde_json::from_str(&line[3..]).unwrap())
 }
 
-fn field_of<T: std::fmt::Debug>(checked: Result<T, Error>) -> String {
-    checked.unwrap_err().field
+fn error_field<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    result.unwrap_err().field
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn levels_are_parsed_as_they_are_printed() {
 #[test]
 fn recorded_mainnet_blocks_pass() {
     let mut blocks: Vec<Value> =
-        files("mainnet/nimbus-blocks").iter().map(|path| result(json(path))).collect();
+        files("mainnet/nimbus-blocks").iter().map(|path| unwrap_result(json(path))).collect();
     assert_eq!(blocks.len(), 5);
     for method in ["eth_getBlockByHash", "eth_getBlockByNumber"] {
         for path in files(&format!("mainnet/erigon-rpc-tests/{method}")) {
@@ -87,37 +87,41 @@ fn recorded_mainnet_blocks_pass() {
             }
         }
     }
-    blocks.push(result(json(&folder("mainnet/helios/block.json"))));
-    let (whole, bare): (Vec<Value>, Vec<Value>) = blocks.into_iter().partition(is_whole);
-    assert_eq!((whole.len(), bare.len()), (9, 4), "of two kinds");
+    blocks.push(unwrap_result(json(&folder("mainnet/helios/block.json"))));
+    let (full_blocks, hash_blocks): (Vec<Value>, Vec<Value>) =
+        blocks.into_iter().partition(has_full_transactions);
+    assert_eq!((full_blocks.len(), hash_blocks.len()), (9, 4), "of two kinds");
     let mut transactions = 0;
-    for one in &whole {
+    for recorded in &full_blocks {
         for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
-            let read = block(&raw(one), level).unwrap();
-            assert_eq!(read.transactions.len(), one["transactions"].as_array().unwrap().len());
-            assert_eq!(format!("{:#x}", read.number), one["number"]);
-            assert_eq!(format!("{:#x}", read.hash), one["hash"]);
-            assert_eq!(format!("{:#x}", read.parent), one["parentHash"]);
-            assert_eq!(format!("{:#x}", read.timestamp), one["timestamp"]);
-            for (tx, recorded) in
-                read.transactions.iter().zip(one["transactions"].as_array().unwrap())
+            let verified = block(&raw(recorded), level).unwrap();
+            assert_eq!(
+                verified.transactions.len(),
+                recorded["transactions"].as_array().unwrap().len()
+            );
+            assert_eq!(format!("{:#x}", verified.number), recorded["number"]);
+            assert_eq!(format!("{:#x}", verified.hash), recorded["hash"]);
+            assert_eq!(format!("{:#x}", verified.parent), recorded["parentHash"]);
+            assert_eq!(format!("{:#x}", verified.timestamp), recorded["timestamp"]);
+            for (tx, recorded_tx) in
+                verified.transactions.iter().zip(recorded["transactions"].as_array().unwrap())
             {
-                assert_eq!(format!("{:#x}", tx.hash), recorded["hash"]);
+                assert_eq!(format!("{:#x}", tx.hash), recorded_tx["hash"]);
             }
         }
-        transactions += one["transactions"].as_array().unwrap().len();
+        transactions += recorded["transactions"].as_array().unwrap().len();
     }
     assert_eq!(transactions, 1_574);
-    for one in &bare {
-        header(&raw(one), Level::Headers).unwrap();
+    for recorded in &hash_blocks {
+        header(&raw(recorded), Level::Headers).unwrap();
         // A block with hashes is rejected where full transactions are needed.
-        assert_eq!(field_of(block(&raw(one), Level::Off)), "transactions[0]");
+        assert_eq!(error_field(block(&raw(recorded), Level::Off)), "transactions[0]");
     }
 }
 
 #[test]
 fn recorded_mainnet_receipts_pass() {
-    let block = bare_block(&json(&folder("mainnet/helios/block.json")));
+    let block = block_with_hashes(&json(&folder("mainnet/helios/block.json")));
     let recorded = json(&folder("mainnet/helios/receipts.json"));
     assert_eq!(recorded.as_array().unwrap().len(), 202);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
@@ -127,17 +131,17 @@ fn recorded_mainnet_receipts_pass() {
         .as_array()
         .unwrap()
         .iter()
-        .flat_map(|one| one["logs"].as_array().unwrap().clone())
+        .flat_map(|receipt| receipt["logs"].as_array().unwrap().clone())
         .collect();
     assert_eq!(logs.len(), 463);
     super::logs(&block, &raw(&Value::Array(logs)), Level::Full).unwrap();
 }
 
 /// A block that has only the hashes of its transactions.
-fn bare_block(recorded: &Value) -> super::Block {
+fn block_with_hashes(recorded: &Value) -> super::Block {
     let block = header(&raw(recorded), Level::Headers).unwrap();
     let hashes: Vec<String> =
-        block.transactions.iter().map(|one| format!("{:#x}", one.hash)).collect();
+        block.transactions.iter().map(|transaction| format!("{:#x}", transaction.hash)).collect();
     assert_eq!(Value::from(hashes), recorded["transactions"]);
     block
 }
@@ -146,23 +150,26 @@ fn bare_block(recorded: &Value) -> super::Block {
 fn logs_are_compared_with_the_hashes_of_a_bare_block() {
     let recorded = json(&folder("mainnet/helios/block.json"));
     let receipts = json(&folder("mainnet/helios/receipts.json"));
-    let with_logs = |one: &&Value| !one["logs"].as_array().unwrap().is_empty();
-    let index = receipts.as_array().unwrap().iter().position(|one| with_logs(&one)).unwrap();
+    let has_logs = |receipt: &&Value| !receipt["logs"].as_array().unwrap().is_empty();
+    let index = receipts.as_array().unwrap().iter().position(|receipt| has_logs(&receipt)).unwrap();
     let logs = raw(&receipts[index]["logs"]);
     for level in [Level::Off, Level::Headers, Level::Full, Level::Senders] {
         assert_eq!(header(&raw(&recorded), level).unwrap().transactions.len(), 202);
     }
-    let mut other = recorded.clone();
-    other["transactions"][index] = Value::from(format!("0x{}", "1".repeat(64)));
-    let other = header(&raw(&other), Level::Headers).unwrap();
-    assert_eq!(field_of(super::logs(&other, &logs, Level::Headers)), "logs[0].transactionHash");
-    let mut odd = recorded.clone();
-    odd["transactions"][3] = Value::from("0x12");
-    assert_eq!(field_of(header(&raw(&odd), Level::Headers)), "transactions[3]");
+    let mut changed = recorded.clone();
+    changed["transactions"][index] = Value::from(format!("0x{}", "1".repeat(64)));
+    let changed = header(&raw(&changed), Level::Headers).unwrap();
+    assert_eq!(
+        error_field(super::logs(&changed, &logs, Level::Headers)),
+        "logs[0].transactionHash"
+    );
+    let mut malformed = recorded.clone();
+    malformed["transactions"][3] = Value::from("0x12");
+    assert_eq!(error_field(header(&raw(&malformed), Level::Headers)), "transactions[3]");
     // A header skips full transactions.
-    let whole = result(json(&folder("mainnet/nimbus-blocks/Cancun.json")));
-    assert!(is_whole(&whole));
-    assert!(header(&raw(&whole), Level::Headers).unwrap().transactions.is_empty());
+    let full_block = unwrap_result(json(&folder("mainnet/nimbus-blocks/Cancun.json")));
+    assert!(has_full_transactions(&full_block));
+    assert!(header(&raw(&full_block), Level::Headers).unwrap().transactions.is_empty());
 }
 
 /// Blocks from before Byzantium, when a receipt held the state root, and recent ones.
@@ -174,9 +181,9 @@ fn recorded_blocks_and_their_receipts_pass() {
         ("eth_getBlockByNumber/get-genesis.io", "get-block-receipts-0.io"),
     ];
     let mut counts = Vec::new();
-    for (of_block, of_receipts) in pairs {
-        let recorded = response(&format!("eth_getBlockReceipts/{of_receipts}"));
-        let block = block(&raw(&response(of_block)), Level::Senders).unwrap();
+    for (block_file, receipts_file) in pairs {
+        let recorded = response(&format!("eth_getBlockReceipts/{receipts_file}"));
+        let block = block(&raw(&response(block_file)), Level::Senders).unwrap();
         receipts(&block, &raw(&recorded), Level::Senders).unwrap();
         counts.push(recorded.as_array().unwrap().len());
     }
@@ -190,8 +197,8 @@ fn a_chain_through_all_forks_passes() {
     assert_eq!(blocks.len(), 54);
     let mut kinds = [0; 5];
     for recorded in &blocks {
-        let read = block(&raw(recorded), Level::Senders).unwrap();
-        for tx in &read.transactions {
+        let verified = block(&raw(recorded), Level::Senders).unwrap();
+        for tx in &verified.transactions {
             kinds[usize::from(tx.body.as_ref().unwrap().kind)] += 1;
         }
     }
@@ -210,24 +217,24 @@ fn made_blocks_and_their_receipts_pass() {
 /// The corrupted blocks come from another project, each with the expected error.
 #[test]
 fn corrupted_goerli_blocks_are_rejected() {
-    let (mut good, mut bad) = (0, 0);
+    let (mut accepted, mut rejected) = (0, 0);
     for kind in ["blocks", "headers"] {
         for path in files(&format!("mainnet/op-service-goerli/{kind}")) {
             let name = path.file_name().unwrap().to_str().unwrap();
             let Some(name) = name.strip_suffix("_metadata.json") else { continue };
             let metadata = json(&path);
             let recorded = json(&path.with_file_name(format!("{name}_data.json")));
-            let checked = match kind {
+            let result = match kind {
                 "blocks" => block(&raw(&recorded), Level::Senders),
                 _ => header(&raw(&recorded), Level::Senders),
             };
             if metadata["fail"] != true {
-                checked.unwrap();
-                good += 1;
+                result.unwrap();
+                accepted += 1;
                 continue;
             }
-            bad += 1;
-            let error = checked.unwrap_err();
+            rejected += 1;
+            let error = result.unwrap_err();
             assert!(matches!(error.kind, ErrorKind::Mismatch { .. }), "{error}");
             match metadata["reason"].as_str() {
                 Some("failed to verify block hash") => assert_eq!(error.field, "hash"),
@@ -239,5 +246,5 @@ fn corrupted_goerli_blocks_are_rejected() {
             }
         }
     }
-    assert_eq!((good, bad), (4, 5));
+    assert_eq!((accepted, rejected), (4, 5));
 }

@@ -1,6 +1,6 @@
-//! Verifies transactions. Each is rebuilt from its members, encoded and hashed, so that its hash
-//! and the block's root bind every member. Members that follow from these or from the block are
-//! compared.
+//! Verifies transactions. Each transaction is rebuilt from its members, encoded and hashed, so its
+//! hash and the block's root cover every member. Members that follow from these members or from the
+//! block are compared.
 
 use alloy_consensus::transaction::RlpEcdsaEncodableTx;
 use alloy_consensus::{SignableTransaction, TxEip1559, TxEip2930, TxEip4844, TxEip7702, TxLegacy};
@@ -74,27 +74,33 @@ pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<T
     Cursor::new(raw)
         .elements(|index, cursor| {
             let fields = cursor.object(&mut layout)?;
-            let hash = fields.need(HASH)?;
+            let hash = fields.required(HASH)?;
             let body = match level {
                 Level::Off | Level::Headers => None,
                 Level::Full | Level::Senders => {
                     let check_sender = level == Level::Senders;
-                    Some(check(&fields, block, index as u64, check_sender, &mut encodings)?)
+                    Some(verify_transaction(
+                        &fields,
+                        block,
+                        index as u64,
+                        check_sender,
+                        &mut encodings,
+                    )?)
                 }
             };
             transactions.push(Tx { hash, body });
             Ok(())
         })
-        .map_err(|error| error.of(header::BLOCK[TRANSACTIONS]))?;
+        .map_err(|error| error.in_member(header::BLOCK[TRANSACTIONS]))?;
     if let (true, Some(header)) = (level >= Level::Full, &block.header) {
         let root = encodings.root();
         if root != header.transactions_root {
             let (found, computed) = (header.transactions_root.to_string(), root.to_string());
             let error = Error::mismatch(&found, &computed, "the Merkle root of transactions");
-            return Err(error.of(header::BLOCK[TRANSACTIONS_ROOT]));
+            return Err(error.in_member(header::BLOCK[TRANSACTIONS_ROOT]));
         }
     }
-    Ok((transactions, encodings.listed))
+    Ok((transactions, encodings.rlp_bytes))
 }
 
 /// The encodings of transactions or receipts, one after the other (EIP-2718).
@@ -102,8 +108,9 @@ pub(super) fn read_all(raw: &[u8], block: &Block, level: Level) -> Result<(Vec<T
 pub(super) struct Encodings {
     pub(super) bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// The sum of their lengths in RLP, where typed ones are strings and legacy ones are lists.
-    listed: usize,
+    /// The sum of their lengths in RLP. A typed transaction is a string, a legacy transaction a
+    /// list.
+    rlp_bytes: usize,
 }
 
 impl Encodings {
@@ -124,7 +131,7 @@ impl Encodings {
 }
 
 /// Verifies one transaction, and appends its encoding.
-fn check(
+fn verify_transaction(
     fields: &TxFields<'_>,
     block: &Block,
     index: u64,
@@ -132,40 +139,40 @@ fn check(
     encodings: &mut Encodings,
 ) -> Result<Body, Error> {
     let base_fee = block.header.as_ref().and_then(|header| header.base_fee_per_gas);
-    let rebuilt = Rebuilt::of(fields, base_fee)?;
-    let Rebuilt { typed, signature, body } = &rebuilt;
+    let transaction = RebuiltTransaction::read(fields, base_fee)?;
+    let RebuiltTransaction { typed, signature, body } = &transaction;
     typed.encode(signature, &mut encodings.bytes);
     let encoding = encodings.end();
     let (hash, bytes) = (keccak256(encoding), encoding.len());
-    encodings.listed += match body.kind {
+    encodings.rlp_bytes += match body.kind {
         0 => bytes,
         _ => RlpHeader { list: false, payload_length: bytes }.length_with_payload(),
     };
-    fields.need_same(HASH, &hash, "the Keccak-256 of the transaction's encoding")?;
-    fields.need_same(BLOCK_HASH, &block.hash, "the block")?;
-    fields.need_same(BLOCK_NUMBER, &block.number, "the block")?;
-    fields.maybe_same(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
-    fields.need_same(INDEX, &index, "its index in the block")?;
-    fields.maybe_same(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
+    fields.check_required(HASH, &hash, "the Keccak-256 of the transaction's encoding")?;
+    fields.check_required(BLOCK_HASH, &block.hash, "the block")?;
+    fields.check_required(BLOCK_NUMBER, &block.number, "the block")?;
+    fields.check_optional(BLOCK_TIMESTAMP, &block.timestamp, "the block")?;
+    fields.check_required(INDEX, &index, "its index in the block")?;
+    fields.check_optional(GAS_PRICE, &body.price, "the base fee with maxFeePerGas and its tip")?;
     // Some nodes write the input under its older name as well.
     if let (Some(data), Some(input)) = (fields.raw(DATA), fields.raw(INPUT))
         && data != input
     {
-        return Err(fields.contradiction(DATA, &String::from_utf8_lossy(input), "input"));
+        return Err(fields.mismatch_in_words(DATA, &String::from_utf8_lossy(input), "input"));
     }
     if check_sender {
-        let from = signature.recover_address_from_prehash(&typed.signature_hash());
-        match from {
-            Ok(from) if from == body.from => {}
-            Ok(from) => return Err(fields.mismatch(FROM, &from, "the signature")),
-            Err(_) => return Err(fields.contradiction(FROM, "no sender", "the signature")),
+        let signer = signature.recover_address_from_prehash(&typed.signature_hash());
+        match signer {
+            Ok(signer) if signer == body.from => {}
+            Ok(signer) => return Err(fields.mismatch(FROM, &signer, "the signature")),
+            Err(_) => return Err(fields.mismatch_in_words(FROM, "no sender", "the signature")),
         }
     }
-    Ok(rebuilt.body)
+    Ok(transaction.body)
 }
 
 /// A transaction of a known type.
-enum Typed {
+enum TypedTransaction {
     Legacy(TxLegacy),
     Eip2930(TxEip2930),
     Eip1559(TxEip1559),
@@ -173,7 +180,7 @@ enum Typed {
     Eip7702(TxEip7702),
 }
 
-impl Typed {
+impl TypedTransaction {
     fn encode(&self, signature: &Signature, out: &mut Vec<u8>) {
         match self {
             Self::Legacy(tx) => tx.eip2718_encode(signature, out),
@@ -196,44 +203,45 @@ impl Typed {
     }
 }
 
-struct Rebuilt {
-    typed: Typed,
+/// A transaction that was rebuilt from its members.
+struct RebuiltTransaction {
+    typed: TypedTransaction,
     signature: Signature,
     body: Body,
 }
 
-impl Rebuilt {
-    fn of(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Error> {
-        let kind = kind(fields)?;
+impl RebuiltTransaction {
+    fn read(fields: &TxFields<'_>, base_fee: Option<u64>) -> Result<Self, Error> {
+        let kind = read_type(fields)?;
         for (field, kinds) in MEMBERS_OF_TYPES {
             if !kinds.contains(&kind) && fields.raw(field) != Some(b"[]") {
-                fields.need_none(field, "none in a transaction of this type")?;
+                fields.check_absent(field, "none in a transaction of this type")?;
             }
         }
         let mut body = Body {
             kind,
-            from: fields.need(FROM)?,
-            to: fields.maybe(TO)?,
-            nonce: fields.need(NONCE)?,
+            from: fields.required(FROM)?,
+            to: fields.optional(TO)?,
+            nonce: fields.required(NONCE)?,
             price: 0,
             blobs: 0,
             blob_fee_max: 0,
         };
-        let (typed, odd) = match kind {
-            0 => legacy(fields, &mut body)?,
-            1 => (eip2930(fields, &mut body)?, parity(fields)?),
-            2 => (eip1559(fields, &mut body, base_fee)?, parity(fields)?),
-            3 => (eip4844(fields, &mut body, base_fee)?, parity(fields)?),
-            _ => (eip7702(fields, &mut body, base_fee)?, parity(fields)?),
+        let (typed, is_y_odd) = match kind {
+            0 => read_legacy(fields, &mut body)?,
+            1 => (read_eip2930(fields, &mut body)?, read_parity(fields)?),
+            2 => (read_eip1559(fields, &mut body, base_fee)?, read_parity(fields)?),
+            3 => (read_eip4844(fields, &mut body, base_fee)?, read_parity(fields)?),
+            _ => (read_eip7702(fields, &mut body, base_fee)?, read_parity(fields)?),
         };
-        let (Padded(r), Padded(s)) = (fields.need(R)?, fields.need(S)?);
-        Ok(Self { typed, signature: Signature::new(r, s, odd), body })
+        let (Padded(r), Padded(s)) = (fields.required(R)?, fields.required(S)?);
+        Ok(Self { typed, signature: Signature::new(r, s, is_y_odd), body })
     }
 }
 
 /// Returns the transaction type, or 0 if the member is missing, as before Berlin.
-fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
-    match fields.maybe::<u64>(KIND)? {
+fn read_type(fields: &TxFields<'_>) -> Result<u8, Error> {
+    match fields.optional::<u64>(KIND)? {
         None => Ok(0),
         Some(kind @ 0..=4) => Ok(kind as u8), // at most 4
         Some(_) => {
@@ -243,25 +251,25 @@ fn kind(fields: &TxFields<'_>) -> Result<u8, Error> {
     }
 }
 
-/// Reads the signature's parity in a typed transaction. `yParity` and `v` must be equal; either may
-/// be missing.
-fn parity(fields: &TxFields<'_>) -> Result<bool, Error> {
+/// Reads the signature's parity in a typed transaction. Returns true if y is odd. `yParity` and `v`
+/// must be equal; one of them may be missing.
+fn read_parity(fields: &TxFields<'_>) -> Result<bool, Error> {
     let field = if fields.raw(Y_PARITY).is_some() { Y_PARITY } else { V };
-    let odd = match fields.need::<u64>(field)? {
+    let is_y_odd = match fields.required::<u64>(field)? {
         0 => false,
         1 => true,
         _ => {
             return Err(fields.form_error(field, "0x0 or 0x1"));
         }
     };
-    fields.maybe_same(V, &u64::from(odd), "yParity")?;
-    Ok(odd)
+    fields.check_optional(V, &u64::from(is_y_odd), "yParity")?;
+    Ok(is_y_odd)
 }
 
 /// Reads a legacy transaction. Since EIP-155 its `v` contains the chain id.
-fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Error> {
-    body.price = fields.need(GAS_PRICE)?;
-    let (chain_id, odd) = match fields.need::<u128>(V)? {
+fn read_legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(TypedTransaction, bool), Error> {
+    body.price = fields.required(GAS_PRICE)?;
+    let (chain_id, is_y_odd) = match fields.required::<u128>(V)? {
         v @ (27 | 28) => (None, v == 28),
         v if v >= 35 && (v - 35) / 2 <= u128::from(u64::MAX) => {
             (Some(((v - 35) / 2) as u64), (v - 35) % 2 == 1) // fits by the line before
@@ -270,87 +278,100 @@ fn legacy(fields: &TxFields<'_>, body: &mut Body) -> Result<(Typed, bool), Error
             return Err(fields.form_error(V, "0x1b, 0x1c, or from 0x23 on"));
         }
     };
-    fields.maybe_same(CHAIN, &chain_id.unwrap_or(0), "v")?;
-    fields.maybe_same(Y_PARITY, &u64::from(odd), "v")?;
+    fields.check_optional(CHAIN, &chain_id.unwrap_or(0), "v")?;
+    fields.check_optional(Y_PARITY, &u64::from(is_y_odd), "v")?;
     let tx = TxLegacy {
         chain_id,
         nonce: body.nonce,
         gas_price: body.price,
-        gas_limit: fields.need(GAS)?,
+        gas_limit: fields.required(GAS)?,
         to: body.to.map_or(TxKind::Create, TxKind::Call),
-        value: fields.need(VALUE)?,
-        input: fields.need(INPUT)?,
+        value: fields.required(VALUE)?,
+        input: fields.required(INPUT)?,
     };
-    Ok((Typed::Legacy(tx), odd))
+    Ok((TypedTransaction::Legacy(tx), is_y_odd))
 }
 
-fn eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<Typed, Error> {
-    body.price = fields.need(GAS_PRICE)?;
-    Ok(Typed::Eip2930(TxEip2930 {
-        chain_id: fields.need(CHAIN)?,
+fn read_eip2930(fields: &TxFields<'_>, body: &mut Body) -> Result<TypedTransaction, Error> {
+    body.price = fields.required(GAS_PRICE)?;
+    Ok(TypedTransaction::Eip2930(TxEip2930 {
+        chain_id: fields.required(CHAIN)?,
         nonce: body.nonce,
         gas_price: body.price,
-        gas_limit: fields.need(GAS)?,
+        gas_limit: fields.required(GAS)?,
         to: body.to.map_or(TxKind::Create, TxKind::Call),
-        value: fields.need(VALUE)?,
-        access_list: access_list(fields)?,
-        input: fields.need(INPUT)?,
+        value: fields.required(VALUE)?,
+        access_list: read_access_list(fields)?,
+        input: fields.required(INPUT)?,
     }))
 }
 
-fn eip1559(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
-    let fees = Fees::of(fields, body, base_fee)?;
-    Ok(Typed::Eip1559(TxEip1559 {
-        chain_id: fields.need(CHAIN)?,
+fn read_eip1559(
+    fields: &TxFields<'_>,
+    body: &mut Body,
+    base_fee: Option<u64>,
+) -> Result<TypedTransaction, Error> {
+    let fees = Fees::read(fields, body, base_fee)?;
+    Ok(TypedTransaction::Eip1559(TxEip1559 {
+        chain_id: fields.required(CHAIN)?,
         nonce: body.nonce,
-        gas_limit: fields.need(GAS)?,
+        gas_limit: fields.required(GAS)?,
         max_fee_per_gas: fees.max,
         max_priority_fee_per_gas: fees.tip_max,
         to: body.to.map_or(TxKind::Create, TxKind::Call),
-        value: fields.need(VALUE)?,
-        access_list: access_list(fields)?,
-        input: fields.need(INPUT)?,
+        value: fields.required(VALUE)?,
+        access_list: read_access_list(fields)?,
+        input: fields.required(INPUT)?,
     }))
 }
 
-fn eip4844(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
-    let fees = Fees::of(fields, body, base_fee)?;
-    let raw = fields.need_raw(BLOB_HASHES, "an array of hashes")?;
+fn read_eip4844(
+    fields: &TxFields<'_>,
+    body: &mut Body,
+    base_fee: Option<u64>,
+) -> Result<TypedTransaction, Error> {
+    let fees = Fees::read(fields, body, base_fee)?;
+    let raw = fields.required_raw(BLOB_HASHES, "an array of hashes")?;
     let blob_versioned_hashes: Vec<B256> =
-        header::list(raw).map_err(|error| fields.error(BLOB_HASHES, error))?;
+        header::read_list(raw).map_err(|error| fields.error(BLOB_HASHES, error))?;
     body.blobs = blob_versioned_hashes.len() as u64;
-    body.blob_fee_max = fields.need(BLOB_FEE_MAX)?;
-    Ok(Typed::Eip4844(TxEip4844 {
-        chain_id: fields.need(CHAIN)?,
+    body.blob_fee_max = fields.required(BLOB_FEE_MAX)?;
+    Ok(TypedTransaction::Eip4844(TxEip4844 {
+        chain_id: fields.required(CHAIN)?,
         nonce: body.nonce,
-        gas_limit: fields.need(GAS)?,
+        gas_limit: fields.required(GAS)?,
         max_fee_per_gas: fees.max,
         max_priority_fee_per_gas: fees.tip_max,
-        to: fields.need(TO)?,
-        value: fields.need(VALUE)?,
-        access_list: access_list(fields)?,
+        to: fields.required(TO)?,
+        value: fields.required(VALUE)?,
+        access_list: read_access_list(fields)?,
         blob_versioned_hashes,
         max_fee_per_blob_gas: body.blob_fee_max,
-        input: fields.need(INPUT)?,
+        input: fields.required(INPUT)?,
     }))
 }
 
-fn eip7702(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Typed, Error> {
-    let fees = Fees::of(fields, body, base_fee)?;
-    Ok(Typed::Eip7702(TxEip7702 {
-        chain_id: fields.need(CHAIN)?,
+fn read_eip7702(
+    fields: &TxFields<'_>,
+    body: &mut Body,
+    base_fee: Option<u64>,
+) -> Result<TypedTransaction, Error> {
+    let fees = Fees::read(fields, body, base_fee)?;
+    Ok(TypedTransaction::Eip7702(TxEip7702 {
+        chain_id: fields.required(CHAIN)?,
         nonce: body.nonce,
-        gas_limit: fields.need(GAS)?,
+        gas_limit: fields.required(GAS)?,
         max_fee_per_gas: fees.max,
         max_priority_fee_per_gas: fees.tip_max,
-        to: fields.need(TO)?,
-        value: fields.need(VALUE)?,
-        access_list: access_list(fields)?,
-        authorization_list: authorizations(fields)?,
-        input: fields.need::<Bytes>(INPUT)?,
+        to: fields.required(TO)?,
+        value: fields.required(VALUE)?,
+        access_list: read_access_list(fields)?,
+        authorization_list: read_authorizations(fields)?,
+        input: fields.required::<Bytes>(INPUT)?,
     }))
 }
 
+/// The offered fees of a transaction, in wei per gas.
 struct Fees {
     max: u128,
     tip_max: u128,
@@ -358,8 +379,8 @@ struct Fees {
 
 impl Fees {
     /// Reads the offered fees, and sets the price in `body`.
-    fn of(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Error> {
-        let fees = Self { max: fields.need(FEE_MAX)?, tip_max: fields.need(TIP_MAX)? };
+    fn read(fields: &TxFields<'_>, body: &mut Body, base_fee: Option<u64>) -> Result<Self, Error> {
+        let fees = Self { max: fields.required(FEE_MAX)?, tip_max: fields.required(TIP_MAX)? };
         body.price = calc_effective_gas_price(fees.max, fees.tip_max, base_fee);
         Ok(fees)
     }
@@ -372,17 +393,17 @@ names! {
     STORAGE_KEYS = "storageKeys",
 }
 
-fn access_list(fields: &TxFields<'_>) -> Result<AccessList, Error> {
-    let raw = fields.need_raw(ACCESS_LIST, "an array of addresses with storageKeys")?;
+fn read_access_list(fields: &TxFields<'_>) -> Result<AccessList, Error> {
+    let raw = fields.required_raw(ACCESS_LIST, "an array of addresses with storageKeys")?;
     let mut layout = Layout::new(&ACCESS);
     let mut items = Vec::new();
     Cursor::new(raw)
         .elements(|_, cursor| {
             let item = cursor.object(&mut layout)?;
-            let keys = item.need_raw(STORAGE_KEYS, "an array of hashes")?;
+            let keys = item.required_raw(STORAGE_KEYS, "an array of hashes")?;
             items.push(AccessListItem {
-                address: item.need(ADDRESS)?,
-                storage_keys: header::list(keys)
+                address: item.required(ADDRESS)?,
+                storage_keys: header::read_list(keys)
                     .map_err(|error| item.error(STORAGE_KEYS, error))?,
             });
             Ok(())
@@ -403,13 +424,13 @@ names! {
     AUTH_S = "s",
 }
 
-fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Error> {
-    let raw = fields.need_raw(AUTHORIZATIONS, "an array of authorizations")?;
+fn read_authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Error> {
+    let raw = fields.required_raw(AUTHORIZATIONS, "an array of authorizations")?;
     let mut layout = Layout::new(&AUTHORIZATION);
     let mut authorizations = Vec::new();
     Cursor::new(raw)
         .elements(|_, cursor| {
-            authorizations.push(authorization(&cursor.object(&mut layout)?)?);
+            authorizations.push(read_authorization(&cursor.object(&mut layout)?)?);
             Ok(())
         })
         .map_err(|error| fields.error(AUTHORIZATIONS, error))?;
@@ -417,20 +438,20 @@ fn authorizations(fields: &TxFields<'_>) -> Result<Vec<SignedAuthorization>, Err
 }
 
 /// Reads an authorization. A block may contain invalid ones, so any parity of 8 bits is allowed.
-fn authorization(
+fn read_authorization(
     fields: &Fields<'_, { AUTHORIZATION.len() }>,
 ) -> Result<SignedAuthorization, Error> {
     let inner = Authorization {
-        chain_id: fields.need::<U256>(AUTH_CHAIN)?,
-        address: fields.need(AUTH_ADDRESS)?,
-        nonce: fields.need(AUTH_NONCE)?,
+        chain_id: fields.required::<U256>(AUTH_CHAIN)?,
+        address: fields.required(AUTH_ADDRESS)?,
+        nonce: fields.required(AUTH_NONCE)?,
     };
     let field = if fields.raw(AUTH_Y_PARITY).is_some() { AUTH_Y_PARITY } else { AUTH_V };
-    let parity: u64 = fields.need(field)?;
-    let Ok(byte) = u8::try_from(parity) else {
+    let parity: u64 = fields.required(field)?;
+    let Ok(parity_byte) = u8::try_from(parity) else {
         return Err(fields.form_error(field, "0x0 to 0xff"));
     };
-    fields.maybe_same(AUTH_V, &parity, "yParity")?;
-    let (Padded(r), Padded(s)) = (fields.need(AUTH_R)?, fields.need(AUTH_S)?);
-    Ok(SignedAuthorization::new_unchecked(inner, byte, r, s))
+    fields.check_optional(AUTH_V, &parity, "yParity")?;
+    let (Padded(r), Padded(s)) = (fields.required(AUTH_R)?, fields.required(AUTH_S)?);
+    Ok(SignedAuthorization::new_unchecked(inner, parity_byte, r, s))
 }

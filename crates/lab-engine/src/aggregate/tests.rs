@@ -1,4 +1,4 @@
-//! Quantiles and rows against values worked out by hand and against sorted samples.
+//! Goal: quantiles and rows are right. Method: values calculated by hand, and sorted samples.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ fn close(a: f64, b: f64) -> bool {
 }
 
 #[test]
-fn of_nothing_all_is_zero() {
+fn statistics_without_values_are_zero() {
     assert_eq!(quantiles(&times()).count, 0);
     assert_eq!(percentile_ms(&times(), 99.0), None);
 }
 
 #[test]
-fn of_one_value_all_is_that_value() {
+fn statistics_of_one_value_equal_that_value() {
     let mut one = times();
     one.saturating_record(5 * MS);
     let told = quantiles(&one);
@@ -45,7 +45,7 @@ fn ranks_and_interval_of_a_p99_are_those_of_the_formula() {
 }
 
 proptest! {
-    /// k6's definition: linear between the sorted values at `p (n - 1)`.
+    /// Compares with k6's definition: linear interpolation of the sorted values at `p (n - 1)`.
     #[test]
     fn percentiles_agree_with_sorted_samples(
         values in prop::collection::vec(1_000_u64..100_000_000_000, 1..60),
@@ -64,7 +64,7 @@ proptest! {
 }
 
 /// Two methods and one stage of 10 s.
-fn counted() -> Totals {
+fn example_totals() -> Totals {
     let mut interval = Interval::new(0, 1, 2);
     let mut record = |method, class, count, ms: u64| {
         let slot = Slot { stage: 0, method, class };
@@ -76,11 +76,11 @@ fn counted() -> Totals {
     record(1, Class::Timeout, 15, 5_000);
     (0..3).for_each(|_| interval.record_code(1, -32_000));
     interval.iterations[0] = Iterations {
-        due: 130,
-        begun: 120,
+        scheduled: 130,
+        started: 120,
         ended: 118,
         dropped: 10,
-        cut: 2,
+        interrupted: 2,
         ..Iterations::default()
     };
     let mut totals = Totals::new(1);
@@ -89,9 +89,9 @@ fn counted() -> Totals {
 }
 
 #[test]
-fn rows_keep_classes_apart_and_leave_the_429_out_of_failures() {
+fn rows_separate_the_classes_and_exclude_429_from_failures() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs", "never_called"]);
-    let (all, rows) = methods(&plan, &counted(), 10.0);
+    let (all, rows) = methods(&plan, &example_totals(), 10.0);
     assert_eq!((all.calls, all.method.as_str()), (120, "all"));
     assert_eq!(all.goodput, 8.5);
     assert_eq!(all.codes, [(-32_000, 3)]);
@@ -109,18 +109,18 @@ fn rows_keep_classes_apart_and_leave_the_429_out_of_failures() {
 }
 
 #[test]
-fn what_began_too_late_counts_in_times_and_in_no_rate() {
+fn iterations_after_the_end_count_in_times_and_in_no_rate() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-    let mut totals = counted();
-    totals.iterations[0].late = 20;
-    totals.late.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
-    totals.late.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
+    let mut totals = example_totals();
+    totals.iterations[0].started_after_end = 20;
+    totals.ended_after_end.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 15);
+    totals.ended_after_end.insert(Slot { stage: 0, method: 1, class: Class::Timeout }, 5);
     let (all, rows) = methods(&plan, &totals, 10.0);
     assert_eq!((all.calls, all.latency.count, all.goodput, all.rate), (120, 120, 7.0, 10.0));
     assert_eq!((rows[0].goodput, rows[1].goodput), (6.5, 0.5));
     assert_eq!(delivered(super::iterations(&totals)), 100.0 / 130.0);
     let stage = |totals: &Totals| stages(&plan, totals, Duration::from_secs(10)).remove(0);
-    assert_eq!((stage(&totals).rate_begun, stage(&totals).overall.goodput), (10.0, 7.0));
+    assert_eq!((stage(&totals).rate_started, stage(&totals).overall.goodput), (10.0, 7.0));
     // What ended in the next stage is none of this one's rate, and still one of the run's.
     totals.carried.insert(Slot { stage: 0, method: 0, class: Class::Ok }, 10);
     assert_eq!((stage(&totals).overall.goodput, stage(&totals).overall.rate), (6.0, 9.0));
@@ -128,11 +128,11 @@ fn what_began_too_late_counts_in_times_and_in_no_rate() {
 }
 
 #[test]
-fn a_stage_that_was_cut_short_is_as_long_as_it_was() {
+fn an_interrupted_stage_has_its_actual_length() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
-    let rows = stages(&plan, &counted(), Duration::from_secs(6));
+    let rows = stages(&plan, &example_totals(), Duration::from_secs(6));
     let [row] = rows.as_slice() else { panic!("one stage") };
-    assert_eq!((row.from, row.to, row.rate_begun), (0.0, 6.0, 20.0));
+    assert_eq!((row.from, row.to, row.rate_started), (0.0, 6.0, 20.0));
     assert_eq!((row.model.as_str(), row.level_from, row.level_to), ("open", 100.0, 100.0));
     assert_eq!(row.iterations.dropped, 10);
     assert_eq!(row.methods.len(), 2);
@@ -151,7 +151,7 @@ fn stages_follow_each_other_from_the_start_of_their_scenario() {
 }
 
 #[test]
-fn nothing_due_counts_as_delivered() {
+fn a_run_without_scheduled_iterations_delivers_all() {
     assert_eq!(delivered(Iterations::default()), 1.0);
-    assert_eq!(delivered(Iterations { due: 4, begun: 3, ..Iterations::default() }), 0.75);
+    assert_eq!(delivered(Iterations { scheduled: 4, started: 3, ..Iterations::default() }), 0.75);
 }

@@ -9,22 +9,24 @@ use wire::json::envelope::EnvelopeScanner;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of bytes of a body that is stored and parsed as a whole. This is faster than by
-/// pieces and takes about 10 µs.
+/// Maximum number of bytes of a body that is stored and parsed as a whole. Parsing it
+/// at once is faster than by pieces and takes about 10 µs.
 pub(crate) const WHOLE_BYTES_MAX: usize = 32 << 10;
 /// Maximum number of bytes of a body that is stored for the comparison. All samples together take
 /// at most 64 MB.
 pub(crate) const SAMPLE_BYTES_MAX: usize = 1 << 20;
 /// Maximum number of bytes of a buffer that is reused for the next response.
-const BUFFER_KEPT_MAX: usize = 64 << 10;
+const REUSED_BUFFER_MAX: usize = 64 << 10;
 
 /// The part of a body that has arrived so far.
 #[derive(Debug, Default)]
 pub(crate) struct Body {
     /// All bytes so far, if the body is stored as a whole.
     bytes: Vec<u8>,
+    /// Number of bytes so far.
     length: usize,
-    skeleton: Option<Box<EnvelopeScanner>>,
+    /// Scanner of a long body, which stores only the envelope.
+    scanner: Option<Box<EnvelopeScanner>>,
     /// True if the body is stored for the comparison.
     sampled: bool,
 }
@@ -32,10 +34,10 @@ pub(crate) struct Body {
 /// A received body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReceivedBody<'a> {
-    /// The body, or the envelope of a long one.
-    pub(crate) judged: &'a [u8],
+    /// The bytes to parse: the body, or the envelope of a long body.
+    pub(crate) parsed: &'a [u8],
     /// The whole body, if it was stored.
-    pub(crate) whole: Option<&'a [u8]>,
+    pub(crate) stored: Option<&'a [u8]>,
     /// Length of the body in bytes.
     pub(crate) length: usize,
 }
@@ -47,23 +49,23 @@ pub(crate) struct TooLong;
 impl Body {
     /// Prepares for the next body. A small buffer is reused.
     pub(crate) fn reset(&mut self) {
-        (self.length, self.skeleton, self.sampled) = (0, None, false);
-        if self.bytes.capacity() > BUFFER_KEPT_MAX {
+        (self.length, self.scanner, self.sampled) = (0, None, false);
+        if self.bytes.capacity() > REUSED_BUFFER_MAX {
             self.bytes = Vec::new();
         } else {
             self.bytes.clear();
         }
     }
 
-    /// Stores the body for the comparison. Must be called before it arrives.
-    pub(crate) fn keep(&mut self) {
+    /// Stores the next body for the comparison. Must be called before the body arrives.
+    pub(crate) fn store(&mut self) {
         self.sampled = true;
     }
 
-    /// Announces the length of the body.
-    pub(crate) fn expect(&mut self, length: usize) {
+    /// Prepares for a body of this length.
+    pub(crate) fn expect_length(&mut self, length: usize) {
         if length > WHOLE_BYTES_MAX {
-            self.begin_skeleton();
+            self.start_scanner();
         } else {
             self.bytes.reserve(length);
         }
@@ -73,16 +75,16 @@ impl Body {
     ///
     /// # Errors
     /// Fails if the body gets longer than `bytes_max`.
-    pub(crate) fn take(&mut self, piece: &[u8], bytes_max: usize) -> Result<(), TooLong> {
+    pub(crate) fn append(&mut self, piece: &[u8], bytes_max: usize) -> Result<(), TooLong> {
         if piece.len() > bytes_max.saturating_sub(self.length) {
             return Err(TooLong);
         }
         self.length += piece.len();
         if self.length > WHOLE_BYTES_MAX {
-            self.begin_skeleton();
+            self.start_scanner();
         }
-        if let Some(skeleton) = &mut self.skeleton {
-            skeleton.feed(piece);
+        if let Some(scanner) = &mut self.scanner {
+            scanner.feed(piece);
             if !self.sampled || self.length > SAMPLE_BYTES_MAX {
                 self.bytes = Vec::new();
                 return Ok(());
@@ -92,11 +94,11 @@ impl Body {
         Ok(())
     }
 
-    fn begin_skeleton(&mut self) {
-        if self.skeleton.is_none() {
-            let mut skeleton = Box::<EnvelopeScanner>::default();
-            skeleton.feed(&self.bytes);
-            self.skeleton = Some(skeleton);
+    fn start_scanner(&mut self) {
+        if self.scanner.is_none() {
+            let mut scanner = Box::<EnvelopeScanner>::default();
+            scanner.feed(&self.bytes);
+            self.scanner = Some(scanner);
         }
     }
 
@@ -107,14 +109,14 @@ impl Body {
 
     /// Returns true if only the envelope is stored.
     pub(crate) fn is_long(&self) -> bool {
-        self.skeleton.is_some()
+        self.scanner.is_some()
     }
 
     /// Returns the part of the body that has arrived so far.
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
         ReceivedBody {
-            judged: self.skeleton.as_ref().map_or(&self.bytes, |skeleton| skeleton.envelope()),
-            whole: (self.bytes.len() == self.length).then_some(&self.bytes),
+            parsed: self.scanner.as_ref().map_or(&self.bytes, |scanner| scanner.envelope()),
+            stored: (self.bytes.len() == self.length).then_some(&self.bytes),
             length: self.length,
         }
     }
@@ -123,6 +125,6 @@ impl Body {
 impl<'a> ReceivedBody<'a> {
     /// Returns a body that arrived in one piece.
     pub(crate) fn in_one_piece(body: &'a [u8]) -> ReceivedBody<'a> {
-        ReceivedBody { judged: body, whole: Some(body), length: body.len() }
+        ReceivedBody { parsed: body, stored: Some(body), length: body.len() }
     }
 }

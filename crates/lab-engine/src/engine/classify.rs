@@ -1,7 +1,7 @@
 //! Determines the outcome of a call from the status and the body of its response. It implements
 //! [`lab_model::record::Class`].
 
-use lab_model::plan::Recorded;
+use lab_model::plan::RecordedRequest;
 use lab_model::record::Class;
 use wire::json::DEPTH_CEILING;
 use wire::quantity::parse_decimal;
@@ -56,21 +56,21 @@ fn by_status(status: u16) -> CallOutcome {
 
 /// Classifies the response to a single call with this id.
 pub(crate) fn single(status: u16, body: &[u8], id: u64) -> CallOutcome {
-    classify_one(status, body, |raw| parse_decimal(raw) == Some(id))
+    classify_single(status, body, |raw| parse_decimal(raw) == Some(id))
 }
 
 /// Classifies the response to a recorded call. A call without an id accepts any id.
-pub(crate) fn recorded(status: u16, body: &[u8], call: &Recorded) -> CallOutcome {
-    classify_one(status, body, |raw| call.id.is_empty() || raw == &*call.id)
+pub(crate) fn recorded(status: u16, body: &[u8], call: &RecordedRequest) -> CallOutcome {
+    classify_single(status, body, |raw| call.id.is_empty() || raw == &*call.id)
 }
 
-fn classify_one(status: u16, body: &[u8], is_own_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
+fn classify_single(status: u16, body: &[u8], is_request_id: impl Fn(&[u8]) -> bool) -> CallOutcome {
     if status == 429 {
         return CallOutcome::of(Class::Limited);
     }
     match parse_response(body, DEPTH_CEILING) {
         Err(_) => by_status(status),
-        Ok(response) if is_own_id(response.id) || is_error_without_id(&response) => {
+        Ok(response) if is_request_id(response.id) || is_error_without_id(&response) => {
             CallOutcome::of_response(status, &response.outcome)
         }
         Ok(_) => CallOutcome::of(Class::WrongId),
@@ -93,15 +93,15 @@ pub(crate) fn batch(
     outcomes: &mut [CallOutcome],
 ) {
     let index_of = |response: &Response<'_>, _: usize| {
-        let away = parse_decimal(response.id)?.checked_sub(first)?;
-        (away % stride == 0).then_some((away / stride) as usize)
+        let distance = parse_decimal(response.id)?.checked_sub(first)?;
+        (distance % stride == 0).then_some((distance / stride) as usize)
     };
     classify_batch(status, body, index_of, outcomes);
 }
 
 /// Classifies the responses to a recorded batch in their order, because the ids are unknown.
 pub(crate) fn recorded_batch(status: u16, body: &[u8], outcomes: &mut [CallOutcome]) {
-    classify_batch(status, body, |_, nth| Some(nth), outcomes);
+    classify_batch(status, body, |_, position| Some(position), outcomes);
 }
 
 fn classify_batch(
@@ -130,12 +130,13 @@ fn classify_batch(
     let mut answered = vec![false; outcomes.len()];
     let mut unknown_ids = false;
     let mut errors = Vec::new();
-    for (nth, response) in responses.iter().enumerate() {
+    for (position, response) in responses.iter().enumerate() {
         let Ok(response) = response else { continue };
-        match index_of(response, nth).filter(|&at| answered.get(at) == Some(&false)) {
-            Some(at) => {
-                answered[at] = true;
-                outcomes[at] = CallOutcome::of_response(status, &response.outcome);
+        let index = index_of(response, position);
+        match index.filter(|&index| answered.get(index) == Some(&false)) {
+            Some(index) => {
+                answered[index] = true;
+                outcomes[index] = CallOutcome::of_response(status, &response.outcome);
             }
             None if is_error_without_id(response) => {
                 errors.push(CallOutcome::of_response(status, &response.outcome))

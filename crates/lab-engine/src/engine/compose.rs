@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lab_model::plan::{Draw, Piece, Plan, Recorded, Reuse, Step, Target, Template};
+use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Reuse, Step, Target, Template};
 use wire::json::string;
 use wire::quantity::{write, write_decimal};
 
@@ -17,7 +17,7 @@ use crate::chain::ChainFacts;
 #[cfg(test)]
 mod tests;
 
-/// Digits of the longest content-length.
+/// Maximum number of decimal digits of a content-length.
 const LENGTH_DIGITS_MAX: usize = 20;
 
 /// The kind of a request, which decides how its response is matched.
@@ -75,15 +75,18 @@ pub(crate) struct Composer {
     head: Vec<u8>,
     scenarios: Vec<ScenarioRequests>,
     facts: Facts,
-    /// The last request, which starts at `begin`.
+    /// Buffer with the last request.
     bytes: Vec<u8>,
-    begin: usize,
-    body: usize,
+    /// Offset of the request's head in `bytes`.
+    head_start: usize,
+    /// Offset of the request's body in `bytes`.
+    body_start: usize,
 }
 
 /// The requests of one scenario.
 struct ScenarioRequests {
     steps: Vec<StepSource>,
+    /// Probability and size of a batch.
     batch: Option<(f64, usize)>,
     /// Number of ids per iteration.
     ids: u64,
@@ -92,10 +95,10 @@ struct ScenarioRequests {
 enum StepSource {
     Choose {
         /// Cumulative weights; the last one is 1.
-        until: Vec<f64>,
+        cumulative: Vec<f64>,
         calls: Vec<Call>,
     },
-    Replay(Vec<Recorded>),
+    Replay(Vec<RecordedRequest>),
 }
 
 struct Call {
@@ -104,7 +107,7 @@ struct Call {
     pieces: Vec<Piece>,
 }
 
-/// Writes drawn values from the chain's facts.
+/// Writes calls with values that are drawn from the chain's facts.
 struct Facts {
     chain: Arc<ChainFacts>,
 }
@@ -136,8 +139,8 @@ impl Composer {
             scenarios,
             facts,
             bytes: Vec::with_capacity(4096),
-            begin: 0,
-            body: 0,
+            head_start: 0,
+            body_start: 0,
         })
     }
 
@@ -152,13 +155,13 @@ impl Composer {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
         let mut rng = Rng::new(self.seed, u64::from(scenario), iteration, u64::from(step));
-        let room = self.head.len() + LENGTH_DIGITS_MAX + 4;
+        let body_start = self.head.len() + LENGTH_DIGITS_MAX + 4;
         self.bytes.clear();
-        self.bytes.resize(room, 0);
+        self.bytes.resize(body_start, 0);
         let stride = self.scenarios.len() as u64;
         let size = requests.ids / requests.steps.len() as u64;
-        let number = iteration.wrapping_mul(requests.ids).wrapping_add(u64::from(step) * size);
-        let id = number.wrapping_mul(stride).wrapping_add(u64::from(scenario));
+        let call_number = iteration.wrapping_mul(requests.ids).wrapping_add(u64::from(step) * size);
+        let id = call_number.wrapping_mul(stride).wrapping_add(u64::from(scenario));
         let mut calls = 1;
         let kind = match &requests.steps[usize::from(step)] {
             StepSource::Replay(bodies) => {
@@ -167,63 +170,63 @@ impl Composer {
                 calls = bodies[index].calls.max(1);
                 RequestKind::Recorded { method: bodies[index].method as u16, index: index as u32 }
             }
-            StepSource::Choose { until, calls: known } => match requests.batch {
+            StepSource::Choose { cumulative, calls: choices } => match requests.batch {
                 Some((probability, size)) if rng.unit() < probability => {
                     methods.clear();
                     calls = size;
-                    for nth in 0..size as u64 {
-                        self.bytes.push(if nth == 0 { b'[' } else { b',' });
-                        let call = choose(until, known, &mut rng);
+                    for index in 0..size as u64 {
+                        self.bytes.push(if index == 0 { b'[' } else { b',' });
+                        let call = choose(cumulative, choices, &mut rng);
                         methods.push(call.method);
-                        let id = id.wrapping_add(nth * stride);
+                        let id = id.wrapping_add(index * stride);
                         self.facts.write_call(&mut self.bytes, call, id, &mut rng);
                     }
                     self.bytes.push(b']');
                     RequestKind::Batch { first: id, stride }
                 }
                 _ => {
-                    let call = choose(until, known, &mut rng);
+                    let call = choose(cumulative, choices, &mut rng);
                     self.facts.write_call(&mut self.bytes, call, id, &mut rng);
                     RequestKind::Single { method: call.method, id }
                 }
             },
         };
-        self.body = room;
-        self.put_head();
+        self.body_start = body_start;
+        self.write_head();
         let single = !matches!(kind, RequestKind::Batch { .. });
         let sampled = self.sample_share > 0.0 && single && rng.unit() < self.sample_share;
         Composed { kind, calls, sampled }
     }
 
     /// Writes the length and the head in front of the body, from back to front.
-    fn put_head(&mut self) {
-        let mut at = self.body - 4;
-        self.bytes[at..self.body].copy_from_slice(b"\r\n\r\n");
-        let mut length = self.bytes.len() - self.body;
+    fn write_head(&mut self) {
+        let mut offset = self.body_start - 4;
+        self.bytes[offset..self.body_start].copy_from_slice(b"\r\n\r\n");
+        let mut length = self.bytes.len() - self.body_start;
         loop {
-            at -= 1;
-            self.bytes[at] = b'0' + (length % 10) as u8;
+            offset -= 1;
+            self.bytes[offset] = b'0' + (length % 10) as u8;
             length /= 10;
             if length == 0 {
                 break;
             }
         }
-        self.begin = at - self.head.len();
-        self.bytes[self.begin..at].copy_from_slice(&self.head);
+        self.head_start = offset - self.head.len();
+        self.bytes[self.head_start..offset].copy_from_slice(&self.head);
     }
 
     /// Returns the last request: head and body.
     pub(crate) fn request(&self) -> &[u8] {
-        &self.bytes[self.begin..]
+        &self.bytes[self.head_start..]
     }
 
     /// Returns the body of the last request.
     pub(crate) fn request_body(&self) -> &[u8] {
-        &self.bytes[self.body..]
+        &self.bytes[self.body_start..]
     }
 
     /// Returns the recorded body of an [`RequestKind::Recorded`].
-    pub(crate) fn recorded(&self, key: RequestKey, index: u32) -> Option<&Recorded> {
+    pub(crate) fn recorded(&self, key: RequestKey, index: u32) -> Option<&RecordedRequest> {
         let requests = &self.scenarios[usize::from(key.scenario)];
         match &requests.steps[usize::from(key.step)] {
             StepSource::Replay(bodies) => bodies.get(index as usize),
@@ -232,19 +235,20 @@ impl Composer {
     }
 }
 
-fn choose<'a>(until: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call {
+/// Draws a call by weight. `cumulative` has the cumulative weights.
+fn choose<'a>(cumulative: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call {
     if let [only] = calls {
         return only;
     }
-    let drawn = rng.unit();
-    &calls[until.partition_point(|&until| until <= drawn).min(calls.len() - 1)]
+    let number = rng.unit();
+    &calls[cumulative.partition_point(|&weight| weight <= number).min(calls.len() - 1)]
 }
 
 /// Returns the head of every request, up to the value of its content-length.
 fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
-    let own = |name: &str| target.headers.iter().any(|(own, _)| own.eq_ignore_ascii_case(name));
+    let is_set = |name: &str| target.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
     let mut head = format!("POST {} HTTP/1.1\r\n", target.url.target());
-    if !own("host") {
+    if !is_set("host") {
         head += &format!("Host: {}\r\n", authority(target));
     }
     for (name, value) in [
@@ -252,18 +256,19 @@ fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
         ("Accept", "application/json"),
         ("User-Agent", AGENT),
     ] {
-        if !own(name) {
+        if !is_set(name) {
             head += &format!("{name}: {value}\r\n");
         }
     }
     for (name, value) in &target.headers {
-        let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        let clean = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
-        let ours = ["content-length", "transfer-encoding", "connection"];
+        let is_token =
+            |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        let is_value_byte = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+        let reserved = ["content-length", "transfer-encoding", "connection"];
         if name.is_empty()
-            || !name.bytes().all(token)
-            || !value.bytes().all(clean)
-            || ours.iter().any(|ours| name.eq_ignore_ascii_case(ours))
+            || !name.bytes().all(is_token)
+            || !value.bytes().all(is_value_byte)
+            || reserved.iter().any(|reserved| name.eq_ignore_ascii_case(reserved))
         {
             return Err(EngineFault::Header { name: name.clone() });
         }
@@ -280,66 +285,72 @@ pub(crate) const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the Host header: the host, with the port unless it is the default.
 pub(crate) fn authority(target: &Target) -> String {
-    let usual = if target.url.tls() { ":443" } else { ":80" };
+    let default_port = if target.url.tls() { ":443" } else { ":80" };
     let authority = target.url.authority();
-    authority.strip_suffix(usual).unwrap_or(authority).to_owned()
+    authority.strip_suffix(default_port).unwrap_or(authority).to_owned()
 }
 
 impl Facts {
     fn step_source(&self, plan: &Plan, mix: &str, step: &Step) -> Result<StepSource, EngineFault> {
         let weighted = match step {
             Step::Replay(bodies) if bodies.is_empty() => {
-                return Err(EngineFault::Nothing { mix: mix.to_owned(), what: "recorded bodies" });
+                return Err(EngineFault::MissingValues {
+                    mix: mix.to_owned(),
+                    missing: "recorded bodies",
+                });
             }
             Step::Replay(bodies) => return Ok(StepSource::Replay(bodies.clone())),
             Step::Choose(weighted) => weighted,
         };
         if weighted.is_empty() {
-            return Err(EngineFault::Nothing { mix: mix.to_owned(), what: "calls" });
+            return Err(EngineFault::MissingValues { mix: mix.to_owned(), missing: "calls" });
         }
-        let sum: f64 = weighted.iter().map(|one| one.weight).sum();
-        let mut until = Vec::new();
+        let sum: f64 = weighted.iter().map(|call| call.weight).sum();
+        let mut cumulative = Vec::new();
         let mut calls = Vec::new();
-        for one in weighted {
-            until.push(until.last().copied().unwrap_or(0.0) + one.weight / sum);
-            calls.push(self.call(plan, mix, &one.template)?);
+        for call in weighted {
+            cumulative.push(cumulative.last().copied().unwrap_or(0.0) + call.weight / sum);
+            calls.push(self.call(plan, mix, &call.template)?);
         }
-        Ok(StepSource::Choose { until, calls })
+        Ok(StepSource::Choose { cumulative, calls })
     }
 
     fn call(&self, plan: &Plan, mix: &str, template: &Template) -> Result<Call, EngineFault> {
-        let mut lead = br#","method":"#.to_vec();
-        string::write(&mut lead, &plan.methods[template.method]);
+        let mut constant = br#","method":"#.to_vec();
+        string::write(&mut constant, &plan.methods[template.method]);
         if !template.params.is_empty() {
-            lead.extend_from_slice(br#","params":"#);
+            constant.extend_from_slice(br#","params":"#);
         }
         let mut pieces = Vec::new();
         for piece in &template.params {
             match piece {
-                Piece::Text(more) => lead.extend_from_slice(more),
+                Piece::Text(text) => constant.extend_from_slice(text),
                 Piece::Draw(draw) => {
-                    self.knows(mix, draw)?;
-                    pieces.push(Piece::Text(std::mem::take(&mut lead).into()));
+                    self.check_values(mix, draw)?;
+                    pieces.push(Piece::Text(std::mem::take(&mut constant).into()));
                     pieces.push(Piece::Draw(draw.clone()));
                 }
             }
         }
-        lead.push(b'}');
-        pieces.push(Piece::Text(lead.into()));
+        constant.push(b'}');
+        pieces.push(Piece::Text(constant.into()));
         Ok(Call { method: template.method as u16, pieces })
     }
 
-    fn knows(&self, mix: &str, draw: &Draw) -> Result<(), EngineFault> {
-        let what = match draw {
+    /// Checks that the chain has the values that a generator draws from.
+    fn check_values(&self, mix: &str, draw: &Draw) -> Result<(), EngineFault> {
+        let missing = match draw {
             Draw::BlockHash if self.chain.block_hashes.is_empty() => "block hashes",
             Draw::TransactionHash if self.chain.transaction_hashes.is_empty() => {
                 "transaction hashes"
             }
-            Draw::Address(own) if own.is_empty() && self.chain.addresses.is_empty() => "addresses",
+            Draw::Address(listed) if listed.is_empty() && self.chain.addresses.is_empty() => {
+                "addresses"
+            }
             Draw::OneOf(texts) if texts.is_empty() => "texts",
             _ => return Ok(()),
         };
-        Err(EngineFault::Nothing { mix: mix.to_owned(), what })
+        Err(EngineFault::MissingValues { mix: mix.to_owned(), missing })
     }
 
     fn write_call(&self, out: &mut Vec<u8>, call: &Call, id: u64, rng: &mut Rng) {
@@ -370,9 +381,9 @@ impl Facts {
             Draw::TransactionHash => {
                 quote(out, one_of(&self.chain.transaction_hashes, rng).as_bytes());
             }
-            Draw::Address(own) => {
-                let from = if own.is_empty() { &self.chain.addresses } else { own };
-                quote(out, one_of(from, rng).as_bytes());
+            Draw::Address(listed) => {
+                let addresses = if listed.is_empty() { &self.chain.addresses } else { listed };
+                quote(out, one_of(addresses, rng).as_bytes());
             }
             Draw::RandomBytes(count) => write_random(out, *count, rng),
             Draw::OneOf(texts) => out.extend_from_slice(&one_of::<Box<[u8]>>(texts, rng)[..]),

@@ -34,11 +34,11 @@ pub(crate) struct Connection<S> {
     tls: Option<Box<ClientConnection>>,
     /// Current phase.
     pub(crate) phase: Phase,
-    /// When connecting began.
-    pub(crate) began: u64,
-    /// When TCP was connected.
+    /// Start of the TCP connect.
+    pub(crate) connect_started: u64,
+    /// End of the TCP connect.
     pub(crate) connected: u64,
-    /// Requests sent on it.
+    /// Number of requests that were sent on the connection.
     pub(crate) uses: u32,
     /// Parser of the current response.
     pub(crate) reader: Reader,
@@ -50,7 +50,7 @@ pub(crate) struct Connection<S> {
     pub(crate) ending: bool,
 }
 
-/// How to connect to the target.
+/// TLS settings for connections to the target.
 pub(crate) struct Peer {
     /// Server name and TLS settings; `None` without TLS.
     pub(crate) tls: Option<(ServerName<'static>, Arc<ClientConfig>)>,
@@ -73,13 +73,13 @@ pub(crate) enum ReadResult {
 }
 
 impl<S: Socket> Connection<S> {
-    /// Creates a connection whose connect began `now`.
+    /// Creates a connection whose connect started `now`.
     pub(crate) fn new(socket: S, now: u64) -> Connection<S> {
         Connection {
             socket,
             tls: None,
             phase: Phase::Connecting,
-            began: now,
+            connect_started: now,
             connected: now,
             uses: 0,
             reader: Reader::default(),
@@ -94,16 +94,16 @@ impl<S: Socket> Connection<S> {
         &self.socket
     }
 
-    /// Returns why connecting failed, or `None`.
+    /// Returns the error of a failed connect, or `None`.
     pub(crate) fn connect_fault(&self) -> Option<io::Error> {
         self.socket.connect_fault()
     }
 
-    /// Handles the end of the TCP connect and prepares TLS.
+    /// Records the end of the TCP connect and prepares TLS, if the target uses it.
     ///
     /// # Errors
     /// Fails if the TLS settings do not fit the server name.
-    pub(crate) fn established(&mut self, peer: &Peer, now: u64) -> Result<(), rustls::Error> {
+    pub(crate) fn start_tls(&mut self, peer: &Peer, now: u64) -> Result<(), rustls::Error> {
         self.connected = now;
         self.phase = Phase::Open;
         if let Some((name, config)) = &peer.tls {
@@ -134,11 +134,11 @@ impl<S: Socket> Connection<S> {
                     traffic.bytes_received += count as u64;
                     if let Err(error) = tls.process_new_packets() {
                         // Sends the TLS alert, if the socket accepts it.
-                        let _told = flush(tls, &self.socket, traffic);
+                        let _ignored = flush(tls, &self.socket, traffic);
                         return Err(io::Error::other(error));
                     }
                 }
-                Err(error) if again(&error) => return Ok(()),
+                Err(error) if would_block(&error) => return Ok(()),
                 Err(error) => return Err(error),
             }
         }
@@ -198,7 +198,7 @@ impl<S: Socket> Connection<S> {
                     traffic.bytes_received += count as u64;
                     ReadResult::Bytes { count, drained: count < into.len() }
                 }
-                Err(error) if again(&error) => ReadResult::Nothing,
+                Err(error) if would_block(&error) => ReadResult::Nothing,
                 Err(_) => ReadResult::End,
             };
         };
@@ -206,14 +206,14 @@ impl<S: Socket> Connection<S> {
             match tls.reader().read(into) {
                 Ok(0) => return ReadResult::End,
                 Ok(count) => return ReadResult::Bytes { count, drained: false },
-                Err(error) if again(&error) => {}
+                Err(error) if would_block(&error) => {}
                 Err(_) => return ReadResult::End,
             }
             match tls.read_tls(&mut Plain(&self.socket)) {
                 Ok(count) => {
                     traffic.bytes_received += count as u64;
                     if tls.process_new_packets().is_err() {
-                        let _told = flush(tls, &self.socket, traffic);
+                        let _ignored = flush(tls, &self.socket, traffic);
                         return ReadResult::End;
                     }
                     // Sends TLS replies, such as key updates.
@@ -224,7 +224,7 @@ impl<S: Socket> Connection<S> {
                         return ReadResult::End;
                     }
                 }
-                Err(error) if again(&error) => return ReadResult::Nothing,
+                Err(error) if would_block(&error) => return ReadResult::Nothing,
                 Err(_) => return ReadResult::End,
             }
         }
@@ -237,7 +237,7 @@ impl<S: Socket> Connection<S> {
         {
             tls.send_close_notify();
             // The connection is closed in any case.
-            let _told = flush(tls, &self.socket, traffic);
+            let _ignored = flush(tls, &self.socket, traffic);
         }
     }
 }
@@ -250,7 +250,7 @@ fn flush<S: Socket>(
     while tls.wants_write() {
         match tls.write_tls(&mut Plain(socket)) {
             Ok(count) => traffic.bytes_sent += count as u64,
-            Err(error) if again(&error) => return Ok(()),
+            Err(error) if would_block(&error) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -262,7 +262,7 @@ fn write<S: Socket>(socket: &S, bytes: &[u8], traffic: &mut Traffic) -> io::Resu
     while sent < bytes.len() {
         match socket.write(&bytes[sent..]) {
             Ok(count) => sent += count,
-            Err(error) if again(&error) => break,
+            Err(error) if would_block(&error) => break,
             Err(error) => return Err(error),
         }
     }
@@ -270,6 +270,6 @@ fn write<S: Socket>(socket: &S, bytes: &[u8], traffic: &mut Traffic) -> io::Resu
     Ok(sent)
 }
 
-fn again(error: &io::Error) -> bool {
+fn would_block(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -5,15 +5,16 @@
 //! workers. A worker has at most one deadline.
 
 /// Marks the end of a queue.
-const NOBODY: u32 = u32::MAX;
+const NO_WORKER: u32 = u32::MAX;
 /// Marks a worker without a deadline.
-const NOWHERE: u16 = u16::MAX;
+const NO_QUEUE: u16 = u16::MAX;
 
+/// A worker's deadline, as an element of a doubly linked list.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     queue: u16,
-    before: u32,
-    after: u32,
+    previous: u32,
+    next: u32,
     until: u64,
 }
 
@@ -34,9 +35,9 @@ pub(crate) struct Deadlines {
 impl Deadlines {
     /// Creates one queue for each of `timeouts`, in nanoseconds.
     pub(crate) fn new(workers: usize, timeouts: &[u64]) -> Deadlines {
-        let nowhere = Entry { queue: NOWHERE, before: NOBODY, after: NOBODY, until: 0 };
-        let queue = |&timeout: &u64| Queue { first: NOBODY, last: NOBODY, timeout };
-        Deadlines { entries: vec![nowhere; workers], queues: timeouts.iter().map(queue).collect() }
+        let unset = Entry { queue: NO_QUEUE, previous: NO_WORKER, next: NO_WORKER, until: 0 };
+        let queue = |&timeout: &u64| Queue { first: NO_WORKER, last: NO_WORKER, timeout };
+        Deadlines { entries: vec![unset; workers], queues: timeouts.iter().map(queue).collect() }
     }
 
     /// Sets the worker's deadline to `now` plus the queue's timeout. `now` must not decrease.
@@ -45,40 +46,40 @@ impl Deadlines {
         let Queue { last, timeout, .. } = self.queues[queue];
         self.entries[worker as usize] = Entry {
             queue: queue as u16,
-            before: last,
-            after: NOBODY,
+            previous: last,
+            next: NO_WORKER,
             until: now.saturating_add(timeout),
         };
-        if last == NOBODY {
+        if last == NO_WORKER {
             self.queues[queue].first = worker;
         } else {
-            self.entries[last as usize].after = worker;
+            self.entries[last as usize].next = worker;
         }
         self.queues[queue].last = worker;
     }
 
     /// Removes the worker's deadline, if it has one.
     pub(crate) fn remove(&mut self, worker: u32) {
-        let Entry { queue, before, after, .. } = self.entries[worker as usize];
-        if queue == NOWHERE {
+        let Entry { queue, previous, next, .. } = self.entries[worker as usize];
+        if queue == NO_QUEUE {
             return;
         }
         let queue = &mut self.queues[usize::from(queue)];
-        if before == NOBODY {
-            queue.first = after;
+        if previous == NO_WORKER {
+            queue.first = next;
         } else {
-            self.entries[before as usize].after = after;
+            self.entries[previous as usize].next = next;
         }
-        if after == NOBODY {
-            queue.last = before;
+        if next == NO_WORKER {
+            queue.last = previous;
         } else {
-            self.entries[after as usize].before = before;
+            self.entries[next as usize].previous = previous;
         }
-        self.entries[worker as usize].queue = NOWHERE;
+        self.entries[worker as usize].queue = NO_QUEUE;
     }
 
     /// Removes the first worker of a queue if it has expired. Returns it with its deadline.
-    pub(crate) fn due(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
+    pub(crate) fn take_expired(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
         let until = self.until(queue)?;
         let first = self.queues[queue].first;
         (until <= now).then(|| {
@@ -89,13 +90,13 @@ impl Deadlines {
 
     /// Returns true if the worker has a deadline.
     pub(crate) fn is_set(&self, worker: u32) -> bool {
-        self.entries[worker as usize].queue != NOWHERE
+        self.entries[worker as usize].queue != NO_QUEUE
     }
 
     /// Returns the first deadline of a queue.
     pub(crate) fn until(&self, queue: usize) -> Option<u64> {
         let first = self.queues[queue].first;
-        (first != NOBODY).then(|| self.entries[first as usize].until)
+        (first != NO_WORKER).then(|| self.entries[first as usize].until)
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Session<S> {
 struct PipeState {
     traffic: Traffic,
     /// Bytes that may still be read in this turn.
-    room: usize,
+    read_budget: usize,
     /// True if the limit ended the last read.
     more: bool,
 }
@@ -51,7 +51,7 @@ struct PipeState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DriveResult {
     /// No data for now.
-    Deadlines,
+    Idle,
     /// More data to read in the next turn.
     More,
     /// The connection has ended.
@@ -63,16 +63,16 @@ pub(crate) struct Exchange {
     response: ResponseFuture,
     head: Option<(u16, Option<Duration>)>,
     body: Option<RecvStream>,
-    answer: Body,
+    received: Body,
 }
 
 /// Progress of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The response is incomplete.
-    More,
+    Incomplete,
     /// The response is complete.
-    Whole {
+    Complete {
         /// Its status.
         status: u16,
         /// Value of Retry-After.
@@ -97,16 +97,16 @@ impl<S: Socket> Session<S> {
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
             .enable_push(false);
-        let mut greeting = Box::pin(builder.handshake(pipe));
-        match greeting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(done) => done.map(|(sender, h2)| Session { sender, h2, pipe_state }),
+        let mut handshake = Box::pin(builder.handshake(pipe));
+        match handshake.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(result) => result.map(|(sender, h2)| Session { sender, h2, pipe_state }),
             // A new socket accepts the few bytes of the preface.
             Poll::Pending => Err(h2::Reason::INTERNAL_ERROR.into()),
         }
     }
 
     /// Returns true unless the connection has ended or the server sent GOAWAY.
-    pub(crate) fn usable(&mut self) -> bool {
+    pub(crate) fn is_usable(&mut self) -> bool {
         let ready = self.sender.poll_ready(&mut Context::from_waker(Waker::noop()));
         !matches!(ready, Poll::Ready(Err(_)))
     }
@@ -129,27 +129,27 @@ impl<S: Socket> Session<S> {
         // uses a clone.
         let (response, mut stream) = self.sender.clone().send_request(request, false)?;
         stream.send_data(Bytes::copy_from_slice(body), true)?;
-        Ok(Exchange { response, head: None, body: None, answer: Body::default() })
+        Ok(Exchange { response, head: None, body: None, received: Body::default() })
     }
 
     /// Sends all pending data and reads up to [`PIECE_BYTES`].
     pub(crate) fn drive(&mut self, traffic: &mut Traffic) -> DriveResult {
-        self.pipe_state.lock().room = PIECE_BYTES;
+        self.pipe_state.lock().read_budget = PIECE_BYTES;
         let ended = Pin::new(&mut self.h2).poll(&mut Context::from_waker(Waker::noop()));
         let mut pipe_state = self.pipe_state.lock();
         traffic.add(std::mem::take(&mut pipe_state.traffic));
         match (ended, std::mem::take(&mut pipe_state.more)) {
             (Poll::Ready(_), _) => DriveResult::Ended,
             (Poll::Pending, true) => DriveResult::More,
-            (Poll::Pending, false) => DriveResult::Deadlines,
+            (Poll::Pending, false) => DriveResult::Idle,
         }
     }
 }
 
 impl Exchange {
     /// Stores the response body for the comparison. Must be called before the response arrives.
-    pub(crate) fn keep(&mut self) {
-        self.answer.keep();
+    pub(crate) fn store_body(&mut self) {
+        self.received.store();
     }
 
     /// Reads the available part of the response. `waker` fires when more arrives.
@@ -158,30 +158,31 @@ impl Exchange {
         let body = match &mut self.body {
             Some(body) => body,
             None => match Pin::new(&mut self.response).poll(&mut context) {
-                Poll::Pending => return Progress::More,
+                Poll::Pending => return Progress::Incomplete,
                 Poll::Ready(Err(_)) => return Progress::Broken,
-                Poll::Ready(Ok(answer)) => {
-                    let wait = answer.headers().get(header::RETRY_AFTER);
-                    let wait = wait.and_then(|value| reader::wait(value.as_bytes()));
-                    self.head = Some((answer.status().as_u16(), wait));
-                    self.body.insert(answer.into_body())
+                Poll::Ready(Ok(response)) => {
+                    let value = response.headers().get(header::RETRY_AFTER);
+                    let retry_after =
+                        value.and_then(|value| reader::parse_retry_after(value.as_bytes()));
+                    self.head = Some((response.status().as_u16(), retry_after));
+                    self.body.insert(response.into_body())
                 }
             },
         };
         loop {
             match body.poll_data(&mut context) {
-                Poll::Pending => return Progress::More,
+                Poll::Pending => return Progress::Incomplete,
                 Poll::Ready(Some(Err(_))) => return Progress::Broken,
-                Poll::Ready(Some(Ok(part))) => {
-                    if self.answer.take(&part, bytes_max).is_err() {
+                Poll::Ready(Some(Ok(piece))) => {
+                    if self.received.append(&piece, bytes_max).is_err() {
                         return Progress::TooLong;
                     }
                     // A stream that ended with this piece has no window to release.
-                    let _ended = body.flow_control().release_capacity(part.len());
+                    let _ignored = body.flow_control().release_capacity(piece.len());
                 }
                 Poll::Ready(None) => {
                     let (status, retry_after) = self.head.unwrap_or_default();
-                    return Progress::Whole { status, retry_after };
+                    return Progress::Complete { status, retry_after };
                 }
             }
         }
@@ -189,7 +190,7 @@ impl Exchange {
 
     /// Returns the part of the body that has arrived so far.
     pub(crate) fn received(&self) -> ReceivedBody<'_> {
-        self.answer.received()
+        self.received.received()
     }
 }
 
@@ -203,25 +204,25 @@ pub(crate) fn head(target: &Target) -> Result<Request<()>, EngineFault> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json"));
     headers.insert(header::USER_AGENT, HeaderValue::from_static(AGENT));
-    let mut own = HeaderMap::new();
+    let mut plan_headers = HeaderMap::new();
     for (name, value) in &target.headers {
         let fault = || EngineFault::Header { name: name.clone() };
         let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault())?;
-        let value_of = HeaderValue::from_str(value).map_err(|_| fault())?;
+        let parsed_value = HeaderValue::from_str(value).map_err(|_| fault())?;
         match key {
             header::CONTENT_LENGTH | header::TRANSFER_ENCODING | header::CONNECTION => {
                 return Err(fault());
             }
             header::HOST => host.clone_from(value),
             _ => {
-                own.append(key, value_of);
+                plan_headers.append(key, parsed_value);
             }
         }
     }
-    for key in own.keys() {
+    for key in plan_headers.keys() {
         headers.remove(key);
     }
-    headers.extend(own);
+    headers.extend(plan_headers);
     let scheme = if target.url.tls() { "https" } else { "http" };
     let mut request = Request::new(());
     *request.uri_mut() = format!("{scheme}://{host}{}", target.url.target())
@@ -269,7 +270,7 @@ impl<S: Socket> AsyncRead for Pipe<S> {
     ) -> Poll<io::Result<()>> {
         let pipe = self.get_mut();
         let mut pipe_state = pipe.pipe_state.lock();
-        if pipe_state.room == 0 {
+        if pipe_state.read_budget == 0 {
             pipe_state.more = true;
             return Poll::Pending;
         }
@@ -277,7 +278,7 @@ impl<S: Socket> AsyncRead for Pipe<S> {
             ReadResult::Nothing => Poll::Pending,
             ReadResult::End => Poll::Ready(Ok(())),
             ReadResult::Bytes { count, .. } => {
-                pipe_state.room = pipe_state.room.saturating_sub(count);
+                pipe_state.read_budget = pipe_state.read_budget.saturating_sub(count);
                 into.advance(count);
                 Poll::Ready(Ok(()))
             }

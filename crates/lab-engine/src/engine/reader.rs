@@ -28,7 +28,7 @@ pub(crate) struct Head {
     /// Status.
     pub(crate) status: u16,
     /// True if the server keeps the connection open.
-    pub(crate) keep: bool,
+    pub(crate) keep_alive: bool,
     /// Value of Retry-After.
     pub(crate) retry_after: Option<Duration>,
     end: BodyEnd,
@@ -55,9 +55,9 @@ pub(crate) enum ParseError {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read<'a> {
     /// The response is incomplete.
-    More,
+    Incomplete,
     /// The response is complete.
-    Whole {
+    Complete {
         /// Its head.
         head: Head,
         /// Its body.
@@ -66,7 +66,7 @@ pub(crate) enum Read<'a> {
         extra: bool,
     },
     /// The response is invalid.
-    Bad(ParseError),
+    Invalid(ParseError),
 }
 
 /// Parser state of one response.
@@ -82,9 +82,11 @@ pub(crate) struct Reader {
 /// Position in a chunked body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Chunks {
-    part: ChunkState,
-    left: usize,
-    line: usize,
+    state: ChunkState,
+    /// Remaining bytes of the current chunk.
+    remaining: usize,
+    /// Bytes of the current line.
+    line_bytes: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -110,8 +112,8 @@ impl Reader {
     }
 
     /// Stores the next response body for the comparison.
-    pub(crate) fn keep(&mut self) {
-        self.body.keep();
+    pub(crate) fn store_body(&mut self) {
+        self.body.store();
     }
 
     /// Returns true if the body is long and therefore parsed piece by piece.
@@ -134,76 +136,86 @@ impl Reader {
         if !ends_head(&self.start[searched..]) {
             return self.await_head();
         }
-        let whole = std::mem::take(&mut self.start);
-        match final_head(&whole) {
+        let bytes = std::mem::take(&mut self.start);
+        match final_head(&bytes) {
             Ok(Some((head, length))) => {
                 self.head = Some(head);
-                self.feed_body(&whole[length..], bytes_max)
+                self.feed_body(&bytes[length..], bytes_max)
             }
             Ok(None) => {
-                self.start = whole;
+                self.start = bytes;
                 self.await_head()
             }
-            Err(error) => Read::Bad(error),
+            Err(error) => Read::Invalid(error),
         }
     }
 
     fn await_head(&self) -> Read<'_> {
-        if self.start.len() > HEAD_BYTES_MAX { Read::Bad(ParseError::NotHttp) } else { Read::More }
+        if self.start.len() > HEAD_BYTES_MAX {
+            Read::Invalid(ParseError::NotHttp)
+        } else {
+            Read::Incomplete
+        }
     }
 
     fn feed_first<'a>(&'a mut self, bytes: &'a [u8], bytes_max: usize) -> Read<'a> {
         match final_head(bytes) {
-            Err(error) => Read::Bad(error),
+            Err(error) => Read::Invalid(error),
             Ok(None) => {
                 self.start.extend_from_slice(bytes);
                 self.await_head()
             }
-            Ok(Some((head, begin))) => {
+            Ok(Some((head, body_start))) => {
                 if let BodyEnd::Length(length) = head.end {
                     if length > bytes_max {
-                        return Read::Bad(ParseError::TooLong);
+                        return Read::Invalid(ParseError::TooLong);
                     }
-                    if let Some(body) = bytes[begin..].get(..length) {
-                        let extra = bytes.len() > begin + length;
-                        return Read::Whole { head, body: ReceivedBody::in_one_piece(body), extra };
+                    if let Some(body) = bytes[body_start..].get(..length) {
+                        let extra = bytes.len() > body_start + length;
+                        return Read::Complete {
+                            head,
+                            body: ReceivedBody::in_one_piece(body),
+                            extra,
+                        };
                     }
-                    self.body.expect(length);
+                    self.body.expect_length(length);
                 }
                 self.head = Some(head);
-                self.feed_body(&bytes[begin..], bytes_max)
+                self.feed_body(&bytes[body_start..], bytes_max)
             }
         }
     }
 
     fn feed_body(&mut self, bytes: &[u8], bytes_max: usize) -> Read<'_> {
-        let Some(head) = self.head else { return Read::Bad(ParseError::NotHttp) };
+        let Some(head) = self.head else { return Read::Invalid(ParseError::NotHttp) };
         let extra;
         match head.end {
-            BodyEnd::Length(length) if length > bytes_max => return Read::Bad(ParseError::TooLong),
+            BodyEnd::Length(length) if length > bytes_max => {
+                return Read::Invalid(ParseError::TooLong);
+            }
             BodyEnd::Length(length) => {
-                let part = bytes.len().min(length - self.body.length());
-                if self.body.take(&bytes[..part], bytes_max).is_err() {
-                    return Read::Bad(ParseError::TooLong);
+                let count = bytes.len().min(length - self.body.length());
+                if self.body.append(&bytes[..count], bytes_max).is_err() {
+                    return Read::Invalid(ParseError::TooLong);
                 }
-                extra = bytes.len() > part;
+                extra = bytes.len() > count;
                 if self.body.length() < length {
-                    return Read::More;
+                    return Read::Incomplete;
                 }
             }
             BodyEnd::Chunked => match self.chunks.feed(bytes, &mut self.body, bytes_max) {
-                Err(error) => return Read::Bad(error),
-                Ok(_) if self.chunks.part != ChunkState::Done => return Read::More,
-                Ok(used) => extra = used < bytes.len(),
+                Err(error) => return Read::Invalid(error),
+                Ok(_) if self.chunks.state != ChunkState::Done => return Read::Incomplete,
+                Ok(consumed) => extra = consumed < bytes.len(),
             },
             BodyEnd::Close => {
-                return match self.body.take(bytes, bytes_max) {
-                    Err(TooLong) => Read::Bad(ParseError::TooLong),
-                    Ok(()) => Read::More,
+                return match self.body.append(bytes, bytes_max) {
+                    Err(TooLong) => Read::Invalid(ParseError::TooLong),
+                    Ok(()) => Read::Incomplete,
                 };
             }
         }
-        Read::Whole { head, body: self.body.received(), extra }
+        Read::Complete { head, body: self.body.received(), extra }
     }
 
     /// Returns the response if the end of the connection completes it.
@@ -226,18 +238,18 @@ fn ends_head(bytes: &[u8]) -> bool {
 
 /// Returns the final head, after any interim ones, and the offset of its body.
 fn final_head(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
-    let mut begin = 0;
+    let mut head_end = 0;
     loop {
-        let Some((head, length)) = parse(&bytes[begin..])? else { return Ok(None) };
-        begin += length;
-        if begin > HEAD_BYTES_MAX {
+        let Some((head, length)) = parse(&bytes[head_end..])? else { return Ok(None) };
+        head_end += length;
+        if head_end > HEAD_BYTES_MAX {
             return Err(ParseError::NotHttp);
         }
         // Status 101 switches the protocol, which the engine never requests.
         match head.status {
             101 => return Err(ParseError::NotHttp),
             100..=199 => {}
-            _ => return Ok(Some((head, begin))),
+            _ => return Ok(Some((head, head_end))),
         }
     }
 }
@@ -250,14 +262,14 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         .map_err(|_| ParseError::NotHttp)?;
     let httparse::Status::Complete(length) = status else { return Ok(None) };
     let status = response.code.ok_or(ParseError::NotHttp)?;
-    let mut head =
-        Head { status, keep: response.version == Some(1), retry_after: None, end: BodyEnd::Close };
+    let is_http11 = response.version == Some(1);
+    let mut head = Head { status, keep_alive: is_http11, retry_after: None, end: BodyEnd::Close };
     let (mut content_length, mut chunked) = (None, false);
     for field in response.headers.iter() {
-        // Comparing the length first is faster, as few fields matter.
+        // Comparing the length first is faster, because few fields are relevant.
         match field.name.len() {
             14 if field.name.eq_ignore_ascii_case("content-length") => {
-                let value = number(field.value).ok_or(ParseError::NotHttp)?;
+                let value = parse_number(field.value).ok_or(ParseError::NotHttp)?;
                 if content_length.is_some_and(|other| other != value) {
                     return Err(ParseError::NotHttp);
                 }
@@ -270,10 +282,10 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
                 }
             }
             10 if field.name.eq_ignore_ascii_case("connection") => {
-                head.keep = keeps(field.value, head.keep);
+                head.keep_alive = parse_keep_alive(field.value, head.keep_alive);
             }
             11 if field.name.eq_ignore_ascii_case("retry-after") => {
-                head.retry_after = wait(field.value);
+                head.retry_after = parse_retry_after(field.value);
             }
             _ => {}
         }
@@ -285,26 +297,29 @@ fn parse(bytes: &[u8]) -> Result<Option<(Head, usize)>, ParseError> {
         (_, false, Some(length)) => BodyEnd::Length(length),
         (_, false, None) => BodyEnd::Close,
     };
-    head.keep &= head.end != BodyEnd::Close;
+    head.keep_alive &= head.end != BodyEnd::Close;
     Ok(Some((head, length)))
 }
 
-fn number(text: &[u8]) -> Option<usize> {
+/// Parses an unsigned decimal number without a sign.
+fn parse_number(text: &[u8]) -> Option<usize> {
     let text = text.trim_ascii();
-    let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
-    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok()
+    let is_decimal = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(text).ok().filter(|_| is_decimal)?.parse().ok()
 }
 
-fn keeps(value: &[u8], otherwise: bool) -> bool {
-    let says = |word: &[u8]| {
+/// Returns true if the value of a Connection header keeps the connection open. `default` applies if
+/// the value has neither `close` nor `keep-alive`.
+fn parse_keep_alive(value: &[u8], default: bool) -> bool {
+    let contains = |word: &[u8]| {
         value.split(|&byte| byte == b',').any(|part| part.trim_ascii().eq_ignore_ascii_case(word))
     };
-    if says(b"close") { false } else { otherwise || says(b"keep-alive") }
+    if contains(b"close") { false } else { default || contains(b"keep-alive") }
 }
 
 /// Parses Retry-After: seconds, or a date (RFC 9110, 10.2.3).
-pub(crate) fn wait(value: &[u8]) -> Option<Duration> {
-    if let Some(seconds) = number(value) {
+pub(crate) fn parse_retry_after(value: &[u8]) -> Option<Duration> {
+    if let Some(seconds) = parse_number(value) {
         return Some(Duration::from_secs(seconds as u64));
     }
     let date = httpdate::parse_http_date(std::str::from_utf8(value).ok()?).ok()?;
@@ -320,47 +335,48 @@ impl Chunks {
         body: &mut Body,
         bytes_max: usize,
     ) -> Result<usize, ParseError> {
-        let mut at = 0;
-        while at < bytes.len() && self.part != ChunkState::Done {
-            if self.part == ChunkState::Bytes {
-                let part = self.left.min(bytes.len() - at);
-                body.take(&bytes[at..at + part], bytes_max)?;
-                self.left -= part;
-                at += part;
-                if self.left == 0 {
-                    self.part = ChunkState::AfterBytes;
+        let mut consumed = 0;
+        while consumed < bytes.len() && self.state != ChunkState::Done {
+            if self.state == ChunkState::Bytes {
+                let count = self.remaining.min(bytes.len() - consumed);
+                body.append(&bytes[consumed..consumed + count], bytes_max)?;
+                self.remaining -= count;
+                consumed += count;
+                if self.remaining == 0 {
+                    self.state = ChunkState::AfterBytes;
                 }
             } else {
-                self.byte(bytes[at])?;
-                at += 1;
+                self.parse_byte(bytes[consumed])?;
+                consumed += 1;
             }
         }
-        Ok(at)
+        Ok(consumed)
     }
 
-    fn byte(&mut self, byte: u8) -> Result<(), ParseError> {
-        self.line += 1;
-        if self.line > LINE_BYTES_MAX {
+    /// Parses a byte outside of the data of a chunk.
+    fn parse_byte(&mut self, byte: u8) -> Result<(), ParseError> {
+        self.line_bytes += 1;
+        if self.line_bytes > LINE_BYTES_MAX {
             return Err(ParseError::NotHttp);
         }
-        self.part = match (self.part, byte) {
+        self.state = match (self.state, byte) {
             (
                 ChunkState::Size | ChunkState::SizeDigits,
                 b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F',
             ) => {
                 let digit = (byte as char).to_digit(16).unwrap_or_default() as usize;
-                let left = self.left.checked_mul(16).ok_or(ParseError::NotHttp)?;
-                self.left = left + digit;
+                let size = self.remaining.checked_mul(16).ok_or(ParseError::NotHttp)?;
+                self.remaining = size + digit;
                 ChunkState::SizeDigits
             }
             (ChunkState::SizeDigits, b';' | b' ' | b'\t') => ChunkState::Extension,
             (ChunkState::SizeDigits | ChunkState::Extension, b'\n') => {
-                self.line = 0;
-                if self.left == 0 { ChunkState::Trailer } else { ChunkState::Bytes }
+                self.line_bytes = 0;
+                if self.remaining == 0 { ChunkState::Trailer } else { ChunkState::Bytes }
             }
             (ChunkState::SizeDigits, b'\r') | (ChunkState::Extension, _) => ChunkState::Extension,
             (ChunkState::AfterBytes, b'\n') => {
-                self.line = 0;
+                self.line_bytes = 0;
                 ChunkState::Size
             }
             (ChunkState::AfterBytes, b'\r') => ChunkState::AfterBytes,

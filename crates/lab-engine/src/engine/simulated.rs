@@ -26,11 +26,11 @@ use super::world::{Socket, World};
 const MICROSECOND: u64 = 1_000;
 /// Bytes of a socket's send buffer.
 const BUFFER_BYTES: usize = 4 << 10;
-/// Longest time that reading the clock takes, in nanoseconds.
+/// Maximum time that reading the clock takes, in nanoseconds.
 const CLOCK_MAX: u64 = 2 * MICROSECOND;
-/// Longest usual wake-up delay, in nanoseconds.
+/// Maximum wake-up delay on an idle core, in nanoseconds.
 const WAKE_MAX: u64 = 60 * MICROSECOND;
-/// Longest wake-up delay if another process occupies the core, in nanoseconds.
+/// Maximum wake-up delay if another process occupies the core, in nanoseconds.
 const STALL_MAX: u64 = 5_000 * MICROSECOND;
 
 /// Fault probabilities, each in thousandths.
@@ -73,7 +73,7 @@ impl Network {
             faults,
             endpoints: Vec::new(),
             queue: BinaryHeap::new(),
-            count: 0,
+            event_count: 0,
             ready: VecDeque::new(),
             counts: ServerCounts::default(),
         })))
@@ -102,8 +102,8 @@ impl SteppedThread {
     pub(crate) fn step(&mut self) -> bool {
         let Some(thread) = &mut self.thread else { return false };
         // A simulated wait cannot fail.
-        let goes_on = thread.turn(&mut self.events).is_ok_and(|goes_on| goes_on);
-        if !goes_on && let Some(thread) = self.thread.take() {
+        let continues = thread.run_once(&mut self.events).is_ok_and(|continues| continues);
+        if !continues && let Some(thread) = self.thread.take() {
             thread.end();
         }
         true
@@ -117,9 +117,10 @@ struct NetworkState {
     faults: FaultRates,
     /// Connections by number.
     endpoints: Vec<Endpoint>,
+    /// Future events, each with its time, its number and the number of its connection.
     queue: BinaryHeap<Reverse<(u64, u64, usize, SimEvent)>>,
-    /// Orders events of the same time.
-    count: u64,
+    /// Number of events so far, which orders events of the same time.
+    event_count: u64,
     /// Connections with unreported events.
     ready: VecDeque<usize>,
     counts: ServerCounts,
@@ -146,11 +147,12 @@ struct Endpoint {
     /// Bytes that the client can read.
     inbox: VecDeque<u8>,
     /// Bytes that the client can write.
-    room: usize,
+    writable: usize,
     /// Number of requests so far.
     requests: u64,
-    /// Remaining bytes of the current request, and the events that follow it.
-    awaited: Option<(usize, Vec<(u64, SimEvent)>)>,
+    /// Remaining bytes of the current request, and the server's actions after it, each with its
+    /// delay.
+    request: Option<(usize, Vec<(u64, SimEvent)>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,76 +174,77 @@ pub(crate) struct SimSocket {
 }
 
 impl NetworkState {
-    fn chance(&mut self, in_thousand: u64) -> bool {
-        self.rng.between(0, 999) < in_thousand
+    /// Returns true with this probability, in thousandths.
+    fn chance(&mut self, thousandths: u64) -> bool {
+        self.rng.between(0, 999) < thousandths
     }
 
-    fn schedule(&mut self, at: u64, number: usize, news: SimEvent) {
-        self.count += 1;
-        self.queue.push(Reverse((at, self.count, number, news)));
+    fn schedule(&mut self, time: u64, number: usize, event: SimEvent) {
+        self.event_count += 1;
+        self.queue.push(Reverse((time, self.event_count, number, event)));
     }
 
     /// Applies all events up to now.
     fn apply_due(&mut self) {
-        while let Some(Reverse((at, ..))) = self.queue.peek()
-            && *at <= self.now
+        while let Some(Reverse((time, ..))) = self.queue.peek()
+            && *time <= self.now
         {
-            let Some(Reverse((_, _, number, news))) = self.queue.pop() else { return };
-            self.apply(number, news);
+            let Some(Reverse((_, _, number, event))) = self.queue.pop() else { return };
+            self.apply(number, event);
         }
     }
 
-    fn apply(&mut self, number: usize, news: SimEvent) {
-        let end = &mut self.endpoints[number];
-        if matches!(end.state, State::Gone | State::Reset) {
+    fn apply(&mut self, number: usize, event: SimEvent) {
+        let endpoint = &mut self.endpoints[number];
+        if matches!(endpoint.state, State::Gone | State::Reset) {
             return;
         }
-        let flags = match news {
+        let flags = match event {
             SimEvent::Connected => {
-                end.state = State::Open;
+                endpoint.state = State::Open;
                 self.counts.connections += 1;
                 EventFlags::OUT
             }
             SimEvent::Refused => {
-                end.state = State::Refused;
+                endpoint.state = State::Refused;
                 EventFlags::ERR | EventFlags::HUP | EventFlags::OUT
             }
             SimEvent::Bytes(bytes) => {
-                end.inbox.extend(bytes);
+                endpoint.inbox.extend(bytes);
                 EventFlags::IN
             }
             SimEvent::Writable(bytes) => {
-                end.room += bytes;
+                endpoint.writable += bytes;
                 EventFlags::OUT
             }
-            SimEvent::ClosedIdle(requests) if requests != end.requests => return,
+            SimEvent::ClosedIdle(requests) if requests != endpoint.requests => return,
             SimEvent::Closed | SimEvent::ClosedIdle(_) => {
-                end.state = State::Closed;
+                endpoint.state = State::Closed;
                 EventFlags::IN | EventFlags::RDHUP
             }
             SimEvent::Reset => {
-                end.state = State::Reset;
-                end.inbox.clear();
+                endpoint.state = State::Reset;
+                endpoint.inbox.clear();
                 EventFlags::IN | EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR
             }
         };
-        if end.token.is_some() && end.flags.is_empty() {
+        if endpoint.token.is_some() && endpoint.flags.is_empty() {
             self.ready.push_back(number);
         }
-        end.flags |= flags;
+        endpoint.flags |= flags;
     }
 
     /// Decides the outcome of a request when its first byte is sent.
-    fn begin(&mut self, number: usize, request: &[u8]) {
+    fn start_request(&mut self, number: usize, request: &[u8]) {
         let calls = ids(request);
         self.endpoints[number].requests += 1;
-        let (class, then) = match self.endpoints[number].state {
+        let (class, actions) = match self.endpoints[number].state {
             // The server has closed and does not receive the request.
             State::Closed | State::Reset => (Class::Reset, Vec::new()),
             _ => self.plan_response(&calls, request, self.endpoints[number].requests),
         };
         *self.counts.calls.entry(class).or_default() += calls.len() as u64;
-        self.endpoints[number].awaited = Some((request.len(), then));
+        self.endpoints[number].request = Some((request.len(), actions));
     }
 
     /// Returns the class of the calls, and the server's actions after the request, each with its
@@ -254,18 +257,18 @@ impl NetworkState {
     ) -> (Class, Vec<(u64, SimEvent)>) {
         let batch = request.ends_with(b"]");
         let results = |error: bool, shift: u64| {
-            let one = |id: &u64| match error {
+            let response = |id: &u64| match error {
                 true => format!(
                     r#"{{"jsonrpc":"2.0","id":{},"error":{{"code":-32000,"message":"no"}}}}"#,
                     id + shift
                 ),
                 false => format!(r#"{{"jsonrpc":"2.0","id":{},"result":"0x1"}}"#, id + shift),
             };
-            let all = calls.iter().map(one).collect::<Vec<_>>().join(",");
-            if batch { format!("[{all}]") } else { all }
+            let joined = calls.iter().map(response).collect::<Vec<_>>().join(",");
+            if batch { format!("[{joined}]") } else { joined }
         };
-        let kind = if self.chance(self.faults.request) { self.rng.between(1, 9) } else { 0 };
-        let (class, status, body) = match kind {
+        let fault = if self.chance(self.faults.request) { self.rng.between(1, 9) } else { 0 };
+        let (class, status, body) = match fault {
             1 => (Class::RpcError, 200, results(true, 0)),
             2 => (Class::Limited, 429, "slow down".to_owned()),
             3 => (Class::Http5xx, 503, "no".to_owned()),
@@ -276,9 +279,9 @@ impl NetworkState {
             8 => (Class::Reset, 200, results(false, 0)),
             _ => (Class::Ok, 200, results(false, 0)),
         };
-        let way = self.rng.between(0, 9);
-        let (mut bytes, closes) = respond(status, &body, way);
-        let mut then = Vec::new();
+        let form = self.rng.between(0, 9);
+        let (mut bytes, closes) = response_bytes(status, &body, form);
+        let mut actions = Vec::new();
         match class {
             // No response, or an incomplete one.
             Class::Timeout => bytes.truncate(self.rng.between(0, bytes.len() as u64 - 1) as usize),
@@ -289,39 +292,41 @@ impl NetworkState {
         }
         // All delays together stay well below the timeout.
         let pieces = self.rng.between(1, 4);
-        let longest = (self.timeout / 2 / (pieces + 1)).max(2);
-        for left in (1..=pieces).rev() {
-            let longest = if self.chance(100) { longest } else { longest.min(300 * MICROSECOND) };
-            let wait = self.rng.between(1, longest);
-            let most = bytes.len() as u64;
-            let length = if left == 1 { most } else { self.rng.between(0, most) };
+        let delay_max = (self.timeout / 2 / (pieces + 1)).max(2);
+        for remaining in (1..=pieces).rev() {
+            let delay_max =
+                if self.chance(100) { delay_max } else { delay_max.min(300 * MICROSECOND) };
+            let delay = self.rng.between(1, delay_max);
+            let unsent = bytes.len() as u64;
+            let length = if remaining == 1 { unsent } else { self.rng.between(0, unsent) };
             let rest = bytes.split_off(length as usize);
             let piece = std::mem::replace(&mut bytes, rest);
             if !piece.is_empty() {
-                then.push((wait, SimEvent::Bytes(piece)));
+                actions.push((delay, SimEvent::Bytes(piece)));
             }
         }
-        let after = self.rng.between(1, 100 * MICROSECOND);
+        let close_delay = self.rng.between(1, 100 * MICROSECOND);
         match class {
             Class::Timeout => {}
-            Class::Reset if self.chance(500) => then.push((after, SimEvent::Reset)),
-            Class::Reset => then.push((after, SimEvent::Closed)),
-            _ if closes => then.push((after, SimEvent::Closed)),
+            Class::Reset if self.chance(500) => actions.push((close_delay, SimEvent::Reset)),
+            Class::Reset => actions.push((close_delay, SimEvent::Closed)),
+            _ if closes => actions.push((close_delay, SimEvent::Closed)),
             // The server closes an idle connection.
             _ if self.chance(self.faults.request / 4) => {
-                let idle = self.rng.between(1, self.timeout);
-                then.push((idle, SimEvent::ClosedIdle(requests)));
+                let idle_time = self.rng.between(1, self.timeout);
+                actions.push((idle_time, SimEvent::ClosedIdle(requests)));
             }
             _ => {}
         }
-        (class, then)
+        (class, actions)
     }
 }
 
-/// Returns the bytes of a response, and true if the server closes the connection after it.
-fn respond(status: u16, body: &str, way: u64) -> (Vec<u8>, bool) {
+/// Returns the bytes of a response, and true if the server closes the connection after it. `form`
+/// selects one of the ways in which HTTP/1.1 marks the end of a body.
+fn response_bytes(status: u16, body: &str, form: u64) -> (Vec<u8>, bool) {
     let retry = if status == 429 { "retry-after: 1\r\n" } else { "" };
-    let text = match way {
+    let text = match form {
         0 => format!("HTTP/1.1 {status} x\r\n{retry}connection: close\r\n\r\n{body}"),
         1 => {
             let length = body.len();
@@ -345,14 +350,14 @@ fn respond(status: u16, body: &str, way: u64) -> (Vec<u8>, bool) {
             format!("HTTP/1.1 {status} x\r\n{retry}content-length: {length}\r\n\r\n{body}")
         }
     };
-    (text.into_bytes(), way < 2)
+    (text.into_bytes(), form < 2)
 }
 
 /// Returns the ids of all calls of a request.
 fn ids(request: &[u8]) -> Vec<u64> {
     let name = br#""id":"#;
-    let id = |at: usize| {
-        let digits = request[at + name.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+    let id = |offset: usize| {
+        let digits = request[offset + name.len()..].iter().take_while(|byte| byte.is_ascii_digit());
         digits.fold(0, |id: u64, digit| id.wrapping_mul(10).wrapping_add(u64::from(digit - b'0')))
     };
     memmem::find_iter(request, name).map(id).collect()
@@ -379,21 +384,21 @@ impl World for Network {
             flags: EventFlags::empty(),
             state: State::Connecting,
             inbox: VecDeque::new(),
-            room: BUFFER_BYTES,
+            writable: BUFFER_BYTES,
             requests: 0,
-            awaited: None,
+            request: None,
         });
-        let (now, took) = (net.now, net.rng.between(1, 500 * MICROSECOND));
+        let (now, delay) = (net.now, net.rng.between(1, 500 * MICROSECOND));
         let faults = net.faults.connect;
         if !net.chance(faults) {
-            net.schedule(now + took, number, SimEvent::Connected);
+            net.schedule(now + delay, number, SimEvent::Connected);
         } else {
             net.counts.unconnected += 1;
             match net.rng.between(0, 3) {
                 0 => return Err(io::ErrorKind::ConnectionRefused.into()),
                 // The connect never completes.
                 1 => {}
-                _ => net.schedule(now + took, number, SimEvent::Refused),
+                _ => net.schedule(now + delay, number, SimEvent::Refused),
             }
         }
         drop(net);
@@ -410,21 +415,21 @@ impl World for Network {
         Ok(())
     }
 
-    fn wait(&mut self, events: &mut Vec<Event>, left: u64) -> Result<(), EngineFault> {
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault> {
         let mut net = self.0.borrow_mut();
         net.apply_due();
-        if net.ready.is_empty() && left > 0 {
-            let until = net.now.saturating_add(left);
-            let next = net.queue.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
+        if net.ready.is_empty() && timeout > 0 {
+            let until = net.now.saturating_add(timeout);
+            let next = net.queue.peek().map_or(u64::MAX, |Reverse((time, ..))| *time);
             let faults = net.faults.stall;
-            let most = if net.chance(faults) { STALL_MAX } else { WAKE_MAX };
-            net.now = until.min(next) + net.rng.between(1, most);
+            let delay_max = if net.chance(faults) { STALL_MAX } else { WAKE_MAX };
+            net.now = until.min(next) + net.rng.between(1, delay_max);
             net.apply_due();
         }
         while let Some(number) = net.ready.pop_front() {
-            let end = &mut net.endpoints[number];
-            let flags = std::mem::replace(&mut end.flags, EventFlags::empty());
-            if let Some(token) = end.token {
+            let endpoint = &mut net.endpoints[number];
+            let flags = std::mem::replace(&mut endpoint.flags, EventFlags::empty());
+            if let Some(token) = endpoint.token {
                 events.push(Event { flags, data: EventData::new_u64(token) });
             }
         }
@@ -439,14 +444,16 @@ impl World for Network {
 impl Socket for SimSocket {
     fn read(&self, into: &mut [u8]) -> io::Result<usize> {
         let net = &mut *self.net.borrow_mut();
-        let end = &mut net.endpoints[self.number];
-        let count = end.inbox.len().min(into.len());
+        let endpoint = &mut net.endpoints[self.number];
+        let count = endpoint.inbox.len().min(into.len());
         if count > 0 {
-            into.iter_mut().zip(end.inbox.drain(..count)).for_each(|(into, byte)| *into = byte);
+            into.iter_mut()
+                .zip(endpoint.inbox.drain(..count))
+                .for_each(|(into, byte)| *into = byte);
             net.counts.sent += count as u64;
             return Ok(count);
         }
-        match end.state {
+        match endpoint.state {
             State::Closed => Ok(0),
             State::Reset => Err(io::ErrorKind::ConnectionReset.into()),
             _ => Err(io::ErrorKind::WouldBlock.into()),
@@ -460,42 +467,43 @@ impl Socket for SimSocket {
             // The engine repeats the request on another connection.
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if net.endpoints[self.number].awaited.is_none() {
-            net.begin(self.number, bytes);
+        if net.endpoints[self.number].request.is_none() {
+            net.start_request(self.number, bytes);
         }
         if state != State::Open {
             net.counts.received += bytes.len() as u64;
             return Ok(bytes.len());
         }
-        let room = net.endpoints[self.number].room;
-        let most = room.min(bytes.len());
-        if most == 0 {
+        let count_max = net.endpoints[self.number].writable.min(bytes.len());
+        if count_max == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let partly = net.chance(50);
-        let count = if partly { net.rng.between(1, most as u64) as usize } else { most };
+        let is_partial = net.chance(50);
+        let count = match is_partial {
+            true => net.rng.between(1, count_max as u64) as usize,
+            false => count_max,
+        };
         let now = net.now;
-        let end = &mut net.endpoints[self.number];
-        end.room -= count;
-        if partly {
+        let endpoint = &mut net.endpoints[self.number];
+        if is_partial {
             // The buffer stays full until the server reads.
-            end.room = 0;
-            let (wait, room) = (net.rng.between(1, 200 * MICROSECOND), BUFFER_BYTES);
-            net.schedule(now + wait, self.number, SimEvent::Writable(room));
+            endpoint.writable = 0;
+            let delay = net.rng.between(1, 200 * MICROSECOND);
+            net.schedule(now + delay, self.number, SimEvent::Writable(BUFFER_BYTES));
         } else {
-            end.room = BUFFER_BYTES;
+            endpoint.writable = BUFFER_BYTES;
         }
         net.counts.received += count as u64;
-        let end = &mut net.endpoints[self.number];
-        if let Some((awaited, _)) = &mut end.awaited {
-            *awaited -= count;
-            if *awaited == 0
-                && let Some((_, then)) = end.awaited.take()
+        let endpoint = &mut net.endpoints[self.number];
+        if let Some((remaining, _)) = &mut endpoint.request {
+            *remaining -= count;
+            if *remaining == 0
+                && let Some((_, actions)) = endpoint.request.take()
             {
-                let mut at = now;
-                for (wait, news) in then {
-                    at += wait;
-                    net.schedule(at, self.number, news);
+                let mut time = now;
+                for (delay, event) in actions {
+                    time += delay;
+                    net.schedule(time, self.number, event);
                 }
             }
         }
@@ -510,9 +518,9 @@ impl Socket for SimSocket {
 
 impl Drop for SimSocket {
     fn drop(&mut self) {
-        let end = &mut self.net.borrow_mut().endpoints[self.number];
-        (end.state, end.token) = (State::Gone, None);
-        end.inbox = VecDeque::new();
-        end.awaited = None;
+        let endpoint = &mut self.net.borrow_mut().endpoints[self.number];
+        (endpoint.state, endpoint.token) = (State::Gone, None);
+        endpoint.inbox = VecDeque::new();
+        endpoint.request = None;
     }
 }

@@ -1,5 +1,5 @@
-//! Goal: what the engine counts is what happened. Method: small servers in this process with
-//! planted faults, and the sums that must come out.
+//! Goal: the counts of the engine are right. Method: small servers in this process that fail in
+//! known ways, and the expected sums.
 
 mod classes;
 mod connections;
@@ -35,7 +35,7 @@ fn plan(server: &Server, iterations: u64) -> Plan {
     plan
 }
 
-/// The same plan by arrival rate.
+/// Changes a plan to an open plan with this rate.
 fn open(mut plan: Plan, rate: f64, duration: Duration, workers_max: usize, late: Late) -> Plan {
     let scenario = &mut plan.scenarios[0];
     scenario.model = Model::Open { late };
@@ -56,7 +56,7 @@ fn facts() -> ChainFacts {
     }
 }
 
-/// What a run ended with.
+/// Results of a run.
 struct Ran {
     totals: Totals,
     samples: Vec<Sample>,
@@ -69,7 +69,7 @@ impl Ran {
         self.totals.count(|slot| slot.class == class)
     }
 
-    /// All calls are of this class.
+    /// Checks that all calls are of this class, and their number.
     fn check_all(&self, class: Class, count: u64) {
         let counts: Vec<(Class, u64)> =
             self.totals.cells.iter().map(|(slot, cell)| (slot.class, cell.service.len())).collect();

@@ -1,7 +1,7 @@
 //! One engine thread: a loop over socket events and planned send times.
 //!
-//! Only [`EngineThread::turn`] defines the order of the steps: start scheduled iterations, expire
-//! deadlines, hand over the interval, wait, serve the sockets. `thread/pace.rs` schedules
+//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations, expire
+//! deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
 //! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
 //! responses, and `thread/dial.rs` opens and closes connections.
 
@@ -34,8 +34,8 @@ mod h2_pool;
 pub(crate) mod pace;
 mod read;
 
-/// Bounds of the spin time, in nanoseconds. The spin time is how long before a planned send the
-/// thread stops sleeping and spins. Waking from a timer takes a few µs on an idle core and tens of
+/// Bounds of the spin time, in nanoseconds. The thread sleeps until the spin time before a planned
+/// send, and then spins. Waking from a timer takes a few µs on an idle core and tens of
 /// µs in a virtual machine, so the thread measures the delay continuously. Spinning does not help
 /// against longer delays, which the scheduler causes.
 const SPIN_MIN: u64 = 5_000;
@@ -47,7 +47,7 @@ const SPIN_DECAY: u64 = 2_048;
 const SPIN_FIRST: u64 = 50_000;
 /// Minimum wait that counts as idle time, in nanoseconds. A system call alone takes this long.
 const WAIT_MIN: u64 = 2_000;
-/// Maximum number of events that one turn of the loop serves.
+/// Maximum number of events that one turn of the loop handles.
 const EVENTS_MAX: usize = 256;
 
 /// Queues of [`Deadlines`]: workers that wait for a response.
@@ -120,22 +120,23 @@ struct Worker<S> {
     /// stale.
     generation: u32,
     /// Index of the address that this connect tried first.
-    first: usize,
+    first_address: usize,
     /// Number of addresses that this connect tried without success.
     tried: usize,
     /// Index among the scenario's workers over all threads, from 0.
     worker_index: usize,
     request: Request,
-    /// The scheduled time of the iteration.
-    due: u64,
+    /// Scheduled time of the iteration.
+    scheduled: u64,
     /// Start of the call's latency.
-    call_due: u64,
+    call_scheduled: u64,
     /// When the call could have been sent.
     ready: u64,
     /// When the call was sent, or when connecting began if it was not.
     sent: u64,
     /// Methods of the calls in a batch.
     methods: Vec<u16>,
+    /// Body of the request, if the call is sampled for the comparison.
     sample: Option<Vec<u8>>,
 }
 
@@ -159,12 +160,13 @@ pub(crate) struct EngineThread<W: World> {
     composer: Composer,
     recorder: ThreadRecorder,
     samples: SyncSender<Sample>,
+    /// Buffer for reading from sockets.
     input: Vec<u8>,
     /// Outcomes of the current request's calls.
     outcomes: Vec<CallOutcome>,
     /// Connections that the server is about to close, each with the time when the wait began.
     draining: VecDeque<(u64, Connection<W::Socket>)>,
-    /// Workers whose connection has more to read, each with the connection's generation.
+    /// Ids of workers whose connection has more to read, each with the connection's generation.
     unread: VecDeque<(u32, u32)>,
     /// The HTTP/2 connections; `None` for HTTP/1.1.
     pool: Option<H2Pool<W::Socket>>,
@@ -180,29 +182,29 @@ impl<W: World> EngineThread<W> {
         let plan = args.plan;
         let mut scenarios = Vec::new();
         let mut workers = Vec::new();
-        let mut deadlines = vec![
+        let mut timeouts = vec![
             pace::nanos(plan.target.timeout),
             pace::nanos(plan.target.connect_timeout),
             BACK_OFF_WAIT,
         ];
         for (index, scenario) in plan.scenarios.iter().enumerate() {
-            let first = workers.len();
+            let first_id = workers.len();
             workers.extend(
                 pace::worker_indexes(scenario, args.index, args.threads)
                     .map(|worker_index| Worker::new(index, worker_index)),
             );
-            deadlines.push(pace::nanos(scenario.pause));
+            timeouts.push(pace::nanos(scenario.pause));
             scenarios.push(ScenarioState::new(
                 scenario,
                 args.index,
                 args.threads,
-                first..workers.len(),
+                first_id..workers.len(),
             ));
         }
         let pool = H2Pool::new(plan, workers.len())?;
         if pool.is_some() {
-            let places = 0..h2_pool::pooled_max(workers.len());
-            workers.extend(places.map(|_| Worker::new(0, 0)));
+            let pooled_count = h2_pool::pooled_max(workers.len());
+            workers.extend((0..pooled_count).map(|_| Worker::new(0, 0)));
         }
         let (stages, methods) = (plan.stages().count(), plan.methods.len());
         Ok(EngineThread {
@@ -216,7 +218,7 @@ impl<W: World> EngineThread<W> {
             response_bytes_max: plan.target.response_bytes_max,
             scenarios,
             stage_ends: plan.spans().map(|(_, _, span)| pace::nanos(span.to)).collect(),
-            deadlines: Deadlines::new(workers.len(), &deadlines),
+            deadlines: Deadlines::new(workers.len(), &timeouts),
             workers,
             composer: Composer::new(plan, args.chain)?,
             recorder: ThreadRecorder::new(args.index, stages, methods, args.filled, args.spare),
@@ -233,14 +235,14 @@ impl<W: World> EngineThread<W> {
     /// Runs the plan to its end.
     ///
     /// # Errors
-    /// Fails if the system refuses to wait.
+    /// Fails if the system's wait for events fails.
     pub(crate) fn run(mut self) -> Result<(), EngineFault> {
         // If this fails, timers are up to 50 µs late and the thread spins longer.
-        let _less_punctual = set_current_timer_slack(NonZeroU64::new(1));
+        let _ignored = set_current_timer_slack(NonZeroU64::new(1));
         let mut events = Vec::with_capacity(EVENTS_MAX);
         self.await_origin(&mut events)?;
         self.recorder.begin();
-        while self.turn(&mut events)? {}
+        while self.run_once(&mut events)? {}
         self.end();
         Ok(())
     }
@@ -250,14 +252,14 @@ impl<W: World> EngineThread<W> {
         self.recorder.finish(self.clock.now, self.gauges);
     }
 
-    /// Sleeps until the run begins or is stopped.
+    /// Sleeps until the run starts or is stopped.
     fn await_origin(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
         while !self.shared.stop.load(Ordering::Acquire) {
-            let left = self.clock.world.until_start();
-            if left == 0 {
+            let timeout = self.clock.world.until_start();
+            if timeout == 0 {
                 break;
             }
-            self.clock.world.wait(events, left)?;
+            self.clock.world.wait(events, timeout)?;
             events.clear();
         }
         self.clock.read();
@@ -265,7 +267,7 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Runs one turn of the loop. Returns false once the run is over.
-    pub(crate) fn turn(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
+    pub(crate) fn run_once(&mut self, events: &mut Vec<epoll::Event>) -> Result<bool, EngineFault> {
         if self.shared.stop.load(Ordering::Acquire) {
             self.interrupt_all();
             return Ok(false);
@@ -277,12 +279,12 @@ impl<W: World> EngineThread<W> {
         self.drive_dirty();
         let gauges = self.gauges();
         self.recorder.tick(self.clock.now, gauges);
-        if self.over() {
+        if self.is_over() {
             return Ok(false);
         }
         self.wait(events)?;
         for event in events.drain(..) {
-            self.serve(event);
+            self.handle_event(event);
             self.start_due();
             self.drive_dirty();
         }
@@ -291,78 +293,79 @@ impl<W: World> EngineThread<W> {
     }
 
     fn gauges(&mut self) -> Gauges {
-        self.gauges.waiting = self.scenarios.iter().map(ScenarioState::waiting).sum();
+        self.gauges.waiting = self.scenarios.iter().map(ScenarioState::queued).sum();
         self.gauges
     }
 
     /// Sleeps until the next socket event or planned time. Spins instead if sleeping would be late.
     fn wait(&mut self, events: &mut Vec<epoll::Event>) -> Result<(), EngineFault> {
-        let at_once = !self.unread.is_empty() || self.has_dirty();
-        let until = match at_once {
+        let has_work = !self.unread.is_empty() || self.has_dirty();
+        let until = match has_work {
             true => 0,
             false => self.next_planned().saturating_sub(self.spin).min(self.next_other()),
         };
         // The time since the last clock reading was work, not idle time.
-        let before = self.clock.read();
-        self.clock.world.wait(events, until.saturating_sub(before))?;
-        if events.is_empty() && until <= before && !at_once {
+        let wait_started = self.clock.read();
+        self.clock.world.wait(events, until.saturating_sub(wait_started))?;
+        if events.is_empty() && until <= wait_started && !has_work {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
-        if now - before > WAIT_MIN || (events.is_empty() && !at_once) {
-            self.recorder.idle += now - before;
+        if now - wait_started > WAIT_MIN || (events.is_empty() && !has_work) {
+            self.recorder.idle += now - wait_started;
         }
-        if events.is_empty() && until > before {
+        if events.is_empty() && until > wait_started {
             self.adjust_spin(now.saturating_sub(until));
         }
         Ok(())
     }
 
-    /// Adjusts the spin time to a timer that was `late` nanoseconds late. The spin time rises at
-    /// once and falls slowly.
-    fn adjust_spin(&mut self, late: u64) {
-        let wanted = (late + late / 4).clamp(SPIN_MIN, SPIN_MAX);
-        self.spin = wanted.max(self.spin - self.spin / SPIN_DECAY).max(SPIN_MIN);
+    /// Adjusts the spin time to a timer that fired `delay` nanoseconds late. The spin time rises
+    /// at once and falls slowly.
+    fn adjust_spin(&mut self, delay: u64) {
+        let needed = (delay + delay / 4).clamp(SPIN_MIN, SPIN_MAX);
+        self.spin = needed.max(self.spin - self.spin / SPIN_DECAY).max(SPIN_MIN);
     }
 
     /// Returns the earliest time of a planned action other than a send.
     fn next_other(&self) -> u64 {
-        let deadlines = [RESPONSE, DIAL].into_iter().filter_map(|line| self.deadlines.until(line));
+        let deadlines =
+            [RESPONSE, DIAL].into_iter().filter_map(|queue| self.deadlines.until(queue));
         let ends = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
         let draining = self.draining.front().map(|(since, _)| since + dial::DRAIN_WAIT);
         deadlines.chain(ends).chain(draining).fold(self.recorder.until, u64::min)
     }
 
     /// Handles one socket event.
-    fn serve(&mut self, event: epoll::Event) {
+    fn handle_event(&mut self, event: epoll::Event) {
         let (flags, token) = (event.flags, event.data.u64());
         if token == WAKEUP {
             return self.clock.world.clear_wakeup();
         }
-        let (worker, generation) = (token as u32, (token >> 32) as u32);
-        let at = &mut self.workers[worker as usize];
-        if at.generation != generation {
+        let (worker_id, generation) = (token as u32, (token >> 32) as u32);
+        let worker = &mut self.workers[worker_id as usize];
+        if worker.generation != generation {
             return;
         }
-        let Some(connection) = &mut at.connection else {
-            if self.is_pooled(worker) {
-                self.drive(worker);
+        let Some(connection) = &mut worker.connection else {
+            if self.is_pooled(worker_id) {
+                self.drive(worker_id);
             }
             return;
         };
         match connection.phase {
-            Phase::Connecting => self.connected(worker),
-            Phase::Handshaking => self.continue_handshake(worker),
+            Phase::Connecting => self.connected(worker_id),
+            Phase::Handshaking => self.continue_handshake(worker_id),
             Phase::Open => {
                 let ending = flags.intersects(
                     epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR,
                 );
                 if flags.contains(epoll::EventFlags::OUT) {
                     // After a write error, the next read reports the end of the connection.
-                    let _seen_on_reading = connection.flush(&mut self.recorder.interval.traffic);
+                    let _ignored = connection.flush(&mut self.recorder.interval.traffic);
                 }
                 if ending || flags.contains(epoll::EventFlags::IN) {
-                    self.receive(worker, ending);
+                    self.receive(worker_id, ending);
                 }
             }
         }
@@ -370,19 +373,20 @@ impl<W: World> EngineThread<W> {
 
     /// Counts calls and connects that have passed their deadline.
     fn expire(&mut self) {
-        while let Some((worker, until)) = self.deadlines.due(RESPONSE, self.clock.now) {
-            self.close(worker);
-            self.fail(worker, Class::Timeout, until);
+        while let Some((worker_id, until)) = self.deadlines.take_expired(RESPONSE, self.clock.now) {
+            self.close(worker_id);
+            self.fail(worker_id, Class::Timeout, until);
         }
-        while let Some((worker, until)) = self.deadlines.due(DIAL, self.clock.now) {
-            let phase = self.workers[worker as usize].connection.as_ref().map(|one| one.phase);
+        while let Some((worker_id, until)) = self.deadlines.take_expired(DIAL, self.clock.now) {
+            let connection = self.workers[worker_id as usize].connection.as_ref();
+            let phase = connection.map(|connection| connection.phase);
             let class = if phase == Some(Phase::Handshaking) { Class::Tls } else { Class::Connect };
             if phase == Some(Phase::Connecting) {
-                self.skip_address(worker);
+                self.skip_address(worker_id);
             }
             self.recorder.interval.traffic.connections_failed += 1;
-            self.close(worker);
-            self.fail(worker, class, until);
+            self.close(worker_id);
+            self.fail(worker_id, class, until);
         }
     }
 }
@@ -393,7 +397,7 @@ impl<S> Worker<S> {
             state: WorkerState::Idle,
             connection: None,
             generation: 0,
-            first: 0,
+            first_address: 0,
             tried: 0,
             worker_index,
             request: Request {
@@ -402,8 +406,8 @@ impl<S> Worker<S> {
                 kind: RequestKind::Single { method: 0, id: 0 },
                 calls: 1,
             },
-            due: 0,
-            call_due: 0,
+            scheduled: 0,
+            call_scheduled: 0,
             ready: 0,
             sent: 0,
             methods: Vec::new(),

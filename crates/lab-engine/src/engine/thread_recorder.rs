@@ -78,30 +78,31 @@ impl ThreadRecorder {
         &mut self,
         stage: u16,
         method: u16,
-        end: CallOutcome,
+        outcome: CallOutcome,
         latency: u64,
         service: u64,
     ) {
-        self.interval.record(Slot { stage, method, class: end.class }, latency, service);
-        self.interval.nulls[usize::from(method)] += u64::from(end.null);
-        if let Some(code) = end.code {
+        self.interval.record(Slot { stage, method, class: outcome.class }, latency, service);
+        self.interval.nulls[usize::from(method)] += u64::from(outcome.null);
+        if let Some(code) = outcome.code {
             self.interval.record_code(method, code);
         }
     }
 
     /// Marks a counted call as ended after its scenario if `after_scenario` is true, and otherwise
     /// as ended after its stage.
-    pub(crate) fn late(&mut self, slot: Slot, after_scenario: bool) {
+    pub(crate) fn ended_late(&mut self, slot: Slot, after_scenario: bool) {
         let interval = &mut self.interval;
-        let late = if after_scenario { &mut interval.late } else { &mut interval.carried };
-        *late.entry(slot).or_default() += 1;
+        let counts =
+            if after_scenario { &mut interval.ended_after_end } else { &mut interval.carried };
+        *counts.entry(slot).or_default() += 1;
     }
 
-    /// Counts the status of a response.
-    pub(crate) fn answer(&mut self, status: u16, retry_after: Option<Duration>) {
+    /// Counts the status of a response, and the Retry-After of a 429.
+    pub(crate) fn response(&mut self, status: u16, retry_after: Option<Duration>) {
         *self.interval.statuses.entry(status).or_default() += 1;
-        if let Some(wait) = retry_after.filter(|_| status == 429) {
-            self.interval.retry_after.saturating_record(nanos(wait));
+        if let Some(delay) = retry_after.filter(|_| status == 429) {
+            self.interval.retry_after.saturating_record(nanos(delay));
         }
     }
 
@@ -124,29 +125,30 @@ impl ThreadRecorder {
             let end = now - now % SECOND;
             self.until = end + SECOND;
             self.close(end, gauges);
-            let fresh = self.fresh();
-            let filled = std::mem::replace(&mut self.interval, fresh);
+            let empty = self.take_empty();
+            let filled = std::mem::replace(&mut self.interval, empty);
             self.interval.from = filled.to;
             match self.filled.try_send(filled) {
                 Ok(()) => {}
                 // The receiver is late. The interval continues until the next hand-over.
-                Err(TrySendError::Full(kept) | TrySendError::Disconnected(kept)) => {
-                    self.next = Some(std::mem::replace(&mut self.interval, kept));
+                Err(TrySendError::Full(unsent) | TrySendError::Disconnected(unsent)) => {
+                    self.next = Some(std::mem::replace(&mut self.interval, unsent));
                 }
             }
         }
     }
 
-    fn fresh(&mut self) -> Interval {
+    /// Returns an empty interval, reused if possible.
+    fn take_empty(&mut self) -> Interval {
         let thread = self.interval.thread;
-        let used = self.next.take().or_else(|| self.spare.try_recv().ok());
-        used.unwrap_or_else(|| Interval::new(thread, self.stages, self.methods))
+        let reused = self.next.take().or_else(|| self.spare.try_recv().ok());
+        reused.unwrap_or_else(|| Interval::new(thread, self.stages, self.methods))
     }
 
     /// Hands over the last interval. Blocks until there is room; a closed channel is ignored.
     pub(crate) fn finish(mut self, now: u64, gauges: Gauges) {
         self.close(now, gauges);
-        let _nobody = self.filled.send(self.interval);
+        let _ignored = self.filled.send(self.interval);
     }
 
     fn close(&mut self, end: u64, gauges: Gauges) {
@@ -182,6 +184,7 @@ impl ThreadCost {
         cost
     }
 
+    /// Returns the CPU time and the run delay since the last call.
     fn since_last(&mut self) -> (Duration, Duration) {
         let time = clock_gettime(ClockId::ThreadCPUTime);
         let cpu = Duration::new(
@@ -189,9 +192,9 @@ impl ThreadCost {
             u32::try_from(time.tv_nsec).unwrap_or_default(),
         );
         let run_delay = self.read_run_delay().unwrap_or(self.run_delay);
-        let spent = (cpu.saturating_sub(self.cpu), run_delay.saturating_sub(self.run_delay));
+        let increase = (cpu.saturating_sub(self.cpu), run_delay.saturating_sub(self.run_delay));
         (self.cpu, self.run_delay) = (cpu, run_delay);
-        spent
+        increase
     }
 
     /// Reads the second number of the file: nanoseconds on a run queue (kernel documentation,

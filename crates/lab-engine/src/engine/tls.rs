@@ -24,7 +24,7 @@ const SESSIONS_MAX: usize = 256;
 /// Returns the server name and the TLS settings of the plan's target.
 ///
 /// # Errors
-/// If a name, file or cipher of the plan cannot be used.
+/// Fails if a name, file or cipher of the plan cannot be used.
 pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
     if !plan.target.url.tls() {
         return Ok(Peer { tls: None });
@@ -66,7 +66,7 @@ fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault
 fn anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
     let mut anchors = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
     let Some(path) = file else { return Ok(anchors) };
-    let fault = |why: String| EngineFault::Anchors { path: path.to_owned(), why };
+    let fault = |reason: String| EngineFault::Anchors { path: path.to_owned(), reason };
     let certificates =
         CertificateDer::pem_file_iter(path).map_err(|error| fault(error.to_string()))?;
     let mut count = 0;
@@ -76,7 +76,7 @@ fn anchors(file: Option<&Path>) -> Result<RootCertStore, EngineFault> {
         count += 1;
     }
     if count == 0 {
-        return Err(fault("there is no certificate in it".to_owned()));
+        return Err(fault("the file has no certificate".to_owned()));
     }
     Ok(anchors)
 }
@@ -86,36 +86,37 @@ fn provider(settings: &Tls) -> Result<CryptoProvider, EngineFault> {
     if settings.ciphers.is_empty() {
         return Ok(provider);
     }
-    let fits = |suite: &&SupportedCipherSuite| match settings.version {
+    let has_version = |suite: &&SupportedCipherSuite| match settings.version {
         None => true,
         Some(TlsVersion::Tls12) => suite.tls13().is_none(),
         Some(TlsVersion::Tls13) => suite.tls13().is_some(),
     };
-    let known: Vec<SupportedCipherSuite> =
-        aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(fits).copied().collect();
-    let mut chosen = Vec::new();
+    let supported: Vec<SupportedCipherSuite> =
+        aws_lc_rs::ALL_CIPHER_SUITES.iter().filter(has_version).copied().collect();
+    let mut suites = Vec::new();
     for name in &settings.ciphers {
-        let found = known.iter().find(|suite| {
-            let iana = iana(suite.suite());
-            name.eq_ignore_ascii_case(&iana) || name.eq_ignore_ascii_case(&openssl(&iana))
+        let suite = supported.iter().find(|suite| {
+            let iana = iana_name(suite.suite());
+            name.eq_ignore_ascii_case(&iana) || name.eq_ignore_ascii_case(&openssl_name(&iana))
         });
-        chosen.push(*found.ok_or_else(|| EngineFault::Cipher {
+        let names = || supported.iter().map(|suite| iana_name(suite.suite())).collect::<Vec<_>>();
+        suites.push(*suite.ok_or_else(|| EngineFault::Cipher {
             name: name.clone(),
-            allowed: known.iter().map(|suite| iana(suite.suite())).collect::<Vec<_>>().join(", "),
+            allowed: names().join(", "),
         })?);
     }
-    provider.cipher_suites = chosen;
+    provider.cipher_suites = suites;
     Ok(provider)
 }
 
 /// Returns the IANA name. rustls adds the version to the names of TLS 1.3.
-fn iana(suite: CipherSuite) -> String {
+fn iana_name(suite: CipherSuite) -> String {
     format!("{suite:?}").replace("TLS13_", "TLS_")
 }
 
 /// Returns the OpenSSL name, which for TLS 1.3 is the IANA name
 /// (<https://docs.openssl.org/master/man1/openssl-ciphers/>).
-fn openssl(iana: &str) -> String {
+fn openssl_name(iana: &str) -> String {
     let Some((exchange, cipher)) = iana.trim_start_matches("TLS_").split_once("_WITH_") else {
         return iana.to_owned();
     };

@@ -1,4 +1,4 @@
-//! The clock and the sockets of an engine thread, as a trait.
+//! The world of an engine thread, as a trait: its clock and its sockets.
 //!
 //! [`System`] uses the kernel. `engine/simulated.rs` simulates both, so that a run can be replayed
 //! from its seed. The loop is compiled for each of the two.
@@ -51,11 +51,11 @@ pub(crate) trait World {
     /// Fails if the system refuses.
     fn unwatch(&mut self, socket: &Self::Socket) -> io::Result<()>;
 
-    /// Waits up to `left` nanoseconds for events.
+    /// Waits up to `timeout` nanoseconds for events.
     ///
     /// # Errors
     /// Fails if the system refuses.
-    fn wait(&mut self, events: &mut Vec<Event>, left: u64) -> Result<(), EngineFault>;
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault>;
 
     /// Yields the core while spinning, as the target may run on it.
     fn yield_now(&mut self);
@@ -78,7 +78,7 @@ pub(crate) trait Socket: Unpin {
     /// Fails with `WouldBlock` if the buffer is full, and otherwise if the connection is broken.
     fn write(&self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Returns why connecting failed, or `None`.
+    /// Returns the error of a failed connect, or `None`.
     fn connect_fault(&self) -> Option<io::Error>;
 }
 
@@ -109,7 +109,8 @@ pub(crate) struct System {
 }
 
 impl System {
-    /// Times count from `origin`. `wakeup` is an eventfd that interrupts a wait.
+    /// Creates a world whose times count from `origin`. `wakeup` is an eventfd that interrupts a
+    /// wait.
     ///
     /// # Errors
     /// Fails if the system has no epoll.
@@ -144,18 +145,18 @@ impl World for System {
     }
 
     fn watch(&mut self, socket: &TcpStream, token: u64) -> io::Result<()> {
-        let wanted = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
-        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token), wanted)?)
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        Ok(epoll::add(&self.epoll, socket, EventData::new_u64(token), flags)?)
     }
 
     fn unwatch(&mut self, socket: &TcpStream) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, socket)?)
     }
 
-    fn wait(&mut self, events: &mut Vec<Event>, left: u64) -> Result<(), EngineFault> {
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: u64) -> Result<(), EngineFault> {
         let timeout = Timespec {
-            tv_sec: (left / 1_000_000_000).cast_signed(),
-            tv_nsec: (left % 1_000_000_000).cast_signed(),
+            tv_sec: (timeout / 1_000_000_000).cast_signed(),
+            tv_nsec: (timeout % 1_000_000_000).cast_signed(),
         };
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), Some(&timeout)) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -169,7 +170,7 @@ impl World for System {
 
     fn clear_wakeup(&mut self) {
         // The event needs no further action, because every turn of the loop checks the stop flag.
-        let _rung = rustix::io::read(&self.wakeup, &mut [0; 8]);
+        let _ignored = rustix::io::read(&self.wakeup, &mut [0; 8]);
     }
 }
 

@@ -10,23 +10,24 @@ use std::time::{Duration, Instant};
 
 use lab_model::metrics::host::host;
 
-use super::machine::{Stalls, put_stalls};
+use super::machine::{Stalls, add_stalls};
 use super::text;
 use super::values::{Values, larger, rate, share};
 
-/// Maximum number of levels of a hierarchy; real ones have fewer.
+/// Maximum number of levels of a hierarchy. Hosts usually have fewer.
 const LEVELS_MAX: usize = 16;
 
 /// Mount points of the hierarchies.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mounts {
+    /// Mount point of version 2.
     unified: Option<PathBuf>,
-    /// By controller: `cpu`, `memory`, `blkio`.
-    first: BTreeMap<String, PathBuf>,
+    /// Mount points of version 1, by controller: `cpu`, `memory`, `blkio`.
+    controllers: BTreeMap<String, PathBuf>,
 }
 
 impl Mounts {
-    /// Mount points as this process sees them.
+    /// Reads the mount points of this process.
     pub(super) fn read() -> Mounts {
         Mounts::parse(&text::read("/proc/self/mountinfo").unwrap_or_default())
     }
@@ -34,16 +35,18 @@ impl Mounts {
     fn parse(mountinfo: &str) -> Mounts {
         let mut mounts = Mounts::default();
         for line in mountinfo.lines() {
-            let Some((before, after)) = line.split_once(" - ") else { continue };
-            let Some(at) = before.split(' ').nth(4) else { continue };
-            let mut after = after.split(' ');
-            match after.next() {
+            // The separator ends the optional fields. The type of the file system follows it.
+            let Some((mount_fields, type_fields)) = line.split_once(" - ") else { continue };
+            let Some(mount_point) = mount_fields.split(' ').nth(4) else { continue };
+            let mut type_fields = type_fields.split(' ');
+            match type_fields.next() {
                 Some("cgroup2") => {
-                    mounts.unified.get_or_insert_with(|| at.into());
+                    mounts.unified.get_or_insert_with(|| mount_point.into());
                 }
                 Some("cgroup") => {
-                    for controller in after.nth(1).unwrap_or_default().split(',') {
-                        mounts.first.entry(controller.to_owned()).or_insert_with(|| at.into());
+                    for controller in type_fields.nth(1).unwrap_or_default().split(',') {
+                        let mount = mounts.controllers.entry(controller.to_owned());
+                        mount.or_insert_with(|| mount_point.into());
                     }
                 }
                 _ => {}
@@ -61,7 +64,8 @@ pub(super) struct Cgroup {
     cpu: Vec<PathBuf>,
     memory: Vec<PathBuf>,
     disk: Vec<PathBuf>,
-    before: Option<(Instant, Counters)>,
+    /// Time and counters of the last reading.
+    previous: Option<(Instant, Counters)>,
     /// Lowest CPU quota, in cores.
     pub(super) cpu_limit: Option<f64>,
 }
@@ -71,15 +75,17 @@ struct Counters {
     /// By level with a quota: periods, throttled periods, throttled seconds.
     quotas: BTreeMap<PathBuf, [f64; 3]>,
     /// CPU seconds used (version 2).
-    used: Option<f64>,
+    cpu_used: Option<f64>,
+    /// Microseconds of stall, some and full: CPU, memory, disk.
     stalls: [Option<(f64, f64)>; 3],
+    /// Number of times that a memory limit was reached.
     memory_hits: Option<f64>,
     /// Bytes and operations by level, device and direction.
-    disk: BTreeMap<Flow, f64>,
+    disk: BTreeMap<DiskLimitKey, f64>,
 }
 
 /// Key of a disk limit: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
-type Flow = (PathBuf, String, &'static str);
+type DiskLimitKey = (PathBuf, String, &'static str);
 
 const STALLS: [(&str, Stalls); 3] = [
     ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
@@ -91,18 +97,18 @@ impl Cgroup {
     /// Finds the cgroup of a process.
     pub(super) fn of(pid: u32, mounts: &Mounts) -> Cgroup {
         let text = text::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let first = |controller: &str| {
+        let controller_levels = |controller: &str| {
             let path = membership(&text, controller);
-            let levels = mounts.first.get(controller).zip(path);
+            let levels = mounts.controllers.get(controller).zip(path);
             levels.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default()
         };
         let unified = mounts.unified.as_ref().zip(membership(&text, ""));
         Cgroup {
             unified: unified.map(|(mount, path)| levels_of(mount, path)).unwrap_or_default(),
-            cpu: first("cpu"),
-            memory: first("memory"),
-            disk: first("blkio"),
-            before: None,
+            cpu: controller_levels("cpu"),
+            memory: controller_levels("memory"),
+            disk: controller_levels("blkio"),
+            previous: None,
             cpu_limit: None,
         }
     }
@@ -111,13 +117,13 @@ impl Cgroup {
     pub(super) fn sample(&mut self, now: Instant, name: &str, values: &mut Values) {
         let counters = self.counters();
         let limits = self.disk_limits();
-        values.put_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
+        values.add_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
         self.memory(name, values);
-        if let Some((then, before)) = &self.before {
-            let time = now.saturating_duration_since(*then);
-            counters.put(before, &limits, time, name, values);
+        if let Some((last_time, previous)) = &self.previous {
+            let time = now.saturating_duration_since(*last_time);
+            counters.add_values(previous, &limits, time, name, values);
         }
-        self.before = Some((now, counters));
+        self.previous = Some((now, counters));
     }
 
     fn counters(&mut self) -> Counters {
@@ -135,7 +141,7 @@ impl Cgroup {
         }
         if let Some(level) = self.unified.first() {
             let usage = text::read(level.join("cpu.stat"));
-            counters.used =
+            counters.cpu_used =
                 usage.and_then(|text| text::value(&text, "usage_usec")).map(|us| us / 1e6);
             counters.stalls = STALLS.map(|(file, _)| text::stalls(&text::read(level.join(file))?));
         }
@@ -147,26 +153,27 @@ impl Cgroup {
             .memory
             .iter()
             .filter_map(|level| number(&text::read(level.join("memory.failcnt"))?));
-        counters.memory_hits = events.chain(failures).reduce(|one, other| one + other);
-        self.flows(&mut counters.disk);
+        counters.memory_hits = events.chain(failures).reduce(|sum, count| sum + count);
+        self.read_disk(&mut counters.disk);
         counters
     }
 
-    fn flows(&self, flows: &mut BTreeMap<Flow, f64>) {
+    /// Reads the bytes and operations of all levels.
+    fn read_disk(&self, counts: &mut BTreeMap<DiskLimitKey, f64>) {
         for level in &self.unified {
             for line in text::read(level.join("io.stat")).unwrap_or_default().lines() {
                 let Some((device, rest)) = line.split_once(' ') else { continue };
-                for (key, flow) in
+                for (key, limit) in
                     [("rbytes", "rbps"), ("wbytes", "wbps"), ("rios", "riops"), ("wios", "wiops")]
                 {
                     if let Some(count) = setting(rest, key) {
-                        flows.insert((level.clone(), device.to_owned(), flow), count);
+                        counts.insert((level.clone(), device.to_owned(), limit), count);
                     }
                 }
             }
         }
         for level in &self.disk {
-            for (file, read, written) in [
+            for (file, read_limit, write_limit) in [
                 ("blkio.throttle.io_service_bytes_recursive", "rbps", "wbps"),
                 ("blkio.throttle.io_serviced_recursive", "riops", "wiops"),
             ] {
@@ -177,31 +184,31 @@ impl Cgroup {
                     else {
                         continue;
                     };
-                    let flow = match kind {
-                        "Read" => read,
-                        "Write" => written,
+                    let limit = match kind {
+                        "Read" => read_limit,
+                        "Write" => write_limit,
                         _ => continue,
                     };
-                    flows.insert((level.clone(), device.to_owned(), flow), count);
+                    counts.insert((level.clone(), device.to_owned(), limit), count);
                 }
             }
         }
     }
 
-    fn disk_limits(&self) -> BTreeMap<Flow, f64> {
+    fn disk_limits(&self) -> BTreeMap<DiskLimitKey, f64> {
         let mut limits = BTreeMap::new();
         for level in &self.unified {
             for line in text::read(level.join("io.max")).unwrap_or_default().lines() {
                 let Some((device, rest)) = line.split_once(' ') else { continue };
-                for flow in ["rbps", "wbps", "riops", "wiops"] {
-                    if let Some(limit) = setting(rest, flow) {
-                        limits.insert((level.clone(), device.to_owned(), flow), limit);
+                for key in ["rbps", "wbps", "riops", "wiops"] {
+                    if let Some(limit) = setting(rest, key) {
+                        limits.insert((level.clone(), device.to_owned(), key), limit);
                     }
                 }
             }
         }
         for level in &self.disk {
-            for (file, flow) in [
+            for (file, key) in [
                 ("blkio.throttle.read_bps_device", "rbps"),
                 ("blkio.throttle.write_bps_device", "wbps"),
                 ("blkio.throttle.read_iops_device", "riops"),
@@ -211,7 +218,7 @@ impl Cgroup {
                     if let Some((device, limit)) = line.split_once(' ')
                         && let Some(limit) = number(limit)
                     {
-                        limits.insert((level.clone(), device.to_owned(), flow), limit);
+                        limits.insert((level.clone(), device.to_owned(), key), limit);
                     }
                 }
             }
@@ -220,59 +227,65 @@ impl Cgroup {
     }
 
     fn memory(&self, name: &str, values: &mut Values) {
-        let two = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
-        let one = |level| (level, "memory.usage_in_bytes", "memory.limit_in_bytes");
+        let version_2 = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
+        let version_1 = self
+            .memory
+            .iter()
+            .map(|level| (level, "memory.usage_in_bytes", "memory.limit_in_bytes"));
         let mut fullest: Option<(f64, f64)> = None;
-        for (level, used, limit) in two.chain(self.memory.iter().map(one)) {
+        for (level, used_file, limit_file) in version_2.chain(version_1) {
             let read = |file: &str| number(&text::read(level.join(file))?);
-            let Some((used, limit)) = read(used).zip(read(limit)) else { continue };
+            let Some((used, limit)) = read(used_file).zip(read(limit_file)) else { continue };
             // Version 1 writes "no limit" as the largest number of pages.
-            let tighter = fullest.is_none_or(|(known, of)| used / limit > known / of);
-            if limit > 0.0 && limit < 9e18 && tighter {
+            let is_fuller = fullest.is_none_or(|(fullest_used, fullest_limit)| {
+                used / limit > fullest_used / fullest_limit
+            });
+            if limit > 0.0 && limit < 9e18 && is_fuller {
                 fullest = Some((used, limit));
             }
         }
         if let Some((used, limit)) = fullest {
-            values.put_of(host!("cgroup.*.memory_bytes"), name, used);
-            values.put_of(host!("cgroup.*.memory_limit_bytes"), name, limit);
+            values.add_of(host!("cgroup.*.memory_bytes"), name, used);
+            values.add_of(host!("cgroup.*.memory_limit_bytes"), name, limit);
         }
     }
 }
 
 impl Counters {
-    fn put(
+    fn add_values(
         &self,
-        before: &Counters,
-        limits: &BTreeMap<Flow, f64>,
+        previous: &Counters,
+        limits: &BTreeMap<DiskLimitKey, f64>,
         time: Duration,
         name: &str,
         values: &mut Values,
     ) {
         let (mut periods, mut throttled) = (None::<f64>, None::<f64>);
         for (level, now) in &self.quotas {
-            let Some(then) = before.quotas.get(level) else { continue };
-            let grown = |index: usize| (now[index] - then[index]).max(0.0);
+            let Some(previous) = previous.quotas.get(level) else { continue };
+            let growth = |index: usize| (now[index] - previous[index]).max(0.0);
             // A short sample may contain no end of a period. Then the share is unknown, not zero.
-            let hit = share(grown(1), grown(0));
-            periods = larger(periods, hit);
-            throttled = larger(throttled, Some(rate(now[2], then[2], time)));
+            let throttled_share = share(growth(1), growth(0));
+            periods = larger(periods, throttled_share);
+            throttled = larger(throttled, Some(rate(now[2], previous[2], time)));
         }
-        values.put_of(host!("cgroup.*.throttled_periods"), name, periods);
-        values.put_of(host!("cgroup.*.throttled"), name, throttled);
-        let used = self.used.zip(before.used).map(|(now, before)| rate(now, before, time));
-        values.put_of(host!("cgroup.*.cpu"), name, used);
+        values.add_of(host!("cgroup.*.throttled_periods"), name, periods);
+        values.add_of(host!("cgroup.*.throttled"), name, throttled);
+        let used =
+            self.cpu_used.zip(previous.cpu_used).map(|(now, previous)| rate(now, previous, time));
+        values.add_of(host!("cgroup.*.cpu"), name, used);
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
-            if let Some(pair) = self.stalls[index].zip(before.stalls[index]) {
-                put_stalls(values, *metrics, name, pair, time);
+            if let Some(pair) = self.stalls[index].zip(previous.stalls[index]) {
+                add_stalls(values, *metrics, name, pair, time);
             }
         }
-        let hits = self.memory_hits.zip(before.memory_hits);
-        let hits = hits.map(|(now, before)| rate(now, before, time));
-        values.put_of(host!("cgroup.*.memory_limit_hits"), name, hits);
-        let utils = limits.iter().filter_map(|(flow, limit)| {
-            share(rate(*self.disk.get(flow)?, *before.disk.get(flow)?, time), *limit)
+        let hits = self.memory_hits.zip(previous.memory_hits);
+        let hits = hits.map(|(now, previous)| rate(now, previous, time));
+        values.add_of(host!("cgroup.*.memory_limit_hits"), name, hits);
+        let utils = limits.iter().filter_map(|(key, limit)| {
+            share(rate(*self.disk.get(key)?, *previous.disk.get(key)?, time), *limit)
         });
-        values.put_of(host!("cgroup.*.io_util"), name, utils.reduce(f64::max));
+        values.add_of(host!("cgroup.*.io_util"), name, utils.reduce(f64::max));
     }
 }
 
@@ -281,12 +294,12 @@ fn membership<'a>(text: &'a str, controller: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':');
         let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        let found = if controller.is_empty() {
+        let matches = if controller.is_empty() {
             id == "0" && controllers.is_empty()
         } else {
             controllers.split(',').any(|name| name == controller)
         };
-        found.then_some(path)
+        matches.then_some(path)
     })
 }
 
@@ -298,8 +311,8 @@ fn levels_of(mount: &Path, path: &str) -> Vec<PathBuf> {
         return Vec::new();
     }
     let leaf = mount.join(path);
-    let below = |level: &&Path| *level != mount;
-    leaf.ancestors().take_while(below).take(LEVELS_MAX).map(Path::to_owned).collect()
+    let is_below_mount = |level: &&Path| *level != mount;
+    leaf.ancestors().take_while(is_below_mount).take(LEVELS_MAX).map(Path::to_owned).collect()
 }
 
 /// Returns the CPU quota of a level in cores.

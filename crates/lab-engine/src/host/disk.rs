@@ -22,74 +22,76 @@ const SECTOR: f64 = 512.0;
 /// Counters of all devices.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
-    before: Option<(Instant, BTreeMap<String, DiskStat>)>,
-    /// True if a name is that of a whole device.
-    whole: BTreeMap<String, bool>,
+    /// Time and counters of the last reading.
+    previous: Option<(Instant, BTreeMap<String, DiskStat>)>,
+    /// By name: true for a whole device, false for a partition or a virtual device.
+    is_whole: BTreeMap<String, bool>,
 }
 
 impl Disks {
     /// Adds the changes since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
-        let Ok(DiskStats(all)) = DiskStats::current() else { return };
+        let Ok(DiskStats(stats)) = DiskStats::current() else { return };
         let mut devices = BTreeMap::new();
-        for device in all {
-            let used = device.reads + device.writes > 0;
-            if used && devices.len() < DEVICES_MAX && self.is_whole(&device.name) {
+        for device in stats {
+            let is_used = device.reads + device.writes > 0;
+            if is_used && devices.len() < DEVICES_MAX && self.is_whole(&device.name) {
                 devices.insert(device.name.clone(), device);
             }
         }
-        if let Some((then, before)) = &self.before {
-            let time = now.saturating_duration_since(*then);
+        if let Some((last_time, previous)) = &self.previous {
+            let time = now.saturating_duration_since(*last_time);
             for (name, device) in &devices {
-                if let Some(before) = before.get(name) {
-                    put(device, before, time, values);
+                if let Some(previous) = previous.get(name) {
+                    add_values(device, previous, time, values);
                 }
             }
         }
-        self.before = Some((now, devices));
+        self.previous = Some((now, devices));
     }
 
     fn is_whole(&mut self, name: &str) -> bool {
-        if let Some(known) = self.whole.get(name) {
-            return *known;
+        if let Some(is_whole) = self.is_whole.get(name) {
+            return *is_whole;
         }
         let block = Path::new("/sys/class/block").join(name.replace('/', "!"));
-        let whole = !["loop", "ram", "zram", "sr"].iter().any(|kind| name.starts_with(kind))
+        let is_whole = !["loop", "ram", "zram", "sr"].iter().any(|kind| name.starts_with(kind))
             && !block.join("partition").exists();
-        self.whole.insert(name.to_owned(), whole);
-        whole
+        self.is_whole.insert(name.to_owned(), is_whole);
+        is_whole
     }
 }
 
-fn put(now: &DiskStat, before: &DiskStat, time: Duration, values: &mut Values) {
+fn add_values(now: &DiskStat, previous: &DiskStat, time: Duration, values: &mut Values) {
     let name = &now.name;
-    let grown = |now: u64, before: u64| float(grown(now, before));
-    let reads = grown(now.reads, before.reads);
-    let writes = grown(now.writes, before.writes);
-    let waited =
-        grown(now.time_reading, before.time_reading) + grown(now.time_writing, before.time_writing);
+    let growth = |now: u64, previous: u64| float(counter_growth(now, previous));
+    let reads = growth(now.reads, previous.reads);
+    let writes = growth(now.writes, previous.writes);
+    let request_ms = growth(now.time_reading, previous.time_reading)
+        + growth(now.time_writing, previous.time_writing);
     let seconds = time.as_secs_f64().max(1e-9);
-    let busy = grown(now.time_in_progress, before.time_in_progress) / 1_000.0;
-    let queue =
-        grown(now.weighted_time_in_progress, before.weighted_time_in_progress) / 1_000.0 / seconds;
-    values.put_of(host!("disk.*.util"), name, (busy / seconds).min(1.0));
-    values.put_of(host!("disk.*.queue"), name, queue);
-    values.put_of(host!("disk.*.await_ms"), name, share(waited, reads + writes));
-    values.put_of(host!("disk.*.reads"), name, rate(reads, 0.0, time));
-    values.put_of(host!("disk.*.writes"), name, rate(writes, 0.0, time));
-    let read = grown(now.sectors_read, before.sectors_read) * SECTOR;
-    let written = grown(now.sectors_written, before.sectors_written) * SECTOR;
-    values.put_of(host!("disk.*.read_bytes"), name, rate(read, 0.0, time));
-    values.put_of(host!("disk.*.write_bytes"), name, rate(written, 0.0, time));
+    let busy = growth(now.time_in_progress, previous.time_in_progress) / 1_000.0;
+    let queue = growth(now.weighted_time_in_progress, previous.weighted_time_in_progress)
+        / 1_000.0
+        / seconds;
+    values.add_of(host!("disk.*.util"), name, (busy / seconds).min(1.0));
+    values.add_of(host!("disk.*.queue"), name, queue);
+    values.add_of(host!("disk.*.await_ms"), name, share(request_ms, reads + writes));
+    values.add_of(host!("disk.*.reads"), name, rate(reads, 0.0, time));
+    values.add_of(host!("disk.*.writes"), name, rate(writes, 0.0, time));
+    let read_bytes = growth(now.sectors_read, previous.sectors_read) * SECTOR;
+    let write_bytes = growth(now.sectors_written, previous.sectors_written) * SECTOR;
+    values.add_of(host!("disk.*.read_bytes"), name, rate(read_bytes, 0.0, time));
+    values.add_of(host!("disk.*.write_bytes"), name, rate(write_bytes, 0.0, time));
 }
 
 /// Returns the growth of a counter. Some kernels have 32-bit counters, which wrap around. A device
 /// that was replaced starts again at zero, which counts as no growth.
-pub(super) fn grown(now: u64, before: u64) -> u64 {
+pub(super) fn counter_growth(now: u64, previous: u64) -> u64 {
     const WIDTH: u64 = 1 << 32;
-    match now.checked_sub(before) {
-        Some(grown) => grown,
-        None if before < WIDTH && before > WIDTH / 2 => now + WIDTH - before,
+    match now.checked_sub(previous) {
+        Some(growth) => growth,
+        None if previous < WIDTH && previous > WIDTH / 2 => now + WIDTH - previous,
         None => 0,
     }
 }

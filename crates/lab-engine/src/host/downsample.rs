@@ -57,7 +57,7 @@ impl HostSamples {
             let series = HostSeries { points: Vec::new(), stride: 1, merging: None };
             self.hosts.insert(sample.host.clone(), series);
         }
-        let series = self.hosts.get_mut(&sample.host).expect("it was put there if it was not");
+        let series = self.hosts.get_mut(&sample.host).expect("the series was inserted above");
         series.push(point);
         if series.points.len() >= self.max {
             series.halve();
@@ -66,14 +66,14 @@ impl HostSamples {
 
     /// Returns all samples in order of time.
     pub fn samples(&self) -> Vec<HostSample> {
-        let mut all = Vec::new();
+        let mut samples = Vec::new();
         for (host, series) in &self.hosts {
             let merging = series.merging.iter().map(|(point, _)| point);
             let points = series.points.iter().chain(merging);
-            all.extend(points.map(|point| self.names.sample(point, host)));
+            samples.extend(points.map(|point| self.names.sample(point, host)));
         }
-        all.sort_by(|one, other| one.at.total_cmp(&other.at));
-        all
+        samples.sort_by(|a, b| a.at.total_cmp(&b.at));
+        samples
     }
 }
 
@@ -103,7 +103,7 @@ impl Names {
         let mut values: Vec<_> = values
             .map(|(number, value)| (self.list[usize::from(*number)].clone(), f64::from(*value)))
             .collect();
-        values.sort_by(|one, other| one.0.cmp(&other.0));
+        values.sort_by(|(a, _), (b, _)| a.cmp(b));
         HostSample { at: point.at, host: host.to_owned(), values }
     }
 }
@@ -112,7 +112,7 @@ impl HostSeries {
     fn push(&mut self, point: Point) {
         let (merged, count) = match self.merging.take() {
             None => (point, 1),
-            Some((before, count)) => (merge(&before, count, &point, 1), count + 1),
+            Some((merging, count)) => (merge(&merging, count, &point, 1), count + 1),
         };
         if count >= self.stride {
             self.points.push(merged);
@@ -123,9 +123,9 @@ impl HostSeries {
 
     fn halve(&mut self) {
         let mut halved = Vec::with_capacity(self.points.len() / 2 + 1);
-        let mut kept = std::mem::take(&mut self.points).into_iter();
-        while let Some(first) = kept.next() {
-            match kept.next() {
+        let mut points = std::mem::take(&mut self.points).into_iter();
+        while let Some(first) = points.next() {
+            match points.next() {
                 Some(second) => halved.push(merge(&first, 1, &second, 1)),
                 // The last sample has no neighbour and stays.
                 None => self.merging = Some((first, self.stride)),
@@ -136,23 +136,23 @@ impl HostSeries {
     }
 }
 
-/// Returns the weighted mean of two neighbours. A value that only one of them has is not changed.
-/// The time is the later one, because a sample describes the time before it.
-fn merge(first: &Point, weight: usize, second: &Point, other: usize) -> Point {
+/// Returns the weighted mean of two neighbours. A value that only one neighbour has is not changed.
+/// The time is that of `second`, because a sample describes the time before it.
+fn merge(first: &Point, first_weight: usize, second: &Point, second_weight: usize) -> Point {
     #[expect(clippy::cast_precision_loss)]
-    let part = other as f32 / (weight + other) as f32;
+    let second_share = second_weight as f32 / (first_weight + second_weight) as f32;
     let mut values = Vec::with_capacity(first.values.len().max(second.values.len()));
-    let mut left = first.values.iter().copied().peekable();
-    for after in second.values.iter().copied() {
-        while let Some(before) = left.next_if(|before| before.0 < after.0) {
-            values.push(before);
+    let mut first_values = first.values.iter().copied().peekable();
+    for (name, value) in second.values.iter().copied() {
+        while let Some(first_only) = first_values.next_if(|(first_name, _)| *first_name < name) {
+            values.push(first_only);
         }
-        values.push(match left.next_if(|before| before.0 == after.0) {
-            Some(before) => (after.0, before.1 + (after.1 - before.1) * part),
-            None => after,
+        values.push(match first_values.next_if(|(first_name, _)| *first_name == name) {
+            Some((_, first_value)) => (name, first_value + (value - first_value) * second_share),
+            None => (name, value),
         });
     }
-    values.extend(left);
+    values.extend(first_values);
     Point { at: second.at, values: values.into() }
 }
 

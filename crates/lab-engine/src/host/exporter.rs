@@ -14,7 +14,7 @@ use lab_model::plan::NodeUrl;
 use parking_lot::Mutex;
 
 use super::values::Values;
-use super::{Waiting, push, since};
+use super::{Waiting, push, seconds_since};
 
 use counters::Counters;
 
@@ -23,8 +23,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
 const PORT: u16 = 9_100;
 /// Timeout of a connect, and of each read and write.
-const WAIT_MAX: Duration = Duration::from_secs(3);
-/// Largest page. A host with many devices has about 500 kB.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Maximum size of a page. The page of a host with many devices has about 500 kB.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
 
 /// A node-exporter.
@@ -63,11 +63,11 @@ pub(super) struct ScrapeCounts {
 }
 
 impl Exporter {
-    /// Checks the URL. The default port is 9100, the default path `/metrics`.
+    /// Creates an exporter. The default port is 9100, the default path `/metrics`.
     ///
     /// # Errors
-    /// If the URL is not plain HTTP, or has a user part.
-    pub(super) fn at(url: &NodeUrl) -> Result<Exporter, Fault> {
+    /// Fails if the URL is not plain HTTP, or has a user part.
+    pub(super) fn new(url: &NodeUrl) -> Result<Exporter, Fault> {
         if url.tls() || url.authorization().is_some() {
             return Err(Fault::Url);
         }
@@ -84,9 +84,9 @@ impl Exporter {
         let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
         let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
         let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
-        let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
-        stream.set_read_timeout(Some(WAIT_MAX))?;
-        stream.set_write_timeout(Some(WAIT_MAX))?;
+        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         // HTTP/1.0 gives an unchunked page that ends with the connection.
         let head = format!(
             "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
@@ -103,16 +103,16 @@ impl Exporter {
     pub(super) fn run(
         &self,
         origin: Instant,
-        first: (Instant, Counters),
+        first_sample: (Instant, Counters),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
         scrapes: &Mutex<ScrapeCounts>,
     ) {
-        let mut before = first;
-        let mut due = Instant::now();
+        let (mut last_time, mut previous) = first_sample;
+        let mut next_scrape = Instant::now();
         loop {
-            due = (due + INTERVAL).max(Instant::now());
-            match stop.recv_timeout(due.saturating_duration_since(Instant::now())) {
+            next_scrape = (next_scrape + INTERVAL).max(Instant::now());
+            match stop.recv_timeout(next_scrape.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
             }
@@ -122,10 +122,10 @@ impl Exporter {
             match response {
                 Ok(counters) => {
                     let mut values = Values::default();
-                    let time = now.saturating_duration_since(before.0);
-                    counters.put(&before.1, time, &mut values);
-                    push(waiting, values.sample(since(origin, now), "target"));
-                    before = (now, counters);
+                    let time = now.saturating_duration_since(last_time);
+                    counters.add_values(&previous, time, &mut values);
+                    push(waiting, values.sample(seconds_since(origin, now), "target"));
+                    (last_time, previous) = (now, counters);
                 }
                 Err(fault) => {
                     let mut scrapes = scrapes.lock();

@@ -10,18 +10,18 @@ use procfs::process::Process;
 
 use super::sockets::{Socket, State};
 
-/// Maximum number of processes that are searched; hosts of nodes have fewer.
+/// Maximum number of processes that are searched. Hosts of nodes have fewer.
 const PROCESSES_MAX: usize = 20_000;
 
 /// Returns the ids of all processes.
-pub(super) fn all() -> Vec<u32> {
+pub(super) fn all_pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     ids.take(PROCESSES_MAX).collect()
 }
 
 /// Returns the inodes of a process's sockets, or none if the process cannot be inspected.
-pub(super) fn held(pid: u32) -> BTreeSet<u64> {
+pub(super) fn socket_inodes(pid: u32) -> BTreeSet<u64> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fd")) else { return BTreeSet::new() };
     let inode = |entry: fs::DirEntry| {
         let link = fs::read_link(entry.path()).ok()?;
@@ -32,8 +32,8 @@ pub(super) fn held(pid: u32) -> BTreeSet<u64> {
 
 /// Returns the inodes of the sockets that listen at an address.
 pub(super) fn listening(sockets: &[Socket], address: SocketAddr) -> BTreeSet<u64> {
-    let wanted = |socket: &&Socket| is_listener(socket, address);
-    sockets.iter().filter(wanted).map(|socket| socket.inode).collect()
+    let listeners = |socket: &&Socket| is_listener(socket, address);
+    sockets.iter().filter(listeners).map(|socket| socket.inode).collect()
 }
 
 /// Returns true if a socket accepts connections to an address.
@@ -50,29 +50,28 @@ pub(super) fn holders(inodes: &BTreeSet<u64>) -> BTreeSet<u32> {
     if inodes.is_empty() {
         return BTreeSet::new();
     }
-    let all = all();
-    let holds = |pid: &u32| !held(*pid).is_disjoint(inodes);
-    let holders: BTreeSet<u32> = all.iter().copied().filter(holds).collect();
-    let own = std::process::id();
-    if holders.contains(&own) {
+    let pids = all_pids();
+    let is_holder = |pid: &u32| !socket_inodes(*pid).is_disjoint(inodes);
+    let holders: BTreeSet<u32> = pids.iter().copied().filter(is_holder).collect();
+    if holders.contains(&std::process::id()) {
         // In tests this process is the target, and its children do not belong to it.
         return holders;
     }
-    descendants(holders, &all)
+    with_descendants(holders, &pids)
 }
 
-fn descendants(mut found: BTreeSet<u32>, all: &[u32]) -> BTreeSet<u32> {
+fn with_descendants(mut found: BTreeSet<u32>, pids: &[u32]) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for &pid in all {
+    for &pid in pids {
         if let Some(parent) = parent(pid) {
             children.entry(parent).or_default().push(pid);
         }
     }
-    let mut next: Vec<u32> = found.iter().copied().collect();
-    while let Some(pid) = next.pop() {
+    let mut unvisited: Vec<u32> = found.iter().copied().collect();
+    while let Some(pid) = unvisited.pop() {
         for &child in children.get(&pid).into_iter().flatten() {
             if found.insert(child) {
-                next.push(child);
+                unvisited.push(child);
             }
         }
     }

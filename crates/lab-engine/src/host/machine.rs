@@ -12,7 +12,8 @@ use super::values::{Values, float, rate, share};
 /// Counters of the machine at the last reading.
 #[derive(Debug)]
 pub(super) struct Machine {
-    before: Option<(Instant, Counters)>,
+    /// Time and counters of the last reading.
+    previous: Option<(Instant, Counters)>,
     /// True if `/proc/pressure` can be read.
     pub(super) pressure: bool,
 }
@@ -24,7 +25,7 @@ struct Counters {
     switches: f64,
     /// Microseconds of stall, some and full: CPU, memory, IO, interrupts.
     stalls: [Option<(f64, f64)>; 4],
-    /// Bytes swapped in and out, major faults.
+    /// Bytes read from swap.
     swapped_in: f64,
     swapped_out: f64,
     major_faults: f64,
@@ -46,31 +47,31 @@ pub(super) struct States {
 
 impl States {
     fn of(time: &CpuTime) -> States {
-        let or_none = |ticks: Option<u64>| float(ticks.unwrap_or(0));
+        let or_zero = |ticks: Option<u64>| float(ticks.unwrap_or(0));
         States {
             user: float(time.user),
             nice: float(time.nice),
             system: float(time.system),
             idle: float(time.idle),
-            iowait: or_none(time.iowait),
-            irq: or_none(time.irq),
-            softirq: or_none(time.softirq),
-            steal: or_none(time.steal),
+            iowait: or_zero(time.iowait),
+            irq: or_zero(time.irq),
+            softirq: or_zero(time.softirq),
+            steal: or_zero(time.steal),
         }
     }
 
     /// Returns the growth by state. A state that decreased, as iowait can, did not grow.
-    pub(super) fn since(&self, before: &States) -> States {
-        let grown = |now: f64, before: f64| (now - before).max(0.0);
+    pub(super) fn since(&self, previous: &States) -> States {
+        let growth = |now: f64, previous: f64| (now - previous).max(0.0);
         States {
-            user: grown(self.user, before.user),
-            nice: grown(self.nice, before.nice),
-            system: grown(self.system, before.system),
-            idle: grown(self.idle, before.idle),
-            iowait: grown(self.iowait, before.iowait),
-            irq: grown(self.irq, before.irq),
-            softirq: grown(self.softirq, before.softirq),
-            steal: grown(self.steal, before.steal),
+            user: growth(self.user, previous.user),
+            nice: growth(self.nice, previous.nice),
+            system: growth(self.system, previous.system),
+            idle: growth(self.idle, previous.idle),
+            iowait: growth(self.iowait, previous.iowait),
+            irq: growth(self.irq, previous.irq),
+            softirq: growth(self.softirq, previous.softirq),
+            steal: growth(self.steal, previous.steal),
         }
     }
 
@@ -86,7 +87,7 @@ impl States {
         self.steal += other.steal;
     }
 
-    fn whole(&self) -> f64 {
+    fn total(&self) -> f64 {
         let kernel = self.system + self.irq + self.softirq + self.steal;
         self.user + self.nice + kernel + self.idle + self.iowait
     }
@@ -94,12 +95,12 @@ impl States {
     /// Returns the share of busy time. Stolen time is included, because the core was not available.
     /// Waiting for IO is idle time.
     pub(super) fn busy(&self) -> Option<f64> {
-        Some(1.0 - share(self.idle + self.iowait, self.whole())?)
+        Some(1.0 - share(self.idle + self.iowait, self.total())?)
     }
 
     /// Writes the shares of all states into `values`.
-    pub(super) fn put(&self, values: &mut Values) {
-        let whole = self.whole();
+    pub(super) fn add_values(&self, values: &mut Values) {
+        let total = self.total();
         for (metric, ticks) in [
             (host!("cpu_user"), self.user),
             (host!("cpu_nice"), self.nice),
@@ -110,9 +111,9 @@ impl States {
             (host!("cpu_softirq"), self.softirq),
             (host!("cpu_steal"), self.steal),
         ] {
-            values.put(metric, share(ticks, whole));
+            values.add(metric, share(ticks, total));
         }
-        values.put(host!("cpu_busy"), self.busy());
+        values.add(host!("cpu_busy"), self.busy());
     }
 }
 
@@ -129,21 +130,21 @@ const STALLS: [(&str, Stalls); 4] = [
 impl Machine {
     pub(super) fn new() -> Machine {
         let pressure = text::read("/proc/pressure/cpu").is_some();
-        Machine { before: None, pressure }
+        Machine { previous: None, pressure }
     }
 
     /// Adds the changes since the last call. The first call adds only values that are not rates.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         let Ok(kernel) = KernelStats::current() else { return };
-        values.put(host!("runnable"), kernel.procs_running.map(f64::from));
-        values.put(host!("blocked"), kernel.procs_blocked.map(f64::from));
-        values.put(host!("load1"), load1());
+        values.add(host!("runnable"), kernel.procs_running.map(f64::from));
+        values.add(host!("blocked"), kernel.procs_blocked.map(f64::from));
+        values.add(host!("load1"), load1());
         memory(values);
         let counters = self.counters(&kernel);
-        if let Some((then, before)) = &self.before {
-            counters.put(before, now.saturating_duration_since(*then), values);
+        if let Some((last_time, previous)) = &self.previous {
+            counters.add_values(previous, now.saturating_duration_since(*last_time), values);
         }
-        self.before = Some((now, counters));
+        self.previous = Some((now, counters));
     }
 
     fn counters(&self, kernel: &KernelStats) -> Counters {
@@ -167,36 +168,35 @@ impl Machine {
 }
 
 impl Counters {
-    fn put(&self, before: &Counters, time: Duration, values: &mut Values) {
-        self.total.since(&before.total).put(values);
-        let pairs = self.cores.iter().zip(&before.cores);
-        let busiest = pairs.filter_map(|(now, before)| now.since(before).busy());
-        values.put(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
-        values.put(host!("switches"), rate(self.switches, before.switches, time));
+    fn add_values(&self, previous: &Counters, time: Duration, values: &mut Values) {
+        self.total.since(&previous.total).add_values(values);
+        let pairs = self.cores.iter().zip(&previous.cores);
+        let busiest = pairs.filter_map(|(now, previous)| now.since(previous).busy());
+        values.add(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
+        values.add(host!("switches"), rate(self.switches, previous.switches, time));
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
-            let (Some(now), Some(then)) = (self.stalls[index], before.stalls[index]) else {
-                continue;
-            };
-            put_stalls(values, *metrics, "", (now, then), time);
+            if let Some(pair) = self.stalls[index].zip(previous.stalls[index]) {
+                add_stalls(values, *metrics, "", pair, time);
+            }
         }
-        values.put(host!("swap_in_bytes"), rate(self.swapped_in, before.swapped_in, time));
-        values.put(host!("swap_out_bytes"), rate(self.swapped_out, before.swapped_out, time));
-        values.put(host!("major_faults"), rate(self.major_faults, before.major_faults, time));
+        values.add(host!("swap_in_bytes"), rate(self.swapped_in, previous.swapped_in, time));
+        values.add(host!("swap_out_bytes"), rate(self.swapped_out, previous.swapped_out, time));
+        values.add(host!("major_faults"), rate(self.major_faults, previous.major_faults, time));
     }
 }
 
 /// Adds the stalled shares between two readings of a PSI file, whose totals are in microseconds.
-pub(super) fn put_stalls(
+pub(super) fn add_stalls(
     values: &mut Values,
     [some, full]: Stalls,
     owner: &str,
-    (now, before): ((f64, f64), (f64, f64)),
+    (now, previous): ((f64, f64), (f64, f64)),
     time: Duration,
 ) {
     // The total is slightly inexact, so the share of a short time could exceed 1.
-    let share = |now, before| (rate(now, before, time) / 1e6).min(1.0);
-    values.put_of(some, owner, share(now.0, before.0));
-    values.put_of(full, owner, share(now.1, before.1));
+    let share = |now, previous| (rate(now, previous, time) / 1e6).min(1.0);
+    values.add_of(some, owner, share(now.0, previous.0));
+    values.add_of(full, owner, share(now.1, previous.1));
 }
 
 fn load1() -> Option<f64> {
@@ -207,13 +207,13 @@ fn memory(values: &mut Values) {
     let Some(text) = text::read("/proc/meminfo") else { return };
     let bytes = |name: &str| text::value(&text, name).map(|kilobytes| kilobytes * 1_024.0);
     let (total, available) = (bytes("MemTotal"), bytes("MemAvailable"));
-    values.put(host!("memory_bytes"), total);
-    values.put(host!("memory_available_bytes"), available);
+    values.add(host!("memory_bytes"), total);
+    values.add(host!("memory_available_bytes"), available);
     if let (Some(total), Some(available)) = (total, available) {
-        values.put(host!("memory_available_share"), share(available, total));
+        values.add(host!("memory_available_share"), share(available, total));
     }
     let swap = bytes("SwapTotal").zip(bytes("SwapFree"));
-    values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
+    values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
 }
 
 /// Returns the number of logical cores.

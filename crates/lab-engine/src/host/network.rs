@@ -17,7 +17,8 @@ const DEVICES_MAX: usize = 16;
 /// Counters of the network.
 #[derive(Debug, Default)]
 pub(super) struct Network {
-    before: Option<(Instant, Counters)>,
+    /// Time and counters of the last reading.
+    previous: Option<(Instant, Counters)>,
     /// Line rate of a device in bytes per second, if known.
     line_rates: BTreeMap<String, Option<f64>>,
 }
@@ -41,25 +42,26 @@ impl Network {
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         sockets(values);
         let counters = Counters { devices: self.devices(), tcp: tcp() };
-        if let Some((then, before)) = &self.before {
-            let time = now.saturating_duration_since(*then);
+        if let Some((last_time, previous)) = &self.previous {
+            let time = now.saturating_duration_since(*last_time);
             for (index, (_, _, metric)) in TCP.iter().enumerate() {
-                let pair = counters.tcp[index].zip(before.tcp[index]);
-                values.put(metric, pair.map(|(now, before)| rate(now, before, time)));
+                let pair = counters.tcp[index].zip(previous.tcp[index]);
+                values.add(metric, pair.map(|(now, previous)| rate(now, previous, time)));
             }
             for (name, device) in &counters.devices {
-                if let Some(before) = before.devices.get(name) {
+                if let Some(previous) = previous.devices.get(name) {
                     let line_rate = self.line_rates.get(name).copied().flatten();
-                    put(device, before, line_rate, time, values);
+                    add_values(device, previous, line_rate, time, values);
                 }
             }
         }
-        self.before = Some((now, counters));
+        self.previous = Some((now, counters));
     }
 
     fn devices(&mut self) -> BTreeMap<String, DeviceStatus> {
-        let all = procfs::net::dev_status().unwrap_or_default();
-        let used = all.into_iter().filter(|(_, device)| device.recv_bytes + device.sent_bytes > 0);
+        let devices = procfs::net::dev_status().unwrap_or_default();
+        let used =
+            devices.into_iter().filter(|(_, device)| device.recv_bytes + device.sent_bytes > 0);
         let mut used: Vec<_> = used.collect();
         used.sort_by_key(|(_, device)| {
             std::cmp::Reverse(device.recv_bytes.saturating_add(device.sent_bytes))
@@ -79,27 +81,28 @@ fn line_rate(name: &str) -> Option<f64> {
     (megabits > 0.0).then_some(megabits * 1e6 / 8.0)
 }
 
-fn put(
+fn add_values(
     now: &DeviceStatus,
-    before: &DeviceStatus,
+    previous: &DeviceStatus,
     line_rate: Option<f64>,
     time: Duration,
     values: &mut Values,
 ) {
     let name = now.name.trim_end_matches(':');
-    let rate = |now: u64, before: u64| rate(float(now), float(before), time);
-    let received = rate(now.recv_bytes, before.recv_bytes);
-    let sent = rate(now.sent_bytes, before.sent_bytes);
-    values.put_of(host!("net.*.rx_bytes"), name, received);
-    values.put_of(host!("net.*.tx_bytes"), name, sent);
-    let drops = rate(now.recv_drop, before.recv_drop) + rate(now.sent_drop, before.sent_drop);
+    let rate = |now: u64, previous: u64| rate(float(now), float(previous), time);
+    let received = rate(now.recv_bytes, previous.recv_bytes);
+    let sent = rate(now.sent_bytes, previous.sent_bytes);
+    values.add_of(host!("net.*.rx_bytes"), name, received);
+    values.add_of(host!("net.*.tx_bytes"), name, sent);
+    let drops = rate(now.recv_drop, previous.recv_drop) + rate(now.sent_drop, previous.sent_drop);
     // Overruns (fifo) are lost packets too.
-    let overruns = rate(now.recv_fifo, before.recv_fifo) + rate(now.sent_fifo, before.sent_fifo);
-    values.put_of(host!("net.*.drops"), name, drops + overruns);
-    let errors = rate(now.recv_errs, before.recv_errs) + rate(now.sent_errs, before.sent_errs);
-    values.put_of(host!("net.*.errors"), name, errors);
-    let used = line_rate.and_then(|line_rate| share(received.max(sent), line_rate));
-    values.put_of(host!("net.*.util"), name, used);
+    let overruns =
+        rate(now.recv_fifo, previous.recv_fifo) + rate(now.sent_fifo, previous.sent_fifo);
+    values.add_of(host!("net.*.drops"), name, drops + overruns);
+    let errors = rate(now.recv_errs, previous.recv_errs) + rate(now.sent_errs, previous.sent_errs);
+    values.add_of(host!("net.*.errors"), name, errors);
+    let util = line_rate.and_then(|line_rate| share(received.max(sent), line_rate));
+    values.add_of(host!("net.*.util"), name, util);
 }
 
 fn tcp() -> [Option<f64>; 4] {
@@ -113,19 +116,19 @@ fn tcp() -> [Option<f64>; 4] {
 
 fn sockets(values: &mut Values) {
     let Some(text) = text::read("/proc/net/sockstat") else { return };
-    let six = text::read("/proc/net/sockstat6").unwrap_or_default();
-    let inuse = text::pair(&text, "TCP", "inuse");
-    let inuse_six = text::pair(&six, "TCP6", "inuse").unwrap_or(0.0);
-    values.put(host!("tcp_sockets"), inuse.map(|count| count + inuse_six));
-    values.put(host!("tcp_orphans"), text::pair(&text, "TCP", "orphan"));
-    values.put(host!("tcp_time_wait"), text::pair(&text, "TCP", "tw"));
+    let text_v6 = text::read("/proc/net/sockstat6").unwrap_or_default();
+    let in_use = text::pair(&text, "TCP", "inuse");
+    let in_use_v6 = text::pair(&text_v6, "TCP6", "inuse").unwrap_or(0.0);
+    values.add(host!("tcp_sockets"), in_use.map(|count| count + in_use_v6));
+    values.add(host!("tcp_orphans"), text::pair(&text, "TCP", "orphan"));
+    values.add(host!("tcp_time_wait"), text::pair(&text, "TCP", "tw"));
     let pages = text::pair(&text, "TCP", "mem");
-    let page = float(procfs::page_size());
-    values.put(host!("tcp_memory_bytes"), pages.map(|pages| pages * page));
+    let page_bytes = float(procfs::page_size());
+    values.add(host!("tcp_memory_bytes"), pages.map(|pages| pages * page_bytes));
     let limit = text::read("/proc/sys/net/ipv4/tcp_mem");
     let limit: Option<f64> = limit.and_then(|text| text.split_whitespace().nth(2)?.parse().ok());
-    let used = pages.zip(limit).and_then(|(pages, limit)| share(pages, limit));
-    values.put(host!("tcp_memory_share"), used);
+    let memory_share = pages.zip(limit).and_then(|(pages, limit)| share(pages, limit));
+    values.add(host!("tcp_memory_share"), memory_share);
     files(values);
 }
 
@@ -133,9 +136,9 @@ fn files(values: &mut Values) {
     let Some(text) = text::read("/proc/sys/fs/file-nr") else { return };
     let mut numbers = text.split_whitespace().filter_map(|word| word.parse::<f64>().ok());
     let open = numbers.next();
-    values.put(host!("files_open"), open);
+    values.add(host!("files_open"), open);
     let limit = numbers.nth(1);
-    values.put(host!("files_share"), open.zip(limit).and_then(|(open, limit)| share(open, limit)));
+    values.add(host!("files_share"), open.zip(limit).and_then(|(open, limit)| share(open, limit)));
 }
 
 #[cfg(test)]

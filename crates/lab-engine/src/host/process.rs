@@ -12,7 +12,7 @@ use procfs::process::{Process, Stat};
 
 use super::cgroup::{Cgroup, Mounts};
 use super::pace::Pace;
-use super::threads::{Threads, plain};
+use super::threads::{Threads, metric_name_part};
 use super::values::{Values, float, rate};
 
 /// Maximum number of watched processes. Further workers of a server are not watched.
@@ -29,8 +29,8 @@ const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
 pub(super) struct Processes {
     groups: Vec<Group>,
     mounts: Mounts,
-    ticks: f64,
-    page: f64,
+    ticks_per_second: f64,
+    page_bytes: f64,
 }
 
 #[derive(Debug)]
@@ -39,10 +39,11 @@ struct Group {
     role: ProcessRole,
     members: Vec<Member>,
     threads: Threads,
-    pace: Pace,
+    threads_pace: Pace,
     files_pace: Pace,
     cgroup: Cgroup,
-    before: Option<(Instant, Counters)>,
+    /// Time and counters of the last reading.
+    previous: Option<(Instant, Counters)>,
     memory_max: f64,
     restarted: bool,
 }
@@ -52,11 +53,14 @@ struct Member {
     pid: u32,
     /// Start time in ticks since the host's boot, which distinguishes a reused id.
     started: u64,
-    /// CPU seconds at the first and the last reading of the run.
-    cpu_first: f64,
+    /// CPU seconds at the start of the run.
+    cpu_start: f64,
+    /// CPU seconds at the last reading.
     cpu: f64,
+    /// CPU seconds in user mode at the last reading.
     user: f64,
     major_faults: f64,
+    /// Bytes read from and written to disks.
     io: Option<(f64, f64)>,
     ended: bool,
 }
@@ -72,31 +76,34 @@ struct Counters {
 
 impl Processes {
     pub(super) fn new() -> Processes {
-        let ticks = float(procfs::ticks_per_second());
-        let page = float(procfs::page_size());
-        Processes { groups: Vec::new(), mounts: Mounts::read(), ticks, page }
+        Processes {
+            groups: Vec::new(),
+            mounts: Mounts::read(),
+            ticks_per_second: float(procfs::ticks_per_second()),
+            page_bytes: float(procfs::page_size()),
+        }
     }
 
     /// Starts to watch a process. Returns true if it exists and was not watched before.
     pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
         let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
-        let known =
+        let has_process =
             |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
-        // In tests the generator's process may be the target too. It keeps its first role.
-        let taken = |group: &&Group| {
-            let twice = group.role == ProcessRole::Generator && role == ProcessRole::Target;
-            known(group) && !twice
+        // In tests the generator's process may be the target too, and is watched in both roles.
+        let is_watched = |group: &Group| {
+            let may_repeat = group.role == ProcessRole::Generator && role == ProcessRole::Target;
+            has_process(group) && !may_repeat
         };
-        if members >= PROCESSES_MAX || self.groups.iter().find(taken).is_some() {
+        if members >= PROCESSES_MAX || self.groups.iter().any(is_watched) {
             return false;
         }
         let Some(stat) = stat(pid) else { return false };
         let member = Member {
             pid,
             started: stat.starttime,
-            cpu_first: self.cpu(&stat),
+            cpu_start: self.cpu(&stat),
             cpu: self.cpu(&stat),
-            user: float(stat.utime) / self.ticks,
+            user: float(stat.utime) / self.ticks_per_second,
             major_faults: float(stat.majflt),
             io: io(pid),
             ended: false,
@@ -104,41 +111,41 @@ impl Processes {
         let group = self.group(&stat, role, pid);
         group.members.push(member);
         // Sums over a different set of members are not comparable with the previous sums.
-        group.before = None;
-        group.threads.begin_anew();
+        group.previous = None;
+        group.threads.reset();
         true
     }
 
     fn cpu(&self, stat: &Stat) -> f64 {
-        float(stat.utime + stat.stime) / self.ticks
+        float(stat.utime + stat.stime) / self.ticks_per_second
     }
 
     fn group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
         let name = match role {
             ProcessRole::Generator => "generator".to_owned(),
-            _ => plain(&stat.comm),
+            _ => metric_name_part(&stat.comm),
         };
-        let same = |group: &Group| {
+        let is_same_group = |group: &Group| {
             group.role == role
                 && (group.name == name || group.name.starts_with(&format!("{name}-")))
         };
-        let place = self.groups.iter().position(same).unwrap_or_else(|| {
-            let name = free_name(&self.groups, name);
+        let index = self.groups.iter().position(is_same_group).unwrap_or_else(|| {
+            let name = unique_name(&self.groups, name);
             self.groups.push(Group {
                 name,
                 role,
                 members: Vec::new(),
                 threads: Threads::default(),
-                pace: Pace::new(THREADS_INTERVAL_MIN, THREADS_CPU_DIVISOR),
+                threads_pace: Pace::new(THREADS_INTERVAL_MIN, THREADS_CPU_DIVISOR),
                 files_pace: Pace::new(FILES_INTERVAL_MIN, THREADS_CPU_DIVISOR),
                 cgroup: Cgroup::of(pid, &self.mounts),
-                before: None,
+                previous: None,
                 memory_max: 0.0,
                 restarted: false,
             });
             self.groups.len() - 1
         });
-        &mut self.groups[place]
+        &mut self.groups[index]
     }
 
     /// Returns the ids of the running processes with a role.
@@ -156,14 +163,14 @@ impl Processes {
     /// Adds the changes of all groups since the last call.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         for group in &mut self.groups {
-            group.sample(now, self.ticks, self.page, values);
+            group.sample(now, self.ticks_per_second, self.page_bytes, values);
         }
     }
 
     /// Marks the start of the run. Earlier CPU time is not counted.
-    pub(super) fn begin(&mut self) {
+    pub(super) fn start_run(&mut self) {
         for member in self.groups.iter_mut().flat_map(|group| &mut group.members) {
-            member.cpu_first = member.cpu;
+            member.cpu_start = member.cpu;
         }
     }
 
@@ -187,15 +194,15 @@ impl Processes {
 
 /// Returns `name`, or `name-2` and so on if it is taken: target and upstream may run the same
 /// program.
-fn free_name(groups: &[Group], name: String) -> String {
-    let taken = |name: &str| groups.iter().any(|group| group.name == name);
-    let mut free = name.clone();
+fn unique_name(groups: &[Group], name: String) -> String {
+    let is_taken = |name: &str| groups.iter().any(|group| group.name == name);
+    let mut unique = name.clone();
     let mut number = 2;
-    while taken(&free) {
-        free = format!("{name}-{number}");
+    while is_taken(&unique) {
+        unique = format!("{name}-{number}");
         number += 1;
     }
-    free
+    unique
 }
 
 impl Group {
@@ -203,7 +210,13 @@ impl Group {
         self.members.iter().filter(|member| !member.ended).map(|member| member.pid)
     }
 
-    fn sample(&mut self, now: Instant, ticks: f64, page: f64, values: &mut Values) {
+    fn sample(
+        &mut self,
+        now: Instant,
+        ticks_per_second: f64,
+        page_bytes: f64,
+        values: &mut Values,
+    ) {
         let name = &self.name;
         let (mut threads, mut memory) = (0.0, 0.0);
         for member in self.members.iter_mut().filter(|member| !member.ended) {
@@ -213,21 +226,21 @@ impl Group {
                 self.restarted = true;
                 continue;
             };
-            member.cpu = float(stat.utime + stat.stime) / ticks;
-            member.user = float(stat.utime) / ticks;
+            member.cpu = float(stat.utime + stat.stime) / ticks_per_second;
+            member.user = float(stat.utime) / ticks_per_second;
             member.major_faults = float(stat.majflt);
             member.io = io(member.pid);
             threads += float(u64::try_from(stat.num_threads).unwrap_or(0));
-            memory += float(stat.rss) * page;
+            memory += float(stat.rss) * page_bytes;
         }
         self.memory_max = self.memory_max.max(memory);
-        values.put_of(host!("process.*.threads"), name, threads);
-        values.put_of(host!("process.*.memory_bytes"), name, memory);
+        values.add_of(host!("process.*.threads"), name, threads);
+        values.add_of(host!("process.*.memory_bytes"), name, memory);
         let counters = self.members.iter().fold(Counters::default(), Counters::plus);
-        if let Some((then, before)) = self.before {
-            counters.put(before, now.saturating_duration_since(then), name, values);
+        if let Some((last_time, previous)) = self.previous {
+            counters.add_values(previous, now.saturating_duration_since(last_time), name, values);
         }
-        self.before = Some((now, counters));
+        self.previous = Some((now, counters));
         self.cgroup.sample(now, name, values);
         self.sample_costly(now, values);
     }
@@ -236,30 +249,30 @@ impl Group {
     fn sample_costly(&mut self, now: Instant, values: &mut Values) {
         let members = self.members.iter().filter(|member| !member.ended);
         let pids: Vec<u32> = members.map(|member| member.pid).collect();
-        if self.pace.due(now) {
-            let begun = Instant::now();
+        if self.threads_pace.is_due(now) {
+            let started = Instant::now();
             self.threads.sample(now, &self.name, pids.iter().copied(), values);
-            self.pace.record(begun, Instant::now());
+            self.threads_pace.record(started, Instant::now());
         }
-        if self.files_pace.due(now) {
-            let begun = Instant::now();
+        if self.files_pace.is_due(now) {
+            let started = Instant::now();
             let open: f64 = pids.iter().filter_map(|pid| files(*pid)).sum();
-            values.put_of(host!("process.*.files"), &self.name, open);
+            values.add_of(host!("process.*.files"), &self.name, open);
             let limit = pids.first().and_then(|pid| files_limit(*pid));
-            values.put_of(host!("process.*.files_limit"), &self.name, limit);
-            self.files_pace.record(begun, Instant::now());
+            values.add_of(host!("process.*.files_limit"), &self.name, limit);
+            self.files_pace.record(started, Instant::now());
         }
     }
 
     fn facts(&self) -> ProcessFacts {
         let alive: Vec<u32> = self.alive().collect();
-        let all = || self.members.iter().map(|member| member.pid).collect();
-        let used = self.members.iter().map(|member| member.cpu - member.cpu_first);
+        let all_pids = || self.members.iter().map(|member| member.pid).collect();
+        let cpu = self.members.iter().map(|member| member.cpu - member.cpu_start);
         ProcessFacts {
             name: self.name.clone(),
             role: self.role,
-            pids: if alive.is_empty() { all() } else { alive },
-            cpu: used.sum(),
+            pids: if alive.is_empty() { all_pids() } else { alive },
+            cpu: cpu.sum(),
             cpu_ms_per_request: None,
             memory_bytes_max: self.memory_max,
             restarted: self.restarted,
@@ -271,7 +284,7 @@ impl Counters {
     /// Adds a member. The sums include ended members, so that they never decrease.
     fn plus(self, member: &Member) -> Counters {
         let io = match (self.io, member.io) {
-            (Some(sum), Some(io)) => Some((sum.0 + io.0, sum.1 + io.1)),
+            (Some((read, written)), Some(io)) => Some((read + io.0, written + io.1)),
             (sum, io) => sum.or(io),
         };
         Counters {
@@ -282,17 +295,17 @@ impl Counters {
         }
     }
 
-    fn put(&self, before: Counters, time: Duration, name: &str, values: &mut Values) {
-        let cpu = rate(self.cpu, before.cpu, time);
-        let user = rate(self.user, before.user, time);
-        values.put_of(host!("process.*.cpu"), name, cpu);
-        values.put_of(host!("process.*.cpu_user"), name, user);
-        values.put_of(host!("process.*.cpu_system"), name, (cpu - user).max(0.0));
-        let faults = rate(self.major_faults, before.major_faults, time);
-        values.put_of(host!("process.*.major_faults"), name, faults);
-        if let Some((now, before)) = self.io.zip(before.io) {
-            values.put_of(host!("process.*.read_bytes"), name, rate(now.0, before.0, time));
-            values.put_of(host!("process.*.write_bytes"), name, rate(now.1, before.1, time));
+    fn add_values(&self, previous: Counters, time: Duration, name: &str, values: &mut Values) {
+        let cpu = rate(self.cpu, previous.cpu, time);
+        let user = rate(self.user, previous.user, time);
+        values.add_of(host!("process.*.cpu"), name, cpu);
+        values.add_of(host!("process.*.cpu_user"), name, user);
+        values.add_of(host!("process.*.cpu_system"), name, (cpu - user).max(0.0));
+        let faults = rate(self.major_faults, previous.major_faults, time);
+        values.add_of(host!("process.*.major_faults"), name, faults);
+        if let Some((now, previous)) = self.io.zip(previous.io) {
+            values.add_of(host!("process.*.read_bytes"), name, rate(now.0, previous.0, time));
+            values.add_of(host!("process.*.write_bytes"), name, rate(now.1, previous.1, time));
         }
     }
 }
@@ -317,8 +330,8 @@ fn io(pid: u32) -> Option<(f64, f64)> {
 fn files(pid: u32) -> Option<f64> {
     let folder = format!("/proc/{pid}/fd");
     let size = fs::metadata(&folder).ok()?.len();
-    let counted = || fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64);
-    Some(float(if size > 0 { size } else { counted() }))
+    let count_entries = || fs::read_dir(&folder).map_or(0, |entries| entries.count() as u64);
+    Some(float(if size > 0 { size } else { count_entries() }))
 }
 
 fn files_limit(pid: u32) -> Option<f64> {

@@ -1,6 +1,6 @@
 //! TCP sockets of this host from netlink socket diagnosis, as in `ss`. It is ten times cheaper than
-//! `/proc/net/tcp` and reports when a socket last sent and received, which shows who waits for
-//! whom. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some containers.
+//! `/proc/net/tcp` and reports when a socket last sent and received, which shows which side waits
+//! for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some containers.
 //!
 //! Messages: <https://man7.org/linux/man-pages/man7/sock_diag.7.html>; `struct tcp_info` in
 //! <https://github.com/torvalds/linux/blob/master/include/uapi/linux/tcp.h>.
@@ -29,12 +29,12 @@ pub(super) struct Socket {
     /// For a listener: length limit of the accept queue; 0 if unknown.
     pub(super) backlog: u32,
     /// Time since it sent and received data, if the kernel reports it.
-    pub(super) quiet: Option<Quiet>,
+    pub(super) idle: Option<IdleTimes>,
 }
 
 /// Time since a socket sent and received data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Quiet {
+pub(super) struct IdleTimes {
     pub(super) sent: Duration,
     pub(super) received: Duration,
 }
@@ -43,18 +43,18 @@ impl Socket {
     /// Returns true if its owner waits for a response: its last activity was to send data. If both
     /// times are equal, the response counts as received.
     pub(super) fn awaits_response(&self) -> bool {
-        self.quiet.is_some_and(|quiet| quiet.sent < quiet.received)
+        self.idle.is_some_and(|idle| idle.sent < idle.received)
     }
 
-    /// Returns true if both times are in the same kernel tick, so that their order is unknown: either a
-    /// quick response, or a call right after a response.
-    pub(super) fn unclear(&self) -> bool {
-        self.unread == 0 && self.quiet.is_some_and(|quiet| quiet.received == quiet.sent)
+    /// Returns true if both times are in the same kernel tick, so that their order is unknown:
+    /// either a quick response, or a call right after a response.
+    pub(super) fn is_unclear(&self) -> bool {
+        self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
     }
 
     /// Returns true if its owner owes a response: its last activity was to receive data.
     pub(super) fn owes_response(&self) -> bool {
-        self.unread > 0 || self.quiet.is_some_and(|quiet| quiet.received < quiet.sent)
+        self.unread > 0 || self.idle.is_some_and(|idle| idle.received < idle.sent)
     }
 }
 
@@ -86,12 +86,12 @@ impl State {
 /// Returns all TCP sockets of this network namespace.
 ///
 /// # Errors
-/// Fails if neither way of reading works.
-pub(super) fn all() -> io::Result<Vec<Socket>> {
-    diagnosed().or_else(|_| listed())
+/// Fails if neither netlink nor `/proc/net/tcp` can be read.
+pub(super) fn read_all() -> io::Result<Vec<Socket>> {
+    read_netlink().or_else(|_| read_proc())
 }
 
-fn diagnosed() -> io::Result<Vec<Socket>> {
+fn read_netlink() -> io::Result<Vec<Socket>> {
     const NETLINK: i32 = 16;
     const SOCK_DIAG: i32 = 4;
     let raw = Raw::new(Domain::from(NETLINK), Type::DGRAM, Some(Protocol::from(SOCK_DIAG)))?;
@@ -132,14 +132,14 @@ fn receive(mut raw: &Raw, sockets: &mut Vec<Socket>) -> io::Result<()> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let length = raw.read(&mut buffer)?;
-        if length == 0 || !messages(&buffer[..length], sockets)? {
+        if length == 0 || !parse_messages(&buffer[..length], sockets)? {
             return Ok(());
         }
     }
 }
 
 /// Reads the messages of one datagram. Returns true if more follow.
-fn messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
+fn parse_messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
     const ERROR: u16 = 2;
     const DONE: u16 = 3;
     while let Some(length) = u32_at(bytes, 0) {
@@ -153,7 +153,7 @@ fn messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
             _ => {}
         }
         if sockets.len() < SOCKETS_MAX {
-            sockets.extend(socket(message));
+            sockets.extend(parse_socket(message));
         }
         // Messages are aligned to four bytes.
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
@@ -162,7 +162,7 @@ fn messages(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> io::Result<bool> {
 }
 
 /// Reads one `struct inet_diag_msg` with its attributes.
-fn socket(bytes: &[u8]) -> Option<Socket> {
+fn parse_socket(bytes: &[u8]) -> Option<Socket> {
     const INFO: u16 = 2;
     let family = *bytes.first()?;
     let address = |port: usize, ip: usize| {
@@ -170,8 +170,8 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
         let ip: IpAddr = if family == INET {
             <[u8; 4]>::try_from(bytes.get(ip..ip + 4)?).ok()?.into()
         } else {
-            let six = Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(ip..ip + 16)?).ok()?);
-            six.to_canonical()
+            let ipv6 = Ipv6Addr::from(<[u8; 16]>::try_from(bytes.get(ip..ip + 16)?).ok()?);
+            ipv6.to_canonical()
         };
         Some(SocketAddr::new(ip, port))
     };
@@ -182,7 +182,7 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
         inode: u64::from(u32_at(bytes, 68)?),
         unread: u32_at(bytes, 56)?,
         backlog: u32_at(bytes, 60)?,
-        quiet: None,
+        idle: None,
     };
     if socket.state != State::Listen {
         socket.backlog = 0;
@@ -192,7 +192,7 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
         let length = usize::from(length);
         let Some(content) = attributes.get(4..length) else { break };
         if kind == INFO {
-            socket.quiet = quiet(content);
+            socket.idle = idle_times(content);
         }
         attributes = attributes.get(length.next_multiple_of(4)..).unwrap_or(&[]);
     }
@@ -200,26 +200,26 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
 }
 
 /// Reads `tcpi_last_data_sent` and `tcpi_last_data_recv` of a `struct tcp_info`.
-fn quiet(info: &[u8]) -> Option<Quiet> {
-    let time = |place| Some(Duration::from_millis(u64::from(u32_at(info, place)?)));
-    Some(Quiet { sent: time(44)?, received: time(52)? })
+fn idle_times(info: &[u8]) -> Option<IdleTimes> {
+    let time = |offset| Some(Duration::from_millis(u64::from(u32_at(info, offset)?)));
+    Some(IdleTimes { sent: time(44)?, received: time(52)? })
 }
 
-fn u16_at(bytes: &[u8], place: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(place..place + 2)?.try_into().ok()?))
+fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], place: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(place..place + 4)?.try_into().ok()?))
+fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
-fn listed() -> io::Result<Vec<Socket>> {
-    let four = procfs::net::tcp().map_err(io::Error::other)?;
+fn read_proc() -> io::Result<Vec<Socket>> {
+    let ipv4_entries = procfs::net::tcp().map_err(io::Error::other)?;
     // Without IPv6 the second file is missing.
-    let six = procfs::net::tcp6().unwrap_or_default();
+    let ipv6_entries = procfs::net::tcp6().unwrap_or_default();
     let canonical =
         |address: SocketAddr| SocketAddr::new(address.ip().to_canonical(), address.port());
-    let entries = four.into_iter().chain(six).take(SOCKETS_MAX);
+    let entries = ipv4_entries.into_iter().chain(ipv6_entries).take(SOCKETS_MAX);
     let socket = |entry: procfs::net::TcpNetEntry| Socket {
         state: match entry.state {
             TcpState::Established => State::Established,
@@ -232,7 +232,7 @@ fn listed() -> io::Result<Vec<Socket>> {
         inode: entry.inode,
         unread: entry.rx_queue,
         backlog: 0,
-        quiet: None,
+        idle: None,
     };
     Ok(entries.map(socket).collect())
 }

@@ -35,7 +35,7 @@ pub(super) struct TargetSockets {
     /// True if the target runs on this host.
     local: bool,
     pace: Pace,
-    search: Pace,
+    search_pace: Pace,
     /// First and last port of the ephemeral range.
     ports: (u16, u16),
     upstreams: BTreeMap<SocketAddr, Upstream>,
@@ -49,6 +49,7 @@ pub(super) struct TargetSockets {
 #[derive(Debug, Default)]
 struct Upstream {
     process: Option<String>,
+    /// Number of waiting connections, summed over readings.
     waiting: f64,
 }
 
@@ -58,7 +59,7 @@ impl TargetSockets {
             target: SocketAddr::new(target.ip().to_canonical(), target.port()),
             local,
             pace: Pace::new(INTERVAL_MIN, CPU_DIVISOR),
-            search: Pace::new(SEARCH_INTERVAL_MIN, CPU_DIVISOR),
+            search_pace: Pace::new(SEARCH_INTERVAL_MIN, CPU_DIVISOR),
             ports: ports(),
             upstreams: BTreeMap::new(),
             readings: 0.0,
@@ -69,37 +70,37 @@ impl TargetSockets {
 
     /// Reads all sockets if that is due, and adds their values. Also finds the target's processes.
     pub(super) fn sample(&mut self, now: Instant, processes: &mut Processes, values: &mut Values) {
-        if !self.pace.due(now) {
+        if !self.pace.is_due(now) {
             return;
         }
-        let begun = Instant::now();
-        let Ok(sockets) = sockets::all() else {
+        let started = Instant::now();
+        let Ok(sockets) = sockets::read_all() else {
             self.readable = false;
-            self.pace.record(begun, Instant::now());
+            self.pace.record(started, Instant::now());
             return;
         };
         if self.local {
-            let searching = Instant::now();
+            let search_started = Instant::now();
             self.search(now, &sockets, processes);
-            let searched = searching.elapsed();
+            let search_duration = search_started.elapsed();
             self.read(&sockets, processes, values);
             // The search has its own interval.
-            self.pace.record(begun + searched, Instant::now());
+            self.pace.record(started + search_duration, Instant::now());
         } else {
             self.ports_used(&sockets, values);
-            self.pace.record(begun, Instant::now());
+            self.pace.record(started, Instant::now());
         }
     }
 
     fn search(&mut self, now: Instant, sockets: &[Socket], processes: &mut Processes) {
-        if !self.search.due(now) {
+        if !self.search_pace.is_due(now) {
             return;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         for pid in find::holders(&find::listening(sockets, self.target)) {
             processes.add(pid, ProcessRole::Target);
         }
-        self.search.record(begun, Instant::now());
+        self.search_pace.record(started, Instant::now());
     }
 
     fn read(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
@@ -111,13 +112,13 @@ impl TargetSockets {
     /// Adds the local ports that connections to the target use.
     fn ports_used(&self, sockets: &[Socket], values: &mut Values) {
         let (first, last) = self.ports;
-        let used = |socket: &&Socket| {
+        let uses_port = |socket: &&Socket| {
             socket.remote == self.target && (first..=last).contains(&socket.local.port())
         };
-        let used = count(sockets.iter().filter(used));
-        values.put(host!("ports_used"), used);
-        let all = f64::from(last.saturating_sub(first)) + 1.0;
-        values.put(host!("ports_share"), share(used, all));
+        let used = count(sockets.iter().filter(uses_port));
+        values.add(host!("ports_used"), used);
+        let available = f64::from(last.saturating_sub(first)) + 1.0;
+        values.add(host!("ports_share"), share(used, available));
     }
 
     fn inbound(&mut self, sockets: &[Socket], values: &mut Values) {
@@ -127,78 +128,79 @@ impl TargetSockets {
             waiting += f64::from(listener.unread);
             backlog += f64::from(listener.backlog);
         }
-        values.put(host!("target.accept_queue"), waiting);
+        values.add(host!("target.accept_queue"), waiting);
         if backlog > 0.0 {
-            values.put(host!("target.accept_queue_max"), backlog);
+            values.add(host!("target.accept_queue_max"), backlog);
         }
-        let inside = || {
-            let open = |socket: &&Socket| socket.state == State::Established;
-            sockets.iter().filter(open).filter(|socket| socket.local == self.target)
+        let connections = || {
+            let is_open = |socket: &&Socket| socket.state == State::Established;
+            sockets.iter().filter(is_open).filter(|socket| socket.local == self.target)
         };
-        values.put(host!("target.connections_in"), count(inside()));
+        values.add(host!("target.connections_in"), count(connections()));
         // A connection that is not accepted belongs to no process and has no inode.
-        let accepted = || inside().filter(|socket| socket.inode != 0);
-        values.put(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
-        self.has_times |= inside().any(|socket| socket.quiet.is_some());
+        let accepted = || connections().filter(|socket| socket.inode != 0);
+        values.add(host!("target.unread_in"), count(accepted().filter(|socket| socket.unread > 0)));
+        self.has_times |= connections().any(|socket| socket.idle.is_some());
         if self.has_times {
-            values.put(
+            values.add(
                 host!("target.waiting_in"),
                 count(accepted().filter(|socket| socket.owes_response())),
             );
-            values.put(
+            values.add(
                 host!("target.unclear_in"),
-                count(accepted().filter(|socket| socket.unclear())),
+                count(accepted().filter(|socket| socket.is_unclear())),
             );
         }
     }
 
     fn outbound(&mut self, sockets: &[Socket], processes: &mut Processes, values: &mut Values) {
         let pids: Vec<u32> = processes.pids(ProcessRole::Target).collect();
-        let held: BTreeSet<u64> = pids.into_iter().flat_map(find::held).collect();
-        if held.is_empty() {
+        let inodes: BTreeSet<u64> = pids.into_iter().flat_map(find::socket_inodes).collect();
+        if inodes.is_empty() {
             return;
         }
-        let listens = |socket: &&Socket| socket.state == State::Listen;
-        let served: BTreeSet<u16> =
-            sockets.iter().filter(listens).map(|socket| socket.local.port()).collect();
+        let is_listening = |socket: &&Socket| socket.state == State::Listen;
+        let listening_ports: BTreeSet<u16> =
+            sockets.iter().filter(is_listening).map(|socket| socket.local.port()).collect();
         // The local port of an inbound connection is the port of a listener.
-        let outbound = |socket: &&Socket| {
+        let is_outbound = |socket: &&Socket| {
             socket.state == State::Established
-                && held.contains(&socket.inode)
-                && !served.contains(&socket.local.port())
+                && inodes.contains(&socket.inode)
+                && !listening_ports.contains(&socket.local.port())
                 && socket.remote != self.target
         };
-        let calls: Vec<&Socket> = sockets.iter().filter(outbound).collect();
-        values.put(host!("target.connections_out"), count(calls.iter().copied()));
+        let connections: Vec<&Socket> = sockets.iter().filter(is_outbound).collect();
+        values.add(host!("target.connections_out"), count(connections.iter().copied()));
         if self.has_times {
-            let asking = || calls.iter().copied().filter(|socket| socket.awaits_response());
-            values.put(host!("target.waiting_out"), count(asking()));
-            let unclear = calls.iter().copied().filter(|socket| socket.unclear());
-            values.put(host!("target.unclear_out"), count(unclear));
-            let longest = asking().filter_map(|socket| socket.quiet).map(|quiet| quiet.sent).max();
+            let waiting = || connections.iter().copied().filter(|socket| socket.awaits_response());
+            values.add(host!("target.waiting_out"), count(waiting()));
+            let unclear = connections.iter().copied().filter(|socket| socket.is_unclear());
+            values.add(host!("target.unclear_out"), count(unclear));
+            let longest = waiting().filter_map(|socket| socket.idle).map(|idle| idle.sent).max();
             let longest = longest.unwrap_or_default().as_secs_f64() * 1_000.0;
-            values.put(host!("target.waiting_out_max_ms"), longest);
+            values.add(host!("target.waiting_out_max_ms"), longest);
         }
         self.readings += 1.0;
-        for call in calls {
-            self.upstream(call, sockets, processes);
+        for connection in connections {
+            self.upstream(connection, sockets, processes);
         }
     }
 
-    fn upstream(&mut self, call: &Socket, sockets: &[Socket], processes: &mut Processes) {
-        let full = self.upstreams.len() >= UPSTREAMS_MAX;
-        if full && !self.upstreams.contains_key(&call.remote) {
+    /// Counts a connection to an upstream server, and whether the target waits on it.
+    fn upstream(&mut self, connection: &Socket, sockets: &[Socket], processes: &mut Processes) {
+        let is_full = self.upstreams.len() >= UPSTREAMS_MAX;
+        if is_full && !self.upstreams.contains_key(&connection.remote) {
             return;
         }
-        let upstream = self.upstreams.entry(call.remote).or_insert_with(|| {
-            let holders = find::holders(&find::listening(sockets, call.remote));
+        let upstream = self.upstreams.entry(connection.remote).or_insert_with(|| {
+            let holders = find::holders(&find::listening(sockets, connection.remote));
             for &pid in &holders {
                 processes.add(pid, ProcessRole::Upstream);
             }
             let process = holders.iter().find_map(|pid| processes.name(*pid)).map(str::to_owned);
             Upstream { process, waiting: 0.0 }
         });
-        upstream.waiting += f64::from(u8::from(call.awaits_response()));
+        upstream.waiting += f64::from(u8::from(connection.awaits_response()));
     }
 
     /// Returns the upstream servers, the one with the most waiting first.
@@ -209,7 +211,7 @@ impl TargetSockets {
             waiting: share(upstream.waiting, self.readings).unwrap_or(0.0),
         };
         let mut facts: Vec<UpstreamFacts> = self.upstreams.iter().map(facts).collect();
-        facts.sort_by(|one, other| other.waiting.total_cmp(&one.waiting));
+        facts.sort_by(|a, b| b.waiting.total_cmp(&a.waiting));
         facts
     }
 }

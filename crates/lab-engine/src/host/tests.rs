@@ -1,4 +1,5 @@
-//! Goal: samples come in time and the watcher ends. Method: this host is watched for a moment.
+//! Goal: samples arrive in time and the watcher ends. Method: this host is watched for a short
+//! time.
 
 use lab_model::metrics::host::HostMetric;
 
@@ -8,7 +9,7 @@ fn watch() -> Watch {
     Watch { interval: Duration::from_millis(100), pids: Vec::new(), node_exporter: None }
 }
 
-/// Samples of `host` until `enough` says so; none after ten seconds.
+/// Returns the samples of `host` until `enough` returns true, for at most ten seconds.
 fn until(watcher: &mut Watcher, enough: impl Fn(&[HostSample]) -> bool) -> Vec<HostSample> {
     let start = Instant::now();
     let mut samples = Vec::new();
@@ -21,7 +22,7 @@ fn until(watcher: &mut Watcher, enough: impl Fn(&[HostSample]) -> bool) -> Vec<H
 }
 
 #[test]
-fn samples_come_before_the_start_and_after_it() {
+fn samples_arrive_before_and_after_the_start() {
     let origin = Instant::now() + Duration::from_millis(250);
     let mut watcher = Watcher::start(&watch(), None, origin).unwrap();
     let samples = until(&mut watcher, |samples| samples.len() >= 5);
@@ -35,7 +36,7 @@ fn samples_come_before_the_start_and_after_it() {
 }
 
 #[test]
-fn an_interval_out_of_range_is_refused() {
+fn an_interval_out_of_range_is_rejected() {
     let watch = Watch { interval: Duration::from_millis(50), ..watch() };
     let fault = Watcher::start(&watch, None, Instant::now()).unwrap_err();
     assert_eq!(fault.to_string(), "the interval of watching is 50ms; allowed: 100 ms to 1 s");
@@ -50,7 +51,7 @@ fn which_addresses_are_local() {
 }
 
 #[test]
-fn the_listener_is_found_and_every_metric_is_explained() {
+fn the_listener_is_found_and_every_metric_is_documented() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap();
     let _client = std::net::TcpStream::connect(target).unwrap();
@@ -82,7 +83,7 @@ fn the_listener_is_found_and_every_metric_is_explained() {
 }
 
 #[test]
-fn what_cannot_be_watched_is_said_before_the_run() {
+fn errors_of_a_watch_are_reported_before_the_run() {
     let fault =
         |watch: Watch| Watcher::start(&watch, None, Instant::now()).unwrap_err().to_string();
     let nobody = Watch { pids: vec![u32::MAX], ..watch() };

@@ -28,8 +28,8 @@ pub(super) fn value(text: &str, name: &str) -> Option<f64> {
 pub(super) fn column(text: &str, name: &str, field: &str) -> Option<f64> {
     let mut lines = text.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     let (fields, values) = (lines.next()?, lines.next()?);
-    let place = fields.split_whitespace().position(|word| word == field)?;
-    values.split_whitespace().nth(place)?.parse().ok()
+    let index = fields.split_whitespace().position(|word| word == field)?;
+    values.split_whitespace().nth(index)?.parse().ok()
 }
 
 /// Returns the number after a key in a line of `key value key value` (`/proc/net/sockstat`).

@@ -14,44 +14,53 @@ use super::text;
 use super::values::{Values, float, rate};
 
 /// Maximum number of threads per group that get their own series.
-const NAMED_MAX: usize = 8;
+const SERIES_MAX: usize = 8;
 /// Minimum busy share of one core at which a thread gets its own series.
-const NAMED_SHARE: f64 = 0.2;
+const SERIES_SHARE_MIN: f64 = 0.2;
 /// Maximum number of threads per process that are read.
 const THREADS_MAX: usize = 1_024;
-/// Maximum number of threads whose states and switches are read too, which costs more.
+/// Maximum number of threads of a process for which states and context switches are read. A process
+/// with more threads has no such values, because reading them is costly.
 const STATES_MAX: usize = 64;
 
 /// Threads of one group of processes at the last reading.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
-    before: Option<Instant>,
-    known: BTreeMap<(u32, u32), Thread>,
-    /// Threads with their own series, and the name of the series.
-    named: BTreeMap<(u32, u32), String>,
+    /// Time of the last reading.
+    last_time: Option<Instant>,
+    /// Counters of the last reading, by process id and thread id.
+    previous: BTreeMap<ThreadId, Counters>,
+    /// Names of series, for the threads that have their own series.
+    series_names: BTreeMap<ThreadId, String>,
 }
 
+/// Process id and thread id.
+type ThreadId = (u32, u32);
+
+/// Counters of one thread.
 #[derive(Debug)]
-struct Thread {
-    ran: f64,
-    waited: f64,
-    voluntary: f64,
-    involuntary: f64,
+struct Counters {
+    /// Seconds on a core.
+    cpu: f64,
+    /// Seconds runnable without a core.
+    delay: f64,
+    voluntary_switches: f64,
+    involuntary_switches: f64,
 }
 
 /// Values of one thread between two readings, per second.
 #[derive(Debug, PartialEq)]
-struct Use {
-    thread: (u32, u32),
+struct Usage {
+    thread: ThreadId,
     cpu: f64,
     delay: f64,
 }
 
 impl Threads {
     /// Discards the last reading, so that the next reading is the first one.
-    pub(super) fn begin_anew(&mut self) {
-        self.before = None;
-        self.known.clear();
+    pub(super) fn reset(&mut self) {
+        self.last_time = None;
+        self.previous.clear();
     }
 
     /// Reads all threads of these processes and adds the changes since the last reading.
@@ -62,57 +71,59 @@ impl Threads {
         pids: impl Iterator<Item = u32>,
         values: &mut Values,
     ) {
-        let (mut found, mut blocked) = (BTreeMap::new(), None);
+        let (mut threads, mut blocked) = (BTreeMap::new(), None);
         for pid in pids {
-            read(pid, &mut found, &mut blocked);
+            read_threads(pid, &mut threads, &mut blocked);
         }
-        if let Some(then) = self.before {
-            let time = now.saturating_duration_since(then);
-            let uses = uses(&self.known, &found, time);
-            self.put(name, &uses, values);
-            put_switches(name, &self.known, &found, time, values);
+        if let Some(last_time) = self.last_time {
+            let time = now.saturating_duration_since(last_time);
+            self.add_values(name, &usages(&self.previous, &threads, time), values);
+            add_switches(name, &self.previous, &threads, time, values);
         }
-        values.put_of(host!("process.*.threads_blocked"), name, blocked);
-        self.named.retain(|thread, _| found.contains_key(thread));
-        (self.before, self.known) = (Some(now), found);
+        values.add_of(host!("process.*.threads_blocked"), name, blocked);
+        self.series_names.retain(|thread, _| threads.contains_key(thread));
+        (self.last_time, self.previous) = (Some(now), threads);
     }
 
-    fn put(&mut self, name: &str, uses: &[Use], values: &mut Values) {
-        let delay: f64 = uses.iter().map(|one| one.delay).sum();
-        values.put_of(host!("process.*.run_delay"), name, delay);
-        let Some(busiest) = uses.iter().max_by(|one, other| one.cpu.total_cmp(&other.cpu)) else {
+    fn add_values(&mut self, name: &str, usages: &[Usage], values: &mut Values) {
+        let delay: f64 = usages.iter().map(|usage| usage.delay).sum();
+        values.add_of(host!("process.*.run_delay"), name, delay);
+        let Some(busiest) = usages.iter().max_by(|a, b| a.cpu.total_cmp(&b.cpu)) else {
             return;
         };
-        values.put_of(host!("process.*.thread_max"), name, busiest.cpu);
-        values.put_of(host!("process.*.thread_max_delay"), name, busiest.delay);
-        for one in uses {
-            if one.cpu >= NAMED_SHARE && self.named.len() < NAMED_MAX {
-                self.named.entry(one.thread).or_insert_with(|| series(one.thread));
+        values.add_of(host!("process.*.thread_max"), name, busiest.cpu);
+        values.add_of(host!("process.*.thread_max_delay"), name, busiest.delay);
+        for usage in usages {
+            if usage.cpu >= SERIES_SHARE_MIN && self.series_names.len() < SERIES_MAX {
+                let series_name = self.series_names.entry(usage.thread);
+                series_name.or_insert_with(|| series_name_of(usage.thread));
             }
-            if let Some(thread) = self.named.get(&one.thread) {
+            if let Some(thread) = self.series_names.get(&usage.thread) {
                 let owner = format!("{name}.thread.{thread}");
-                values.put_of(host!("process.*.thread.*.cpu"), &owner, one.cpu);
-                values.put_of(host!("process.*.thread.*.delay"), &owner, one.delay);
+                values.add_of(host!("process.*.thread.*.cpu"), &owner, usage.cpu);
+                values.add_of(host!("process.*.thread.*.delay"), &owner, usage.delay);
             }
         }
     }
 }
 
 /// Returns the name of a thread's series: its name and id, because many threads share a name.
-fn series((pid, tid): (u32, u32)) -> String {
+fn series_name_of((pid, tid): ThreadId) -> String {
     let name = text::read(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
-    format!("{}-{tid}", plain(&name))
+    format!("{}-{tid}", metric_name_part(&name))
 }
 
-/// Returns a name as part of a metric's: letters, digits, `-` and `_`.
-pub(super) fn plain(name: &str) -> String {
-    let kept = |letter: char| {
+/// Returns a process or thread name as part of a metric's name. Characters other than letters,
+/// digits, `-` and `_` become `_`.
+pub(super) fn metric_name_part(name: &str) -> String {
+    let replace = |letter: char| {
         if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' }
     };
-    name.trim().chars().map(kept).collect()
+    name.trim().chars().map(replace).collect()
 }
 
-fn read(pid: u32, found: &mut BTreeMap<(u32, u32), Thread>, blocked: &mut Option<f64>) {
+/// Reads all threads of a process. Adds the number of threads that wait for a disk to `blocked`.
+fn read_threads(pid: u32, threads: &mut BTreeMap<ThreadId, Counters>, blocked: &mut Option<f64>) {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ids: Vec<u32> = ids.take(THREADS_MAX).collect();
@@ -120,61 +131,62 @@ fn read(pid: u32, found: &mut BTreeMap<(u32, u32), Thread>, blocked: &mut Option
     for tid in ids {
         let Some(text) = text::read(format!("/proc/{pid}/task/{tid}/schedstat")) else { continue };
         let mut words = text.split_whitespace().filter_map(|word| word.parse::<u64>().ok());
-        let (Some(ran), Some(waited)) = (words.next(), words.next()) else { continue };
-        let mut thread = Thread {
-            ran: float(ran) / 1e9,
-            waited: float(waited) / 1e9,
-            voluntary: 0.0,
-            involuntary: 0.0,
+        let (Some(cpu_nanos), Some(delay_nanos)) = (words.next(), words.next()) else { continue };
+        let mut counters = Counters {
+            cpu: float(cpu_nanos) / 1e9,
+            delay: float(delay_nanos) / 1e9,
+            voluntary_switches: 0.0,
+            involuntary_switches: 0.0,
         };
         if with_states {
             let Some(status) = text::read(format!("/proc/{pid}/task/{tid}/status")) else {
                 continue;
             };
             let read = |name: &str| text::value(&status, name).unwrap_or(0.0);
-            thread.voluntary = read("voluntary_ctxt_switches");
-            thread.involuntary = read("nonvoluntary_ctxt_switches");
-            let waits = f64::from(u8::from(status.contains("\nState:\tD")));
-            *blocked = Some(blocked.unwrap_or(0.0) + waits);
+            counters.voluntary_switches = read("voluntary_ctxt_switches");
+            counters.involuntary_switches = read("nonvoluntary_ctxt_switches");
+            let is_blocked = f64::from(u8::from(status.contains("\nState:\tD")));
+            *blocked = Some(blocked.unwrap_or(0.0) + is_blocked);
         }
-        found.insert((pid, tid), thread);
+        threads.insert((pid, tid), counters);
     }
 }
 
-fn uses(
-    before: &BTreeMap<(u32, u32), Thread>,
-    now: &BTreeMap<(u32, u32), Thread>,
+fn usages(
+    previous: &BTreeMap<ThreadId, Counters>,
+    now: &BTreeMap<ThreadId, Counters>,
     time: Duration,
-) -> Vec<Use> {
-    let of = |(thread, now): (&(u32, u32), &Thread)| {
+) -> Vec<Usage> {
+    let usage = |(thread, now): (&ThreadId, &Counters)| {
         // A new thread did all its work within this time.
-        let (ran, waited) = before.get(thread).map_or((0.0, 0.0), |then| (then.ran, then.waited));
-        Use {
+        let (cpu, delay) =
+            previous.get(thread).map_or((0.0, 0.0), |previous| (previous.cpu, previous.delay));
+        Usage {
             thread: *thread,
-            cpu: rate(now.ran, ran, time),
-            delay: rate(now.waited, waited, time),
+            cpu: rate(now.cpu, cpu, time),
+            delay: rate(now.delay, delay, time),
         }
     };
-    now.iter().map(of).collect()
+    now.iter().map(usage).collect()
 }
 
-fn put_switches(
+fn add_switches(
     name: &str,
-    before: &BTreeMap<(u32, u32), Thread>,
-    now: &BTreeMap<(u32, u32), Thread>,
+    previous: &BTreeMap<ThreadId, Counters>,
+    now: &BTreeMap<ThreadId, Counters>,
     time: Duration,
     values: &mut Values,
 ) {
     let (mut voluntary, mut involuntary) = (0.0, 0.0);
     for (thread, now) in now {
-        if let Some(then) = before.get(thread) {
-            voluntary += rate(now.voluntary, then.voluntary, time);
-            involuntary += rate(now.involuntary, then.involuntary, time);
+        if let Some(previous) = previous.get(thread) {
+            voluntary += rate(now.voluntary_switches, previous.voluntary_switches, time);
+            involuntary += rate(now.involuntary_switches, previous.involuntary_switches, time);
         }
     }
     if voluntary + involuntary > 0.0 {
-        values.put_of(host!("process.*.switches_voluntary"), name, voluntary);
-        values.put_of(host!("process.*.switches_involuntary"), name, involuntary);
+        values.add_of(host!("process.*.switches_voluntary"), name, voluntary);
+        values.add_of(host!("process.*.switches_involuntary"), name, involuntary);
     }
 }
 

@@ -13,12 +13,12 @@ pub(super) struct Values {
 
 impl Values {
     /// Adds a value, if it is a finite number.
-    pub(super) fn put(&mut self, metric: &HostMetric, value: impl Into<Option<f64>>) {
-        self.put_of(metric, "", value);
+    pub(super) fn add(&mut self, metric: &HostMetric, value: impl Into<Option<f64>>) {
+        self.add_of(metric, "", value);
     }
 
     /// Adds a value of one device, process or thread.
-    pub(super) fn put_of(
+    pub(super) fn add_of(
         &mut self,
         metric: &HostMetric,
         owner: &str,
@@ -31,16 +31,16 @@ impl Values {
 
     /// Returns the sample, sorted by name. The first value of a name wins.
     pub(super) fn sample(mut self, at: f64, host: &str) -> HostSample {
-        self.list.sort_by(|one, other| one.0.cmp(&other.0));
-        self.list.dedup_by(|later, first| later.0 == first.0);
+        self.list.sort_by(|(a, _), (b, _)| a.cmp(b));
+        self.list.dedup_by(|(later, _), (first, _)| later == first);
         HostSample { at, host: host.to_owned(), values: self.list }
     }
 }
 
 /// Returns the growth of a counter per second. A counter may decrease if it was reset, or if it
 /// counts iowait. A decrease counts as no growth.
-pub(super) fn rate(now: f64, before: f64, time: Duration) -> f64 {
-    (now - before).max(0.0) / time.as_secs_f64().max(1e-9)
+pub(super) fn rate(now: f64, previous: f64, time: Duration) -> f64 {
+    (now - previous).max(0.0) / time.as_secs_f64().max(1e-9)
 }
 
 /// Returns `part / whole`, or `None` if the whole is 0.
@@ -49,8 +49,8 @@ pub(super) fn share(part: f64, whole: f64) -> Option<f64> {
 }
 
 /// Returns the larger of the present values.
-pub(super) fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
-    one.into_iter().chain(other).reduce(f64::max)
+pub(super) fn larger(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    a.into_iter().chain(b).reduce(f64::max)
 }
 
 /// Converts a counter to a float. It is exact up to 2^53, which a byte counter reaches after 9

@@ -1,4 +1,5 @@
-//! Planted intervals of several threads come out as the seconds they are, and nothing is lost.
+//! Goal: intervals of several threads are merged into the right seconds, and no count is lost.
+//! Method: intervals made by hand.
 
 use std::time::Duration;
 
@@ -15,14 +16,15 @@ fn plan(threads: usize, warmup: u64) -> Plan {
     plan
 }
 
-/// What a thread saw: `calls` of method 0 at `ms`.
+/// Returns an interval of a thread with `calls` calls of method 0 that took `ms`.
 fn interval(thread: usize, from_ms: u64, to_ms: u64, calls: u64, ms: u64) -> Interval {
     let mut interval = Interval::new(thread, 1, 2);
     interval.from = Duration::from_millis(from_ms);
     interval.to = Duration::from_millis(to_ms);
     let slot = Slot { stage: 0, method: 0, class: Class::Ok };
     (0..calls).for_each(|_| interval.record(slot, ms * 1_000_000, ms * 1_000_000));
-    interval.iterations[0] = Iterations { due: calls, begun: calls, ..Iterations::default() };
+    interval.iterations[0] =
+        Iterations { scheduled: calls, started: calls, ..Iterations::default() };
     interval.traffic.requests = calls;
     interval.idle = Duration::from_millis((to_ms - from_ms) / 4);
     interval.in_flight = 2;
@@ -34,14 +36,14 @@ fn close_all(recorder: &mut Recorder) -> Vec<ClosedSecond> {
 }
 
 #[test]
-fn a_second_is_whole_when_all_threads_are_past_it() {
+fn a_second_is_closed_after_all_threads_have_passed_it() {
     let mut recorder = Recorder::new(&plan(2, 0));
-    recorder.take(&interval(0, 0, 1_002, 10, 5));
+    recorder.add(&interval(0, 0, 1_002, 10, 5));
     assert!(recorder.close().is_none(), "the other thread may still have something");
-    recorder.take(&interval(1, 0, 1_001, 30, 50));
+    recorder.add(&interval(1, 0, 1_001, 30, 50));
     let closed = recorder.close().unwrap();
     let second = &closed.second;
-    assert_eq!((second.at, second.begun, second.requests, second.in_flight), (1.0, 40, 40, 4));
+    assert_eq!((second.at, second.started, second.requests, second.in_flight), (1.0, 40, 40, 4));
     assert!((second.generator_busy - 0.75).abs() < 0.01, "{second:?}");
     let row = &second.methods[0];
     assert_eq!((row.method.as_str(), row.classes.as_slice()), ("eth_call", &[(Class::Ok, 40)][..]));
@@ -51,28 +53,28 @@ fn a_second_is_whole_when_all_threads_are_past_it() {
 }
 
 #[test]
-fn a_thread_that_lags_or_ends_does_not_hold_up_the_others() {
+fn a_thread_that_lags_or_ends_does_not_delay_the_others() {
     let mut recorder = Recorder::new(&plan(2, 0));
-    recorder.take(&interval(1, 0, 1_000, 1, 5));
+    recorder.add(&interval(1, 0, 1_000, 1, 5));
     let mut closed = Vec::new();
     for at in 0..10 {
-        recorder.take(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
+        recorder.add(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
         closed.extend(close_all(&mut recorder));
     }
     assert!(closed.len() >= 5, "{}", closed.len());
     // What comes too late is counted where it arrives.
-    recorder.take(&interval(1, 1_000, 9_000, 100, 5));
+    recorder.add(&interval(1, 1_000, 9_000, 100, 5));
     closed.extend(std::iter::from_fn(|| recorder.close_last()));
     let requests: u64 = closed.iter().map(|closed| closed.second.requests).sum();
     assert_eq!(requests, 201);
-    assert_eq!(recorder.finish().all.traffic.requests, 201);
+    assert_eq!(recorder.finish().total.traffic.requests, 201);
 }
 
 #[test]
-fn the_last_second_is_as_long_as_it_was() {
+fn the_last_second_has_its_actual_length() {
     let mut recorder = Recorder::new(&plan(1, 0));
-    recorder.take(&interval(0, 0, 1_000, 10, 5));
-    recorder.take(&interval(0, 1_000, 1_370, 4, 5));
+    recorder.add(&interval(0, 0, 1_000, 10, 5));
+    recorder.add(&interval(0, 1_000, 1_370, 4, 5));
     assert_eq!(recorder.close().unwrap().to, Duration::from_secs(1));
     assert!(recorder.close().is_none());
     let last = recorder.close_last().unwrap();
@@ -84,7 +86,7 @@ fn the_last_second_is_as_long_as_it_was() {
 fn the_warm_up_is_measured_but_not_judged() {
     let mut recorder = Recorder::new(&plan(1, 2));
     for at in 0..5 {
-        recorder.take(&interval(
+        recorder.add(&interval(
             0,
             at * 1_000,
             at * 1_000 + 1_000,
@@ -95,8 +97,8 @@ fn the_warm_up_is_measured_but_not_judged() {
     let judged: Vec<_> = close_all(&mut recorder).iter().map(|closed| closed.judged).collect();
     assert_eq!(judged, [false, false, true, true, true]);
     let recorded = recorder.finish();
-    assert_eq!((recorded.all.count(|_| true), recorded.judged.count(|_| true)), (50, 30));
-    assert_eq!(recorded.judged.iterations[0].begun, 30);
+    assert_eq!((recorded.total.count(|_| true), recorded.judged.count(|_| true)), (50, 30));
+    assert_eq!(recorded.judged.iterations[0].started, 30);
     assert!(recorded.judged.latency(|_| true).max() < 6_000_000, "the slow start is left out");
     assert_eq!(recorded.series.len(), 5, "but it is shown");
 }
@@ -104,33 +106,33 @@ fn the_warm_up_is_measured_but_not_judged() {
 #[test]
 fn a_run_that_ends_within_the_warm_up_has_nothing_to_judge() {
     let mut recorder = Recorder::new(&plan(1, 20));
-    recorder.take(&interval(0, 0, 1_000, 10, 5));
+    recorder.add(&interval(0, 0, 1_000, 10, 5));
     assert_eq!(close_all(&mut recorder).len(), 1);
     assert_eq!(recorder.finish().judged.count(|_| true), 0);
 }
 
 #[test]
-fn a_stalled_clock_or_a_wild_interval_cannot_fill_memory() {
+fn memory_is_bounded_for_a_stalled_clock_and_for_invalid_intervals() {
     let mut recorder = Recorder::new(&plan(1, 0));
-    recorder.take(&interval(0, 900_000_000, 900_001_000, 1, 5));
+    recorder.add(&interval(0, 900_000_000, 900_001_000, 1, 5));
     assert!(recorder.open.len() < 20);
 }
 
 #[test]
-fn parts_are_used_again_and_come_back_empty() {
+fn counts_are_reused_and_empty() {
     let mut recorder = Recorder::new(&plan(1, 0));
     for at in 0..50 {
-        recorder.take(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
+        recorder.add(&interval(0, at * 1_000, at * 1_000 + 1_000, 10, 5));
         let closed = recorder.close().unwrap();
-        assert_eq!(closed.part.count(|_| true), 10);
-        recorder.give_back(closed.part);
+        assert_eq!(closed.counts.count(|_| true), 10);
+        recorder.give_back(closed.counts);
         assert_eq!(recorder.spare.len(), OPEN_MAX, "as many as at the start");
     }
-    assert_eq!(recorder.finish().all.count(|_| true), 500);
+    assert_eq!(recorder.finish().total.count(|_| true), 500);
 }
 
 #[test]
-fn a_long_series_is_thinned_and_loses_no_count_and_no_peak() {
+fn a_long_series_is_reduced_and_loses_no_count_and_no_peak() {
     let mut series = Series::default();
     let seconds = SERIES_MAX as u64 * 5 + 3;
     for at in 1..=seconds {
@@ -141,7 +143,7 @@ fn a_long_series_is_thinned_and_loses_no_count_and_no_peak() {
     }
     let points = series.points();
     assert!(points.len() <= SERIES_MAX && points.len() > SERIES_MAX / 2, "{}", points.len());
-    assert_eq!(points.iter().map(|point| point.begun).sum::<u64>(), seconds * 10);
+    assert_eq!(points.iter().map(|point| point.started).sum::<u64>(), seconds * 10);
     let peak = points.iter().map(|point| point.methods[0].p99_ms).fold(0.0, f64::max);
     assert_eq!(peak, 700.0);
     assert!(points.iter().all(|point: &Second| (point.methods[0].p50_ms - 2.0).abs() < 1e-9));

@@ -34,7 +34,8 @@ fn times(scenario: &Scenario) -> Vec<f64> {
     Arrivals::new(scenario, 0, 1).map(|arrival| arrival.at as f64 / 1e9).collect()
 }
 
-/// The slow way: walks the rate in small steps and notes when the area passes the next whole.
+/// Integrates the rate in small steps and returns the times at which the integral passes a whole
+/// number.
 fn integrated(scenario: &Scenario) -> Vec<f64> {
     const STEPS: u64 = 20_000;
     let (mut found, mut area, mut begin) = (Vec::new(), 0.0, scenario.start.as_secs_f64());
@@ -57,7 +58,7 @@ fn integrated(scenario: &Scenario) -> Vec<f64> {
 }
 
 #[test]
-fn a_constant_rate_begins_at_once_and_keeps_its_period() {
+fn a_constant_rate_starts_at_once_and_keeps_its_period() {
     let times = times(&scenario(500, &[(2_000, 5.0, 5.0)]));
     let expected: Vec<f64> = (0..10).map(|n| f64::from(5 + n * 2) / 10.0).collect();
     assert_eq!(times, expected);
@@ -98,7 +99,7 @@ fn a_stage_without_time_is_a_step() {
 }
 
 #[test]
-fn what_is_left_of_an_iteration_counts_for_the_next_stage() {
+fn the_fraction_of_an_iteration_counts_for_the_next_stage() {
     // 0.5 of an iteration is left after the first stage.
     let times = times(&scenario(0, &[(1_000, 1.5, 1.5), (1_000, 1.0, 1.0)]));
     assert_eq!(times.len(), 2);
@@ -107,7 +108,7 @@ fn what_is_left_of_an_iteration_counts_for_the_next_stage() {
 }
 
 #[test]
-fn nothing_is_due_at_a_rate_of_zero() {
+fn no_iteration_is_scheduled_at_a_rate_of_zero() {
     assert!(times(&scenario(0, &[(5_000, 0.0, 0.0)])).is_empty());
     assert!(times(&scenario(0, &[(0, 0.0, 100.0)])).is_empty());
     assert_eq!(times(&scenario(0, &[(1_000, 0.0, 0.0), (1_000, 2.0, 2.0)])), [1.5, 2.0]);
@@ -130,7 +131,7 @@ fn the_ten_millionth_arrival_is_as_exact_as_the_first() {
 }
 
 #[test]
-fn workers_come_and_go_when_the_level_is_whole() {
+fn workers_start_and_stop_when_the_level_is_a_whole_number() {
     let ramped = scenario(1_000, &[(2_000, 0.0, 2.0), (1_000, 2.0, 2.0), (2_000, 2.0, 0.0)]);
     let changes: Vec<(f64, usize)> =
         Changes::new(&ramped).map(|Change { at, workers }| (at as f64 / 1e9, workers)).collect();
@@ -138,7 +139,7 @@ fn workers_come_and_go_when_the_level_is_whole() {
 }
 
 #[test]
-fn workers_step_at_once() {
+fn workers_follow_a_step_at_once() {
     let stepped = scenario(0, &[(1_000, 5.0, 5.0), (0, 5.0, 2.0), (1_000, 2.0, 2.0)]);
     let changes: Vec<(u64, usize)> =
         Changes::new(&stepped).map(|change| (change.at / 1_000_000, change.workers)).collect();
@@ -150,7 +151,7 @@ fn the_stage_of_a_time_skips_stages_without_time() {
     let mut clock =
         StageClock::new(&scenario(0, &[(1_000, 1.0, 1.0), (0, 1.0, 2.0), (1, 2.0, 2.0)]));
     let stages: Vec<u16> =
-        [0, 999_999_999, 1_000_000_000, 9_000_000_000].map(|at| clock.at(at)).into();
+        [0, 999_999_999, 1_000_000_000, 9_000_000_000].map(|at| clock.stage_at(at)).into();
     assert_eq!(stages, [0, 0, 2, 2]);
 }
 
@@ -174,7 +175,7 @@ fn any_stages() -> impl Strategy<Value = Vec<(u64, f64, f64)>> {
 
 proptest! {
     #[test]
-    fn arrivals_are_where_integration_finds_them(stages in any_stages()) {
+    fn arrivals_equal_those_of_the_integration(stages in any_stages()) {
         let scenario = scenario(250, &stages);
         let (closed, slow) = (times(&scenario), integrated(&scenario));
         prop_assert!(closed.len().abs_diff(slow.len()) <= 1, "{} {}", closed.len(), slow.len());

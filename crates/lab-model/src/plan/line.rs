@@ -21,17 +21,17 @@ mod tests;
 const CONNECTIONS: u64 = 50;
 /// Default duration.
 const DURATION: &str = "10s";
-/// Longest duration of a run with a number of requests.
+/// Maximum duration of a run that stops after a number of requests.
 const DURATION_OF_REQUESTS: &str = "1h";
-/// Workers per request per second, unless connections are set: enough for responses that take 100
+/// Default number of workers for each request per second. It suffices if responses take up to 100
 /// ms.
 const WORKERS_BY_RATE: f64 = 0.1;
-/// Most workers that a rate sets by default.
+/// Maximum default number of workers in the open model.
 const WORKERS_BY_RATE_MAX: f64 = 5000.0;
 
-/// What may stand beside a URL. What is not given has a plan's default, except for those named
-/// here: 50 connections, 10 s, closed model, and the family's mix of reads. Which values are
-/// allowed is the plan's matter, so most are kept as they were written.
+/// Options of a load test of a URL. An option that is not set has the default of a plan, except for
+/// 50 connections, 10 s, the closed model, and the family's mix of reads. The reader of plans
+/// validates values, so most options are stored as text.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Options for a URL")]
 pub struct UrlOptions {
@@ -137,29 +137,29 @@ pub struct UrlOptions {
 
 impl UrlOptions {
     /// Options with only the target's family, if it is known.
-    pub fn of(family: Option<Family>) -> UrlOptions {
+    pub fn for_family(family: Option<Family>) -> UrlOptions {
         UrlOptions { family, ..UrlOptions::default() }
     }
 
-    /// Returns the plan of the options for a URL. `ask` detects the target's family. It is called
+    /// Returns the plan of the options for a URL. `detect` finds the target's family. It is called
     /// last, and only if the family is not set and the requests depend on it.
     ///
     /// # Errors
-    /// Fails with the error of `ask`. Otherwise returns all problems of the options, each with the
-    /// option and the allowed values.
+    /// Fails with the error of `detect`. Otherwise returns all problems of the options, each with
+    /// the option and the allowed values.
     pub fn plan<E>(
         &self,
         url: &str,
-        ask: impl FnOnce(&Target, &Tls) -> Result<Option<Family>, E>,
+        detect: impl FnOnce(&Target, &Tls) -> Result<Option<Family>, E>,
     ) -> Result<Result<Plan, Diagnostics>, E> {
-        let first = self.family.unwrap_or(Family::Ethereum);
-        let mut plan = match self.plan_for(url, first) {
+        let assumed_family = self.family.unwrap_or(Family::Ethereum);
+        let mut plan = match self.plan_for(url, assumed_family) {
             Ok(plan) => plan,
-            faults => return Ok(faults),
+            problems => return Ok(problems),
         };
         if self.family.is_none() {
-            match ask(&plan.target, &plan.connections.tls)? {
-                Some(family) if family != first => return Ok(self.plan_for(url, family)),
+            match detect(&plan.target, &plan.connections.tls)? {
+                Some(family) if family != assumed_family => return Ok(self.plan_for(url, family)),
                 family => plan.target.family = family,
             }
         }
@@ -167,17 +167,17 @@ impl UrlOptions {
     }
 
     /// Returns true if the options set the requests, so that they do not depend on the family.
-    pub fn says_what(&self) -> bool {
+    pub fn sets_requests(&self) -> bool {
         self.method.is_some() || self.body.is_some() || self.requests.is_some()
     }
 
     fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Diagnostics> {
         let read = |steps| {
-            let written = self.written(url, family, steps)?;
+            let written = self.write_plan(url, family, steps)?;
             let mut plan = read_in(&World::real(Path::new(""), &[]), &written.text, "options")
                 .map_err(|problems| self.guess_mix(written.name_options(problems)))?;
             // Reports name the run by its target: there is no file whose name they could use.
-            plan.name = plan.target.url.place();
+            plan.name = plan.target.url.default_name();
             Ok(plan)
         };
         let plan = read(1)?;
@@ -192,21 +192,21 @@ impl UrlOptions {
     /// Suggests a shipped mix for a name that is neither a shipped mix nor a file.
     fn guess_mix(&self, mut problems: Diagnostics) -> Diagnostics {
         let names: Vec<_> = shipped::names().collect();
-        let Some(near) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
+        let Some(nearest_name) = self.mix.as_deref().and_then(|mix| nearest(mix, &names)) else {
             return problems;
         };
         for problem in problems.list.iter_mut().filter(|problem| problem.key == "--mix") {
-            problem.message = format!("{}; did you mean {near}?", problem.message);
+            problem.message = format!("{}; did you mean {nearest_name}?", problem.message);
         }
         problems
     }
 
     /// Writes the plan's text. An iteration has `steps` requests.
-    fn written(&self, url: &str, family: Family, steps: u64) -> Result<Written, Diagnostics> {
+    fn write_plan(&self, url: &str, family: Family, steps: u64) -> Result<PlanText, Diagnostics> {
         let text = |option: &Option<String>| option.as_deref().map(quoted);
         let name = |option: &Option<String>| option.as_deref().map(quoted_name);
         let number = |option: Option<u64>| option.map(|number| number.to_string());
-        let mut to = Written::default();
+        let mut to = PlanText::default();
         to.line("[target]");
         to.key("URL", "url", Some(quoted(url)));
         to.line(&format!("family = {}", quoted(family.as_str())));
@@ -248,8 +248,8 @@ impl UrlOptions {
         to.key("--node-exporter", "node_exporter", text(&self.node_exporter));
 
         let shipped = self.mix.as_deref().filter(|mix| shipped::text(mix).is_some());
-        let mut mix = shipped.unwrap_or(shipped::usual(family));
-        if self.says_what() || (self.mix.is_some() && shipped.is_none()) {
+        let mut mix = shipped.unwrap_or(shipped::default_mix(family));
+        if self.sets_requests() || (self.mix.is_some() && shipped.is_none()) {
             mix = "line";
             to.line("\n[mix.line]");
             to.key("--mix", "file", name(&self.mix));
@@ -282,13 +282,13 @@ impl UrlOptions {
             Some(rate) => to.key("-r", "rate", Some(quoted(&format!("({rate}) / {steps}")))),
             None => to.key("-c", "workers", number(self.concurrency.or(Some(CONNECTIONS)))),
         }
-        let usual = if self.count.is_some() { DURATION_OF_REQUESTS } else { DURATION };
-        to.key("-d", "duration", Some(quoted(self.duration.as_deref().unwrap_or(usual))));
+        let default = if self.count.is_some() { DURATION_OF_REQUESTS } else { DURATION };
+        to.key("-d", "duration", Some(quoted(self.duration.as_deref().unwrap_or(default))));
         self.thresholds(&mut to)?;
         Ok(to)
     }
 
-    fn thresholds(&self, to: &mut Written) -> Result<(), Diagnostics> {
+    fn thresholds(&self, to: &mut PlanText) -> Result<(), Diagnostics> {
         if self.threshold.is_empty() {
             return Ok(());
         }
@@ -299,7 +299,7 @@ impl UrlOptions {
                 let allowed = "METRIC EXPRESSION, such as \"latency{method:eth_call} p(99)<300\"";
                 let mut report = Report::of_arguments();
                 let shown = Some(quoted(threshold));
-                report.argument("--threshold", shown, "has no expression", allowed);
+                report.argument_error("--threshold", shown, "has no expression", allowed);
                 return Err(report.finish());
             };
             match by_selector.iter_mut().find(|(known, _)| *known == selector) {
@@ -314,18 +314,18 @@ impl UrlOptions {
     }
 }
 
-/// Splits `latency{method:eth_call} p(99)<300` at the blank between its two parts.
+/// Splits `latency{method:eth_call} p(99)<300` at the first blank or colon after the selector.
 fn split_threshold(text: &str) -> Option<(&str, &str)> {
     let text = text.trim();
-    let from = text.find('}').map_or(0, |at| at + 1);
-    let at = from + text[from..].find([' ', ':'])?;
-    let (selector, expression) = (text[..at].trim(), text[at + 1..].trim());
+    let tags_end = text.find('}').map_or(0, |brace| brace + 1);
+    let separator = tags_end + text[tags_end..].find([' ', ':'])?;
+    let (selector, expression) = (text[..separator].trim(), text[separator + 1..].trim());
     (!selector.is_empty() && !expression.is_empty()).then_some((selector, expression))
 }
 
 /// Returns the default workers for a rate. The reader reports invalid rates.
 fn workers_for(rate: &str, steps: u64) -> u64 {
-    let rate = formula::value(rate, &[]).unwrap_or_default() / steps as f64;
+    let rate = formula::evaluate(rate, &[]).unwrap_or_default() / steps as f64;
     let workers = (rate * WORKERS_BY_RATE).clamp(CONNECTIONS as f64, WORKERS_BY_RATE_MAX);
     workers.ceil() as u64
 }
@@ -342,20 +342,20 @@ fn quoted(text: &str) -> String {
     json.replace('\u{7f}', "\\u007F")
 }
 
-/// Quotes a text for TOML so that nothing in it is replaced.
+/// Quotes a text for TOML and escapes `${`, so that the reader replaces nothing in it.
 fn quoted_name(text: &str) -> String {
     quoted(&text.replace("${", "$${"))
 }
 
 /// The text of a plan under construction, with the option that wrote each line.
 #[derive(Default)]
-struct Written {
+struct PlanText {
     text: String,
     /// Lines, counted from 1, with their options.
     options: Vec<(usize, &'static str)>,
 }
 
-impl Written {
+impl PlanText {
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
         self.text.push('\n');
@@ -372,8 +372,8 @@ impl Written {
     fn name_options(&self, mut problems: Diagnostics) -> Diagnostics {
         problems.file = None;
         for problem in problems.list.iter_mut().filter(|problem| problem.file.is_none()) {
-            let line = problem.place.take().map(|place| place.line);
-            let option = self.options.iter().find(|(written, _)| Some(*written) == line);
+            let line = problem.position.take().map(|position| position.line);
+            let option = self.options.iter().find(|(option_line, _)| Some(*option_line) == line);
             if let Some((_, option)) = option {
                 (*option).clone_into(&mut problem.key);
             }
@@ -390,7 +390,7 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
     const FORM: &str = "a variable is set as NAME=NUMBER";
     let (name, value) = text.split_once('=').ok_or(FORM)?;
     <Name as Scalar>::parse(Input::Text(name.trim())).map_err(|_| FORM)?;
-    let value = formula::value(value, &[]).map_err(|message| format!("{FORM}: {message}"))?;
+    let value = formula::evaluate(value, &[]).map_err(|message| format!("{FORM}: {message}"))?;
     Ok((name.trim().to_owned(), value))
 }
 
@@ -399,5 +399,5 @@ pub fn variable(text: &str) -> Result<(String, f64), String> {
 /// # Errors
 /// Describes what is wrong with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    settings::value::duration(text)
+    settings::value::parse_duration(text)
 }

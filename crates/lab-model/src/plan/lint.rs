@@ -9,7 +9,7 @@ use wire::method::methods_of;
 
 use super::threshold::{Aggregation, Operator, Threshold};
 use crate::metrics::{Metric, Samples};
-use crate::plan::planned::Known;
+use crate::plan::planned::Planned;
 use crate::plan::{Model, Plan, Scenario};
 
 #[cfg(test)]
@@ -26,36 +26,35 @@ const BLIND_FACTOR: f64 = 1.5;
 /// their number is 10 %.
 const SAMPLES_BEYOND_MIN: f64 = 100.0;
 
-/// Shortest stage with enough one-second readings.
+/// Shortest stage that is not reported. A shorter stage has fewer than five one-second samples.
 const STAGE_MIN: Duration = Duration::from_secs(5);
 
-/// Assumed longest iteration if no threshold limits it.
-const ITERATION_USUAL: Duration = Duration::from_millis(100);
+/// Assumed longest iteration if no threshold limits the latency.
+const ITERATION_DEFAULT: Duration = Duration::from_millis(100);
 
 /// Returns all warnings, most important first.
 pub fn find(plan: &Plan) -> Vec<String> {
-    let mut found = Vec::new();
-    no_threshold(plan, &mut found);
-    blind_spots(plan, &mut found);
-    few_samples(plan, &mut found);
+    let mut warnings = Vec::new();
+    no_threshold(plan, &mut warnings);
+    blind_spots(plan, &mut warnings);
+    few_samples(plan, &mut warnings);
     for scenario in &plan.scenarios {
-        pacing(scenario, &mut found);
-        workers(plan, scenario, &mut found);
-        short_stages(scenario, &mut found);
-        cut_short(plan, scenario, &mut found);
+        pacing(scenario, &mut warnings);
+        workers(plan, scenario, &mut warnings);
+        short_stages(scenario, &mut warnings);
+        short_grace(plan, scenario, &mut warnings);
     }
-    mean_of_a_schedule(plan, &mut found);
-    methods(plan, &mut found);
-    found
+    mean_of_a_schedule(plan, &mut warnings);
+    methods(plan, &mut warnings);
+    warnings
 }
 
 /// Warning for a plan without thresholds. A capacity search chooses thresholds itself.
-pub const NO_THRESHOLD: &str =
-    "no threshold is set: the run is measured, but can neither pass nor fail";
+pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
 
-fn no_threshold(plan: &Plan, found: &mut Vec<String>) {
+fn no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
     if plan.thresholds.is_empty() {
-        found.push(NO_THRESHOLD.to_owned());
+        warnings.push(NO_THRESHOLD.to_owned());
     }
 }
 
@@ -63,7 +62,7 @@ fn no_threshold(plan: &Plan, found: &mut Vec<String>) {
 type Share<'a> = (&'a str, f64);
 
 /// Finds thresholds over all calls that the failure of one method cannot break.
-fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
+fn blind_spots(plan: &Plan, warnings: &mut Vec<String>) {
     let over_all = |threshold: &&Threshold| threshold.selector.method.is_none();
     let failed = plan.thresholds.iter().filter(over_all).filter_map(failed_share);
     let tail = plan.thresholds.iter().filter(over_all).filter_map(latency_tail);
@@ -72,49 +71,50 @@ fn blind_spots(plan: &Plan, found: &mut Vec<String>) {
         let shares = shares_without(plan, threshold, &[Metric::Failed]);
         let (below, above): (Vec<Share<'_>>, Vec<_>) =
             shares.into_iter().partition(|(_, share)| *share < tolerated);
-        hidden_wholly(&below, threshold, found);
+        hidden_wholly(&below, threshold, warnings);
         // A threshold with a window detects a late failure, because the failure fills whole
         // windows.
         if threshold.window.is_none() {
-            let near = above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
-            hidden_late(&near.collect::<Vec<_>>(), tolerated, threshold, found);
+            let slightly_above =
+                above.into_iter().filter(|(_, share)| *share < tolerated * BLIND_FACTOR);
+            hidden_late(&slightly_above.collect::<Vec<_>>(), tolerated, threshold, warnings);
         }
     }
     if let Some((tolerated, threshold)) = tail.min_by(|(a, _), (b, _)| a.total_cmp(b)) {
         let shares = shares_without(plan, threshold, &[Metric::Latency, Metric::Service]);
         let below: Vec<_> = shares.into_iter().filter(|(_, share)| *share < tolerated).collect();
-        hidden_slow(&below, threshold, found);
+        hidden_slow(&below, threshold, warnings);
     }
 }
 
 /// Returns the methods that have no separate threshold for any of these metrics, with their shares.
 fn shares_without<'a>(plan: &'a Plan, threshold: &Threshold, metrics: &[Metric]) -> Vec<Share<'a>> {
-    let own = |method: usize| {
+    let has_threshold = |method: usize| {
         plan.thresholds.iter().any(|threshold| {
             let selector = &threshold.selector;
             selector.method == Some(method) && metrics.contains(&selector.metric)
         })
     };
-    let names = plan.methods.iter().enumerate().filter(|(method, _)| !own(*method));
+    let names = plan.methods.iter().enumerate().filter(|(method, _)| !has_threshold(*method));
     names
         .filter_map(|(method, name)| Some((&**name, share_in(plan, threshold, method)?)))
         .filter(|(_, share)| *share > 0.0)
         .collect()
 }
 
-fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<String>) {
+fn hidden_wholly(methods: &[Share<'_>], threshold: &Threshold, warnings: &mut Vec<String>) {
     let text = &threshold.text;
     match methods {
         [] => {}
-        [(name, share)] => found.push(format!(
+        [(name, share)] => warnings.push(format!(
             "{name} is {} of calls: all of them can fail without breaking \"{text}\"; add \
              failed{{method:{name}}}",
             percent(*share)
         )),
-        more => found.push(format!(
+        more => warnings.push(format!(
             "all calls of any of these methods can fail without breaking \"{text}\": {}; add \
              failed{{method:…}} for the important ones",
-            listed(more)
+            list_shares(more)
         )),
     }
 }
@@ -123,10 +123,10 @@ fn hidden_late(
     methods: &[Share<'_>],
     tolerated: f64,
     threshold: &Threshold,
-    found: &mut Vec<String>,
+    warnings: &mut Vec<String>,
 ) {
     for (name, share) in methods {
-        found.push(format!(
+        warnings.push(format!(
             "{name} is {} of calls: all of them can fail for the rest of the run without \
              breaking \"{}\", which needs {} of them to fail; add failed{{method:{name}}}",
             percent(*share),
@@ -136,33 +136,33 @@ fn hidden_late(
     }
 }
 
-fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, found: &mut Vec<String>) {
+fn hidden_slow(methods: &[Share<'_>], threshold: &Threshold, warnings: &mut Vec<String>) {
     let text = &threshold.text;
     match methods {
         [] => {}
-        [(name, share)] => found.push(format!(
-            "{name} is {} of calls: however slow all of them are, \"{text}\" cannot break; add \
+        [(name, share)] => warnings.push(format!(
+            "{name} is {} of calls: \"{text}\" cannot break, however slow all of them are; add \
              latency{{method:{name}}}",
             percent(*share)
         )),
-        more => found.push(format!(
-            "however slow one of these is, \"{text}\" cannot break: {}; add \
+        more => warnings.push(format!(
+            "\"{text}\" cannot break, however slow one of these methods is: {}; add \
              latency{{method:…}} for the important ones",
-            listed(more)
+            list_shares(more)
         )),
     }
 }
 
 /// Lists the methods with their shares, largest first.
-fn listed(methods: &[Share<'_>]) -> String {
+fn list_shares(methods: &[Share<'_>]) -> String {
     let mut sorted = methods.to_vec();
     sorted.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let one = |(name, share): &Share<'_>| format!("{name} ({})", percent(*share));
-    abridged(sorted.iter().map(one))
+    let item = |(name, share): &Share<'_>| format!("{name} ({})", percent(*share));
+    abridge(sorted.iter().map(item))
 }
 
 /// Lists the first names, and the number of the others.
-fn abridged(items: impl ExactSizeIterator<Item = String>) -> String {
+fn abridge(items: impl ExactSizeIterator<Item = String>) -> String {
     const SHOWN_MAX: usize = 8;
     let more = items.len().saturating_sub(SHOWN_MAX);
     let shown: Vec<_> = items.take(SHOWN_MAX).collect();
@@ -189,20 +189,21 @@ fn latency_tail(threshold: &Threshold) -> Option<(f64, &Threshold)> {
 /// Returns a method's share of the calls that a threshold selects. If the share depends on the
 /// target's speed, returns the largest possible share.
 fn share_in(plan: &Plan, threshold: &Threshold, method: usize) -> Option<f64> {
-    let looked_at = |scenario: &Scenario| match &threshold.selector.stages {
+    let is_selected = |scenario: &Scenario| match &threshold.selector.stages {
         Some(stages) => scenario.stages.iter().any(|stage| stages.contains(&stage.index)),
         None => true,
     };
-    if let Some(shares) = plan.shares_of(looked_at) {
+    if let Some(shares) = plan.shares_of(is_selected) {
         return Some(shares[method]);
     }
-    let of_one = |scenario: &Scenario| plan.shares_of(|other| other.name == scenario.name);
-    let shares = plan.scenarios.iter().filter(|scenario| looked_at(scenario)).filter_map(of_one);
+    let scenario_shares = |scenario: &Scenario| plan.shares_of(|other| other.name == scenario.name);
+    let selected = plan.scenarios.iter().filter(|scenario| is_selected(scenario));
+    let shares = selected.filter_map(scenario_shares);
     shares.map(|shares| shares[method]).reduce(f64::max)
 }
 
 /// Finds percentiles of too few calls.
-pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
+pub fn few_samples(plan: &Plan, warnings: &mut Vec<String>) {
     for threshold in &plan.thresholds {
         let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
         let beyond = 1.0 - percent / 100.0;
@@ -216,9 +217,9 @@ pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
                 Some(_) => ("about", " in each window"),
                 None => ("at most", ""),
             };
-            found.push(format!(
-                "\"{}\" is judged by {about} {} samples{each}, {} of them beyond the percentile: \
-                 a single slow call decides; use at least {needed} samples",
+            warnings.push(format!(
+                "\"{}\" has {about} {} samples{each}, {} of them beyond the percentile: a few \
+                 slow calls decide; use at least {needed} samples",
                 threshold.text,
                 samples.floor(),
                 (samples * beyond).floor(),
@@ -229,18 +230,19 @@ pub fn few_samples(plan: &Plan, found: &mut Vec<String>) {
 
 /// Returns the largest number of samples that a threshold can have, if the plan bounds it.
 pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
-    let of_iterations = !threshold.selector.metric.per_method();
+    let counts_iterations = !threshold.selector.metric.per_method();
     let mut samples = 0.0;
     for scenario in &plan.scenarios {
-        let wanted: Vec<_> = match &threshold.selector.stages {
+        let selected: Vec<_> = match &threshold.selector.stages {
             Some(stages) => scenario.stages.iter().filter(|s| stages.contains(&s.index)).collect(),
             None => scenario.stages.iter().collect(),
         };
-        if wanted.is_empty() {
+        if selected.is_empty() {
             continue;
         }
-        let part = Scenario { stages: wanted.into_iter().cloned().collect(), ..scenario.clone() };
-        let iterations = part.iterations().bound()?;
+        let selection =
+            Scenario { stages: selected.into_iter().cloned().collect(), ..scenario.clone() };
+        let iterations = selection.iterations().bound()?;
         let steps = plan.mixes[scenario.mix].steps.len() as f64;
         let share = match threshold.selector.method {
             Some(method) => {
@@ -250,79 +252,79 @@ pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
         };
         let batched =
             scenario.batch.map_or(1.0, |batch| 1.0 + batch.probability * (batch.size as f64 - 1.0));
-        let calls = if of_iterations { 1.0 } else { steps * share * batched };
-        let window = threshold
-            .window
-            .map_or(1.0, |window| (window.as_secs_f64() / part.duration().as_secs_f64()).min(1.0));
+        let calls = if counts_iterations { 1.0 } else { steps * share * batched };
+        let window = threshold.window.map_or(1.0, |window| {
+            (window.as_secs_f64() / selection.duration().as_secs_f64()).min(1.0)
+        });
         samples += iterations * calls * window;
     }
     Some(samples)
 }
 
 /// Finds closed scenarios whose pauses bound the rate.
-fn pacing(scenario: &Scenario, found: &mut Vec<String>) {
+fn pacing(scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.model == Model::Closed && !scenario.pause.is_zero() {
         let workers = scenario.level_max();
-        let most = workers / scenario.pause.as_secs_f64();
-        found.push(format!(
+        let rate_max = workers / scenario.pause.as_secs_f64();
+        warnings.push(format!(
             "scenario {}: {workers} workers with a pause of {:?} start at most {} iterations/s, \
-             however fast the target is; near that rate the pause is measured, not the target",
+             however fast the target is; near that rate the run measures the pause, not the target",
             scenario.name,
             scenario.pause,
-            rate(most),
+            rate(rate_max),
         ));
     }
 }
 
 /// Finds open scenarios whose workers run out before the thresholds can break.
-fn workers(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
+fn workers(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.model == Model::Closed {
         return;
     }
     let peak = scenario.level_max();
-    let bearable = scenario.workers_max as f64 / peak;
+    let sustainable = scenario.workers_max as f64 / peak;
     let times = plan.thresholds.iter().filter(|threshold| {
         threshold.selector.metric == Metric::Latency
             && matches!(threshold.operator, Operator::Less | Operator::LessOrEqual)
     });
     let longest = times.map(|threshold| threshold.limit / 1000.0).reduce(f64::max);
-    let usual = longest.unwrap_or(ITERATION_USUAL.as_secs_f64());
-    if bearable < usual {
+    let allowed = longest.unwrap_or(ITERATION_DEFAULT.as_secs_f64());
+    if sustainable < allowed {
         let worst = plan.target.timeout.as_secs_f64() * plan.mixes[scenario.mix].steps.len() as f64;
-        found.push(format!(
-            "scenario {}: {} workers carry {} iterations/s only while one takes at most {:.3} s in \
-             the mean, which is less than the {usual:.3} s that the thresholds allow; if all time \
-             out they carry {}/s",
+        warnings.push(format!(
+            "scenario {}: {} workers sustain {} iterations/s only if an iteration takes at most {:.3} s in \
+             the mean, which is less than the {allowed:.3} s that the thresholds allow; if all \
+             iterations time out, they sustain {}/s",
             scenario.name,
             scenario.workers_max,
             rate(peak),
-            bearable,
+            sustainable,
             rate(scenario.workers_max as f64 / worst),
         ));
     }
 }
 
-fn short_stages(scenario: &Scenario, found: &mut Vec<String>) {
-    let short: Vec<_> = scenario
+fn short_stages(scenario: &Scenario, warnings: &mut Vec<String>) {
+    let short_names: Vec<_> = scenario
         .stages
         .iter()
         .filter(|stage| !stage.duration.is_zero() && stage.duration < STAGE_MIN)
         .map(|stage| stage.name.clone())
         .collect();
-    if !short.is_empty() && scenario.iterations_max.is_none() {
-        found.push(format!(
-            "scenario {}: these stages are shorter than {} s, too short for their own statistics: {}",
+    if !short_names.is_empty() && scenario.iterations_max.is_none() {
+        warnings.push(format!(
+            "scenario {}: these stages are shorter than {} s and too short for statistics of their own: {}",
             scenario.name,
             STAGE_MIN.as_secs(),
-            abridged(short.into_iter())
+            abridge(short_names.into_iter())
         ));
     }
 }
 
 /// Finds grace periods that are shorter than the timeout of a call.
-fn cut_short(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
+fn short_grace(plan: &Plan, scenario: &Scenario, warnings: &mut Vec<String>) {
     if scenario.grace < plan.target.timeout {
-        found.push(format!(
+        warnings.push(format!(
             "scenario {}: its grace of {:?} is shorter than the timeout of {:?}: calls that hang at \
              the end are interrupted instead of counted as timeouts",
             scenario.name, scenario.grace, plan.target.timeout
@@ -331,12 +333,12 @@ fn cut_short(plan: &Plan, scenario: &Scenario, found: &mut Vec<String>) {
 }
 
 /// Finds averages over a changing rate. Studies have published such averages as a capacity.
-fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
-    let (Some(peak), Known::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
+fn mean_of_a_schedule(plan: &Plan, warnings: &mut Vec<String>) {
+    let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), plan.requests()) else { return };
     let seconds = plan.duration().as_secs_f64();
     let mean = requests / seconds;
     if peak > mean * 1.01 {
-        found.push(format!(
+        warnings.push(format!(
             "the mean of {} requests/s follows from the schedule (its peak is {}): it is not the \
              capacity of the target",
             rate(mean),
@@ -346,25 +348,25 @@ fn mean_of_a_schedule(plan: &Plan, found: &mut Vec<String>) {
 }
 
 /// Finds methods that write, and unknown methods.
-fn methods(plan: &Plan, found: &mut Vec<String>) {
+fn methods(plan: &Plan, warnings: &mut Vec<String>) {
     let families = match plan.target.family {
         Some(name) => vec![name],
         None => Family::ALL.to_vec(),
     };
-    let row = |name: &str| families.iter().find_map(|known| methods_of(*known).method(name));
-    let names = |wanted: &dyn Fn(&str) -> bool| -> Vec<String> {
-        plan.methods.iter().filter(|name| wanted(name)).map(|name| name.to_string()).collect()
+    let row = |name: &str| families.iter().find_map(|family| methods_of(*family).method(name));
+    let names = |is_selected: &dyn Fn(&str) -> bool| -> Vec<String> {
+        plan.methods.iter().filter(|name| is_selected(name)).map(|name| name.to_string()).collect()
     };
     let writes = names(&|name| row(name).is_some_and(|row| row.write));
     if !writes.is_empty() {
-        let writes = abridged(writes.into_iter());
-        found.push(format!("these methods write to the target: {writes}"));
+        let writes = abridge(writes.into_iter());
+        warnings.push(format!("these methods write to the target: {writes}"));
     }
     let unknown = names(&|name| row(name).is_none());
     if !unknown.is_empty() {
         let families: Vec<_> = families.iter().map(|family| family.as_str()).collect();
-        let (unknown, families) = (abridged(unknown.into_iter()), families.join(", "));
-        found.push(format!("unknown methods for {families}: {unknown}"));
+        let (unknown, families) = (abridge(unknown.into_iter()), families.join(", "));
+        warnings.push(format!("unknown methods for {families}: {unknown}"));
     }
 }
 

@@ -17,7 +17,7 @@ mod json;
 #[cfg(test)]
 mod tests;
 
-/// Most values of a `one-of`, and most addresses of a list.
+/// Maximum number of values of a `one-of`, and of addresses of an `address` generator.
 const CHOICES_MAX: usize = 100_000;
 
 /// The key that names a generator.
@@ -63,12 +63,13 @@ pub(super) fn generators() -> [(&'static str, TableDoc); 7] {
 }
 
 settings::table! {
-    /// The number of a block behind the head that the run began with, in the family's form.
+    /// A block number at or below the head at the start of the run, in the family's form.
     /// `{ block = "latest-100" }` is short for `{ draw = "block", behind = 100 }`.
     struct BlockDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// Blocks behind the head; of `[smallest, largest]` each call draws one.
+        /// Blocks behind the head; with `[smallest, largest]` each call draws a number from the
+        /// range.
         behind: Behind = "0";
     }
 }
@@ -78,11 +79,12 @@ settings::table! {
     struct LogsDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// Blocks in the range.
+        /// Number of blocks in the range.
         blocks: Count<1, BLOCKS_BEHIND_MAX> = required;
-        /// Blocks from the range's end to the head; of `[smallest, largest]` each call draws one.
+        /// Blocks from the range's end to the head; with `[smallest, largest]` each call draws a
+        /// number from the range.
         behind: Behind = "0";
-        /// The filter's `address`: a text, a list or a generator.
+        /// The filter's `address`: a string, a list or a generator.
         address: Param = follows "any";
         /// The filter's `topics`.
         topics: Param = follows "any";
@@ -90,7 +92,7 @@ settings::table! {
 }
 
 settings::table! {
-    /// The hash of one of the newest blocks when the run began.
+    /// The hash of one of the newest blocks at the start of the run.
     struct BlockHashDraw {
         /// Which generator this is.
         draw: Generator = required;
@@ -98,7 +100,7 @@ settings::table! {
 }
 
 settings::table! {
-    /// The hash of a transaction in one of those blocks.
+    /// The hash of a transaction in one of the newest blocks at the start of the run.
     struct TransactionHashDraw {
         /// Which generator this is.
         draw: Generator = required;
@@ -110,7 +112,7 @@ settings::table! {
     struct AddressDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// One of these; if empty, one seen in the newest blocks.
+        /// Addresses to draw from. If empty, an address from the newest blocks is drawn.
         of: List<Word> = empty;
     }
 }
@@ -120,7 +122,7 @@ settings::table! {
     struct BytesDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// How many.
+        /// Number of bytes.
         count: Count<1, 65_536, usize> = required;
     }
 }
@@ -130,13 +132,13 @@ settings::table! {
     struct OneOfDraw {
         /// Which generator this is.
         draw: Generator = required;
-        /// The list; its parts are no generators.
+        /// Values to draw from. They cannot contain generators.
         values: Choices = required;
     }
 }
 
-/// Declares value types that a [`Writer`] reads.
-macro_rules! written {
+/// Declares value types that a [`ParamsWriter`] reads.
+macro_rules! params_types {
     ($(
         $(#[doc = $doc:literal])+
         $name:ident : $value:ty = $read:expr, $allowed:literal, $schema:tt;
@@ -163,21 +165,21 @@ macro_rules! written {
                 Vec::new()
             }
 
-            fn of_default(text: &str) -> Result<$value, String> {
+            fn parse_default(text: &str) -> Result<$value, String> {
                 Ok(vec![text.as_bytes().into()])
             }
 
-            fn written(default: &str) -> String {
+            fn to_toml(default: &str) -> String {
                 default.to_owned()
             }
 
-            fn masked(text: &str) -> Option<String> {
-                <Word as Scalar>::masked(text)
+            fn mask(text: &str) -> Option<String> {
+                <Word as Scalar>::mask(text)
             }
 
             fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<$value> {
                 let problems = reader.report().count();
-                let mut writer = Writer { at, reader, text: Vec::new(), pieces: Vec::new() };
+                let mut writer = ParamsWriter { at, reader, text: Vec::new(), pieces: Vec::new() };
                 let value = ($read)(&mut writer, item);
                 (reader.report().count() == problems).then_some(value)
             }
@@ -185,15 +187,15 @@ macro_rules! written {
     )+};
 }
 
-written! {
+params_types! {
     /// The parameters of a call: a list or table, or a JSON text of one.
-    Params: Vec<Piece> = Writer::params,
+    Params: Vec<Piece> = ParamsWriter::params,
         "a list or table of JSON values and generators, or a JSON text of one",
         { "type": ["array", "object", "string"] };
     /// Any JSON value, generators included.
-    Param: Vec<Piece> = Writer::param, "a JSON value or a generator", {};
+    Param: Vec<Piece> = ParamsWriter::param, "a JSON value or a generator", {};
     /// A list of JSON values without generators.
-    Choices: Vec<Box<[u8]>> = Writer::choices, "a list of JSON values",
+    Choices: Vec<Box<[u8]>> = ParamsWriter::choices, "a list of JSON values",
         { "type": "array", "minItems": 1, "maxItems": CHOICES_MAX };
 }
 
@@ -203,27 +205,30 @@ impl From<&[u8]> for Piece {
     }
 }
 
-struct Writer<'w, 'r, 'a> {
+/// Converts a value of the plan to pieces of JSON and reports its problems.
+struct ParamsWriter<'w, 'r, 'a> {
+    /// Position of the value in the plan.
     at: &'w At,
     reader: &'w mut Reader<'r, 'a>,
+    /// Constant text since the last random piece.
     text: Vec<u8>,
     pieces: Vec<Piece>,
 }
 
-impl Writer<'_, '_, '_> {
+impl ParamsWriter<'_, '_, '_> {
     fn params(&mut self, item: &Item) -> Vec<Piece> {
         match &item.tree {
             Tree::Text(text) => match json::item(text, &item.span) {
-                Some(inner) if json::draws(&inner) => {
+                Some(inner) if json::has_generators(&inner) => {
                     self.value(&inner);
                     // The inner problems have the same position and were reported already.
                     self.reader.show::<Params>(item);
                 }
                 Some(Item { tree: Tree::List(_) | Tree::Table(_), .. }) => self.push(text.trim()),
-                _ => self.refuse(item, "not a list, a table or a JSON text of one"),
+                _ => self.reject(item, "not a list, a table or a JSON text of one"),
             },
             Tree::List(_) | Tree::Table(_) => self.value(item),
-            _ => self.refuse(item, "not a list, a table or a JSON text of one"),
+            _ => self.reject(item, "not a list, a table or a JSON text of one"),
         }
         self.finish()
     }
@@ -242,7 +247,7 @@ impl Writer<'_, '_, '_> {
         let list = match &item.tree {
             Tree::List(list) if (1..=CHOICES_MAX).contains(&list.len()) => list,
             _ => {
-                self.refuse(item, "not a list of 1 to 100000 values");
+                self.reject(item, "not a list of 1 to 100000 values");
                 return Vec::new();
             }
         };
@@ -251,7 +256,7 @@ impl Writer<'_, '_, '_> {
             for piece in self.param(value) {
                 match piece {
                     Piece::Text(text) => texts.push(text),
-                    Piece::Draw(_) => self.refuse(value, "generators cannot stand in one-of"),
+                    Piece::Draw(_) => self.reject(value, "generators cannot stand in one-of"),
                 }
             }
         }
@@ -282,22 +287,23 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    fn refuse(&mut self, item: &Item, message: &str) {
+    /// Reports a problem of the item.
+    fn reject(&mut self, item: &Item, message: &str) {
         let at = self.at.part(Some(item.span.clone()));
         self.reader.report().missing(&at, message, ALLOWED);
     }
 
     fn value(&mut self, item: &Item) {
         match &item.tree {
-            Tree::Text(text) if is_name(text) => self.unknown_name(item, text),
+            Tree::Text(text) if is_dollar_name(text) => self.unknown_name(item, text),
             Tree::Text(text) => self.push(&json_text(text)),
             Tree::Float(digits) if !digits.parse().is_ok_and(f64::is_finite) => {
-                self.refuse(item, "not a number in JSON");
+                self.reject(item, "not a number in JSON");
             }
             Tree::Integer(digits) | Tree::Float(digits) => self.push(digits),
             Tree::Null => self.push("null"),
-            Tree::Bool(on) => self.push(if *on { "true" } else { "false" }),
-            Tree::Time(_) => self.refuse(item, "JSON has no dates; write it as a text"),
+            Tree::Bool(value) => self.push(if *value { "true" } else { "false" }),
+            Tree::Time(_) => self.reject(item, "JSON has no dates; write it as a text"),
             Tree::List(list) => self.list(list),
             Tree::Table(members) => self.table(item, members),
         }
@@ -305,8 +311,8 @@ impl Writer<'_, '_, '_> {
 
     fn list(&mut self, list: &[Item]) {
         self.push("[");
-        for (at, item) in list.iter().enumerate() {
-            if at > 0 {
+        for (index, item) in list.iter().enumerate() {
+            if index > 0 {
                 self.push(",");
             }
             self.value(item);
@@ -323,12 +329,12 @@ impl Writer<'_, '_, '_> {
             [Member { key, item, .. }] if key == JSON => return self.json(item),
             _ => {}
         }
-        if let Some(member) = members.iter().find(|member| is_name(&member.key)) {
+        if let Some(member) = members.iter().find(|member| is_dollar_name(&member.key)) {
             return self.unknown_name(item, &member.key);
         }
         self.push("{");
-        for (at, member) in members.iter().enumerate() {
-            let comma = if at > 0 { "," } else { "" };
+        for (index, member) in members.iter().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
             self.push(&format!("{comma}{}:", json_text(&member.key)));
             self.value(&member.item);
         }
@@ -338,13 +344,13 @@ impl Writer<'_, '_, '_> {
     /// Reports `"$address"`, which other tools use for a generator. Nodes reject it.
     fn unknown_name(&mut self, item: &Item, text: &str) {
         let name = &text[1..];
-        let instead = if Generator::WORDS.contains(&name) {
+        let advice = if Generator::WORDS.contains(&name) {
             format!("a generator is written as {{ \"draw\": \"{name}\" }}")
         } else {
             format!("it is no generator; known are {}", Generator::WORDS.join(", "))
         };
         let at = self.at.part(Some(item.span.clone()));
-        let message = format!("{text:?} would be sent as it stands: {instead}");
+        let message = format!("{text:?} would be sent unchanged: {advice}");
         let allowed =
             format!("{ALLOWED}, or {{ json = '\"$text\"' }} for a text that begins with $");
         self.reader.report().missing(&at, message, allowed);
@@ -353,7 +359,7 @@ impl Writer<'_, '_, '_> {
     /// Reads `latest` or `latest-100`.
     fn latest(&mut self, item: &Item) {
         let Tree::Text(text) = &item.tree else {
-            return self.refuse(item, "a block is a text such as \"latest-100\"");
+            return self.reject(item, "a block is a text such as \"latest-100\"");
         };
         let behind = match text.strip_prefix("latest").map(str::trim_start) {
             Some("") => Some(0),
@@ -362,7 +368,7 @@ impl Writer<'_, '_, '_> {
         };
         match behind {
             Some(behind) => self.draw(Draw::BlockBehind { behind: (behind, behind) }),
-            None => self.refuse(
+            None => self.reject(
                 item,
                 "a block is \"latest\" or \"latest-NUMBER\"; { json = '…' } writes a table as it is",
             ),
@@ -374,17 +380,17 @@ impl Writer<'_, '_, '_> {
             Tree::Text(json) if serde_json::from_str::<IgnoredAny>(json).is_ok() => {
                 self.push(json.trim());
             }
-            _ => self.refuse(item, "not a JSON text"),
+            _ => self.reject(item, "not a JSON text"),
         }
     }
 
     fn generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
         let at = At { table: Some(item.span.clone()), ..self.at.clone() };
         let Tree::Text(name) = &draw.tree else {
-            return self.refuse(draw, "the name of a generator is a text");
+            return self.reject(draw, "the name of a generator is a text");
         };
         match Generator::parse(Input::Text(name)) {
-            Ok(generator) => self.drawn(generator, members, at),
+            Ok(generator) => self.read_generator(generator, members, at),
             Err(message) => {
                 let path = format!("{}.{DRAW}", at.path);
                 let at = At { path, span: Some(draw.span.clone()), ..at };
@@ -393,7 +399,7 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    fn drawn(&mut self, generator: Generator, members: &[Member], at: At) {
+    fn read_generator(&mut self, generator: Generator, members: &[Member], at: At) {
         match generator {
             Generator::Block => {
                 let table: BlockDraw = self.reader.table(members, at);
@@ -439,12 +445,13 @@ impl Writer<'_, '_, '_> {
     }
 
     fn address(&mut self, table: &AddressDraw) {
-        let fits = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
-        let plain = |text: &String| (1..=128).contains(&text.len()) && text.bytes().all(fits);
+        let is_allowed = |byte: u8| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\';
+        let is_valid =
+            |text: &String| (1..=128).contains(&text.len()) && text.bytes().all(is_allowed);
         let report = self.reader.report();
-        if let Some(odd) = table.of.iter().position(|text| !plain(text)) {
+        if let Some(invalid) = table.of.iter().position(|text| !is_valid(text)) {
             let allowed = "1 to 128 visible characters, neither \" nor \\";
-            report.error(&table.of.element(odd), "cannot be an address", allowed);
+            report.error(&table.of.element(invalid), "cannot be an address", allowed);
         } else if table.of.len() > CHOICES_MAX {
             report.missing(&table.of.at, "too many addresses", format!("at most {CHOICES_MAX}"));
         }
@@ -454,7 +461,7 @@ impl Writer<'_, '_, '_> {
 }
 
 /// Returns true if a text is `$` and a name.
-fn is_name(text: &str) -> bool {
+fn is_dollar_name(text: &str) -> bool {
     let name = text.strip_prefix('$').unwrap_or_default();
     name.starts_with(|letter: char| letter.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || "_-".contains(letter))

@@ -8,40 +8,40 @@ use super::{Model, Plan, Scenario, Step};
 #[cfg(test)]
 mod tests;
 
-/// A number that the plan determines, bounds, or leaves to the target's speed.
+/// A number of iterations or requests, as far as the plan determines it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Known {
+pub enum Planned {
     /// Exactly this many.
     Exactly(f64),
     /// At most this many.
     AtMost(f64),
-    /// As many as the target's speed allows.
-    Not,
+    /// Unknown, because it depends on the target's speed.
+    Unknown,
 }
 
-impl Known {
+impl Planned {
     /// Returns the number or its bound.
     pub fn bound(self) -> Option<f64> {
         match self {
-            Known::Exactly(number) | Known::AtMost(number) => Some(number),
-            Known::Not => None,
+            Planned::Exactly(number) | Planned::AtMost(number) => Some(number),
+            Planned::Unknown => None,
         }
     }
 
-    fn scaled(self, factor: f64) -> Known {
+    fn scaled(self, factor: f64) -> Planned {
         match self {
-            Known::Exactly(number) => Known::Exactly(number * factor),
-            Known::AtMost(number) => Known::AtMost(number * factor),
-            Known::Not => Known::Not,
+            Planned::Exactly(number) => Planned::Exactly(number * factor),
+            Planned::AtMost(number) => Planned::AtMost(number * factor),
+            Planned::Unknown => Planned::Unknown,
         }
     }
 
-    fn plus(self, other: Known) -> Known {
+    fn plus(self, other: Planned) -> Planned {
         match (self, other) {
-            (Known::Exactly(a), Known::Exactly(b)) => Known::Exactly(a + b),
+            (Planned::Exactly(a), Planned::Exactly(b)) => Planned::Exactly(a + b),
             (a, b) => match (a.bound(), b.bound()) {
-                (Some(a), Some(b)) => Known::AtMost(a + b),
-                _ => Known::Not,
+                (Some(a), Some(b)) => Planned::AtMost(a + b),
+                _ => Planned::Unknown,
             },
         }
     }
@@ -49,17 +49,17 @@ impl Known {
 
 impl Plan {
     /// Returns the iterations of the whole plan.
-    pub fn iterations(&self) -> Known {
+    pub fn iterations(&self) -> Planned {
         let each = self.scenarios.iter().map(Scenario::iterations);
-        each.fold(Known::Exactly(0.0), Known::plus)
+        each.fold(Planned::Exactly(0.0), Planned::plus)
     }
 
     /// Returns the HTTP requests of the whole plan.
-    pub fn requests(&self) -> Known {
+    pub fn requests(&self) -> Planned {
         let each = self.scenarios.iter().map(|scenario| {
             scenario.iterations().scaled(self.mixes[scenario.mix].steps.len() as f64)
         });
-        each.fold(Known::Exactly(0.0), Known::plus)
+        each.fold(Planned::Exactly(0.0), Planned::plus)
     }
 
     /// Returns the highest planned rate of requests per second over all scenarios, or `None` if one
@@ -69,16 +69,18 @@ impl Plan {
             return None;
         }
         let instants = self.spans().flat_map(|(_, _, span)| [span.from, span.to]);
-        let total = |at: Duration, after: bool| {
+        let total_rate = |instant: Duration, after: bool| {
             let rate = |scenario: &Scenario| {
                 let steps = self.mixes[scenario.mix].steps.len() as f64;
-                scenario.level(at, after) * steps
+                scenario.level(instant, after) * steps
             };
             self.scenarios.iter().map(rate).sum::<f64>()
         };
         // Levels are linear within a stage. So the highest rate is just before or just after the
         // end of a stage.
-        instants.flat_map(|at| [total(at, false), total(at, true)]).reduce(f64::max)
+        let rates =
+            instants.flat_map(|instant| [total_rate(instant, false), total_rate(instant, true)]);
+        rates.reduce(f64::max)
     }
 
     /// Returns each method's share of all calls, by index. Returns `None` if the mixes of the
@@ -87,22 +89,23 @@ impl Plan {
         self.shares_of(|_| true)
     }
 
-    /// Returns the shares for the calls of some scenarios.
-    pub fn shares_of(&self, wanted: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
-        let scenarios: Vec<_> = self.scenarios.iter().filter(|scenario| wanted(scenario)).collect();
+    /// Returns each method's share of the calls of the selected scenarios.
+    pub fn shares_of(&self, is_selected: impl Fn(&Scenario) -> bool) -> Option<Vec<f64>> {
+        let scenarios: Vec<_> =
+            self.scenarios.iter().filter(|scenario| is_selected(scenario)).collect();
         let (first, rest) = scenarios.split_first()?;
         let mut shares = vec![0.0; self.methods.len()];
         if rest.iter().all(|scenario| scenario.mix == first.mix) {
             self.add_shares(first.mix, 1.0, &mut shares);
         } else {
             for scenario in &scenarios {
-                let Known::Exactly(iterations) = scenario.iterations() else { return None };
+                let Planned::Exactly(iterations) = scenario.iterations() else { return None };
                 self.add_shares(scenario.mix, iterations, &mut shares);
             }
         }
-        let all: f64 = shares.iter().sum();
-        if all > 0.0 {
-            shares.iter_mut().for_each(|share| *share /= all);
+        let sum: f64 = shares.iter().sum();
+        if sum > 0.0 {
+            shares.iter_mut().for_each(|share| *share /= sum);
         }
         Some(shares)
     }
@@ -129,37 +132,40 @@ impl Plan {
 
 impl Scenario {
     /// Returns the number of iterations that it starts.
-    pub fn iterations(&self) -> Known {
+    pub fn iterations(&self) -> Planned {
         let area: f64 = self
             .stages
             .iter()
             .map(|stage| stage.duration.as_secs_f64() * (stage.from + stage.to) / 2.0)
             .sum();
-        let most = self.iterations_max.map(|most| most as f64);
-        let bounded = |number: f64| most.map_or(number, |most| number.min(most));
-        match (self.model, self.pause.is_zero(), most) {
-            (Model::Open { .. }, _, _) => Known::Exactly(bounded(area)),
+        let maximum = self.iterations_max.map(|maximum| maximum as f64);
+        let bounded = |number: f64| maximum.map_or(number, |maximum| number.min(maximum));
+        match (self.model, self.pause.is_zero(), maximum) {
+            (Model::Open { .. }, _, _) => Planned::Exactly(bounded(area)),
             // Each worker starts one iteration immediately, and then at most one per pause.
             (Model::Closed, false, _) => {
-                let first = self.stages.iter().map(|stage| stage.from.max(stage.to));
-                let first = first.fold(0.0, f64::max);
-                Known::AtMost(bounded(area / self.pause.as_secs_f64() + first))
+                let immediate = self.level_max();
+                Planned::AtMost(bounded(area / self.pause.as_secs_f64() + immediate))
             }
-            (Model::Closed, true, Some(most)) => Known::AtMost(most),
-            (Model::Closed, true, None) => Known::Not,
+            (Model::Closed, true, Some(maximum)) => Planned::AtMost(maximum),
+            (Model::Closed, true, None) => Planned::Unknown,
         }
     }
 
-    /// Returns the planned level at an instant of the run, just before or just after it.
-    pub fn level(&self, at: Duration, after: bool) -> f64 {
-        let mut begin = self.start;
+    /// Returns the planned level just before an instant of the run, or just after it if `after` is
+    /// true. Returns 0 outside of the scenario's stages.
+    pub fn level(&self, instant: Duration, after: bool) -> f64 {
+        let mut start = self.start;
         for stage in &self.stages {
-            let end = begin + stage.duration;
-            let within = if after { begin <= at && at < end } else { begin < at && at <= end };
-            if within {
-                return stage.level(at - begin);
+            let end = start + stage.duration;
+            let is_within = match after {
+                true => start <= instant && instant < end,
+                false => start < instant && instant <= end,
+            };
+            if is_within {
+                return stage.level(instant - start);
             }
-            begin = end;
+            start = end;
         }
         0.0
     }

@@ -1,21 +1,21 @@
 //! The text of a plan that a result stores. It can be read again and has no secrets.
 
-use settings::url::shown_text;
+use settings::url::mask_url;
 use settings::{Report, Span};
 
-/// Returns the text with some values replaced. Secrets, and URLs in comments, are masked.
-pub(super) fn text(text: &str, report: &Report<'_>, replaced: &[(Span, String)]) -> String {
-    let mut kept = String::with_capacity(text.len());
-    let mut at = 0;
-    for (span, instead) in report.values() {
-        kept.push_str(&without_urls(&text[at..span.start]));
-        let replaced = replaced.iter().find(|(replaced, _)| replaced == span);
-        let value = replaced.map(|(_, value)| value.as_str()).or(instead);
-        kept.push_str(value.unwrap_or(&text[span.clone()]));
-        at = span.end;
+/// Returns the text with these values replaced. Secrets, and URLs in comments, are masked.
+pub(super) fn text(text: &str, report: &Report<'_>, replacements: &[(Span, String)]) -> String {
+    let mut redacted = String::with_capacity(text.len());
+    let mut value_end = 0;
+    for (span, mask) in report.values() {
+        redacted.push_str(&without_urls(&text[value_end..span.start]));
+        let replacement = replacements.iter().find(|(replaced, _)| replaced == span);
+        let value = replacement.map(|(_, value)| value.as_str()).or(mask);
+        redacted.push_str(value.unwrap_or(&text[span.clone()]));
+        value_end = span.end;
     }
-    kept.push_str(&without_urls(&text[at..]));
-    kept
+    redacted.push_str(&without_urls(&text[value_end..]));
+    redacted
 }
 
 /// Masks all URLs in the text between values.
@@ -26,12 +26,12 @@ fn without_urls(text: &str) -> String {
     let word = |piece: &str| {
         let end = piece.trim_end_matches(|letter: char| letter.is_whitespace());
         let (word, space) = piece.split_at(end.len());
-        let Some(at) = word.find("://") else { return piece.to_owned() };
+        let Some(separator) = word.find("://") else { return piece.to_owned() };
         let is_scheme = |letter: char| letter.is_ascii_alphanumeric();
-        let start = word[..at].trim_end_matches(is_scheme).len();
+        let start = word[..separator].trim_end_matches(is_scheme).len();
         let url = word[start..].trim_end_matches(|letter: char| ")]}>,.;:\"'`".contains(letter));
         let rest = &word[start + url.len()..];
-        format!("{}{}{rest}{space}", &word[..start], shown_text(url))
+        format!("{}{}{rest}{space}", &word[..start], mask_url(url))
     };
     text.split_inclusive(char::is_whitespace).map(word).collect()
 }

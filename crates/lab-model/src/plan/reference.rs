@@ -25,7 +25,7 @@ pub fn schema() -> String {
 
 fn metrics(text: &mut String) {
     text.push_str(THRESHOLDS);
-    text.push_str("| metric | k6's name | aggregations | what it is |\n");
+    text.push_str("| metric | k6's name | aggregations | meaning |\n");
     text.push_str("| --- | --- | --- | --- |\n");
     for metric in Metric::ALL {
         let k6 = metric.k6().map_or_else(String::new, |name| format!("`{name}` "));
@@ -37,16 +37,16 @@ fn metrics(text: &mut String) {
 
 fn draws(text: &mut String) {
     text.push_str(GENERATORS);
-    text.push_str("| generator | what it draws | keys |\n| --- | --- | --- |\n");
+    text.push_str("| generator | value | keys |\n| --- | --- | --- |\n");
     for (name, table) in generators() {
         // The first key is the generator's name.
-        let keys: Vec<_> = table.keys.iter().skip(1).map(key).collect();
+        let keys: Vec<_> = table.keys.iter().skip(1).map(describe_key).collect();
         let _ = writeln!(text, "| `{name}` | {} | {} |", table.doc, keys.join(" "));
     }
 }
 
 /// Describes a key of a generator.
-fn key(key: &KeyDoc) -> String {
+fn describe_key(key: &KeyDoc) -> String {
     let default = match key.default {
         DefaultDoc::Required => String::new(),
         DefaultDoc::Follows(words) => format!(" ({words})"),
@@ -97,15 +97,16 @@ latency = ["p(95)<300", "p(99)<700"]
 const HEAD: &str = concat!(
     "# Plans\n\n",
     "<!-- Printed by `cargo xtask generate` from crates/lab-model/src/plan/tables.rs. Do not edit. -->\n\n",
-    "`weir load plan.toml` reads one TOML file; `weir check plan.toml` says whether it is right, and \
+    "`weir load plan.toml` reads one TOML file; `weir check plan.toml` validates it and prints \
      what it will do: iterations, requests, the schedule's mean and peak, each method's true share \
      of all calls. A key that is not listed here is an error, and a plan with an error never runs. \
-     All errors are reported at once, each with its place and what is allowed. Editors complete the \
-     keys with [plan.schema.json](plan.schema.json). Plans to start from are in `studies/`.\n\n",
-    "What is allowed but looks like a mistake is reported as a warning: an threshold over all calls \
-     that one method could fail wholly without breaking, a percentile of too few samples, workers \
-     that run out before an threshold breaks, a pause that bounds the rate.\n\n",
-    "In place of a number a text may hold a formula, `\"30000 * load_percent / 100\"`: numbers, \
+     All errors are reported at once, each with its position and the allowed values. Editors \
+     complete the keys with [plan.schema.json](plan.schema.json). `studies/` has plans to start \
+     from.\n\n",
+    "Likely mistakes are reported as warnings: a threshold over all calls that does not break even \
+     if all calls of one method fail, a percentile of too few samples, workers that run out before \
+     a threshold breaks, a pause that bounds the rate.\n\n",
+    "A number can be written as a text with a formula, `\"30000 * load_percent / 100\"`: numbers, \
      variables, `+ - * /`, parentheses, `floor`, `ceil`, `round`, `min`, `max`. In other texts \
      `${formula}` stands for its value, as in `\"${2 * minutes}m\"`, `${env:NAME}` and \
      `${env:NAME:-default}` for a variable of the environment, `${file:PATH}` for the content of a \
@@ -122,21 +123,21 @@ failed = \"rate<0.01\"
 \"latency{method:eth_getLogs}\" = [{ threshold = \"p(99)<700\", window = \"10s\", sustained = \"20s\" }]
 ```
 
-A key is a metric, perhaps with the tags `method`, `stage` and `scenario`. An expression is \
-aggregation, operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and number; times are in milliseconds.
+A key is a metric, optionally with the tags `method`, `stage` and `scenario`. An expression is an \
+aggregation, an operator (`<`, `<=`, `>`, `>=`, `==`, `!=`) and a number; times are in milliseconds.
 
 ";
 
 const NO_DATA: &str = "\
-Unlike in k6, no data at all is a failure unless `no_data = \"pass\"`.
+Unlike in k6, a threshold without data is broken unless `no_data = \"pass\"`.
 ";
 
 const GENERATORS: &str = "
 ## Generators of parameters
 
 In `params` a table with the key `draw` is a generator; every other table is an object, whose parts \
-may be generators. `{ json = '…' }` is JSON as it stands. A text in place of the whole list is JSON in \
-which the same generators may stand: `params = '[{\"draw\":\"address\"},\"latest\"]'`. What is drawn \
-comes from the run's seed and from the chain as it was when the run began.
+may be generators. `{ json = '…' }` is literal JSON. `params` may also be a JSON text with the same \
+generators: `params = '[{\"draw\":\"address\"},\"latest\"]'`. The values depend on the run's seed and \
+on the chain at the start of the run.
 
 ";

@@ -6,16 +6,16 @@
 
 use base64::Engine;
 use serde::Deserialize;
-use settings::{Diagnostic, Diagnostics, Place, Severity};
+use settings::{Diagnostic, Diagnostics, Position, Severity};
 use wire::call::{self, Body, Limits};
 
-use super::Recorded;
+use super::RecordedRequest;
 use super::values;
 
 #[cfg(test)]
 mod tests;
 
-/// Maximum size of a file in bytes. It is enough for one minute of 20,000 usual calls per second.
+/// Maximum size of a file in bytes. It is enough for one minute of 20,000 average calls per second.
 pub(super) const FILE_BYTES_MAX: usize = 256 << 20;
 /// Maximum number of bodies in a file.
 const BODIES_MAX: usize = 2_000_000;
@@ -31,7 +31,7 @@ pub(super) struct Methods {
 }
 
 impl Methods {
-    /// Returns the index of a method. Adds the method if it is new.
+    /// Returns the index of a method. Adds the method if it is unknown.
     pub(super) fn index(&mut self, name: &str) -> usize {
         let known = self.names.iter().position(|known| **known == *name);
         known.unwrap_or_else(|| {
@@ -41,7 +41,7 @@ impl Methods {
     }
 
     /// Returns true if the method is known or can be added.
-    pub(super) fn fits(&self, name: &str) -> bool {
+    pub(super) fn can_add(&self, name: &str) -> bool {
         self.names.len() < METHODS_MAX || self.names.iter().any(|known| **known == *name)
     }
 
@@ -55,7 +55,7 @@ impl Methods {
     }
 }
 
-/// Maximum number of methods of a plan. A report has no room for more.
+/// Maximum number of methods of a plan.
 pub(super) const METHODS_MAX: usize = 1000;
 
 /// Reads a file of requests.
@@ -67,40 +67,41 @@ pub(super) fn read(
     file: &str,
     bytes: &[u8],
     methods: &mut Methods,
-) -> Result<Vec<Recorded>, Diagnostics> {
-    let mut found = Diagnostics { file: Some(file.to_owned()), ..Diagnostics::default() };
+) -> Result<Vec<RecordedRequest>, Diagnostics> {
+    let mut problems = Diagnostics { file: Some(file.to_owned()), ..Diagnostics::default() };
     let mut bodies = Vec::new();
-    for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
+    for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
         }
         if bodies.len() >= BODIES_MAX {
-            refuse(&mut found, at, format!("more than {BODIES_MAX} bodies"));
+            report(&mut problems, index, format!("more than {BODIES_MAX} bodies"));
             break;
         }
         match of_line(line, methods) {
             Ok(body) => bodies.push(body),
-            Err(message) => refuse(&mut found, at, message),
+            Err(message) => report(&mut problems, index, message),
         }
     }
-    if bodies.is_empty() && found.list.is_empty() {
-        refuse(&mut found, 0, "holds no request".to_owned());
+    if bodies.is_empty() && problems.list.is_empty() {
+        report(&mut problems, 0, "holds no request".to_owned());
     }
-    if found.list.is_empty() { Ok(bodies) } else { Err(found) }
+    if problems.list.is_empty() { Ok(bodies) } else { Err(problems) }
 }
 
-fn refuse(found: &mut Diagnostics, at: usize, message: String) {
-    if found.list.len() >= PRINTED_MAX {
-        found.more += 1;
+/// Adds the problem of a line, whose index counts from 0.
+fn report(problems: &mut Diagnostics, index: usize, message: String) {
+    if problems.list.len() >= PRINTED_MAX {
+        problems.unlisted += 1;
         return;
     }
-    let place = Place { line: at + 1, column: 1, text: String::new(), marked: 0..0 };
-    let allowed = "one JSON-RPC body a line, or vegeta's JSON targets";
-    found.list.push(Diagnostic {
+    let position = Position { line: index + 1, column: 1, text: String::new(), marked: 0..0 };
+    let allowed = "one JSON-RPC body per line, or vegeta's JSON targets";
+    problems.list.push(Diagnostic {
         severity: Severity::Error,
         file: None,
-        place: Some(place),
+        position: Some(position),
         key: String::new(),
         value: None,
         message,
@@ -108,7 +109,7 @@ fn refuse(found: &mut Diagnostics, at: usize, message: String) {
     });
 }
 
-/// A vegeta target has a URL; a call has none.
+/// A line of a file: a vegeta target if it has a URL, otherwise a JSON-RPC call.
 #[derive(Deserialize)]
 struct Target<'a> {
     url: Option<serde::de::IgnoredAny>,
@@ -118,7 +119,7 @@ struct Target<'a> {
     body: Option<std::borrow::Cow<'a, str>>,
 }
 
-fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
+fn of_line(line: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     match serde_json::from_slice::<Target<'_>>(line) {
         Ok(Target { url: Some(_), method, body }) => {
             if method.as_deref().is_some_and(|method| !method.eq_ignore_ascii_case("POST")) {
@@ -137,26 +138,26 @@ fn of_line(line: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
 /// Reads one body.
 ///
 /// # Errors
-/// Fails if the body is not a request that gets a response, and says why.
-pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<Recorded, String> {
+/// Describes why the body is not a request that gets a response.
+pub(super) fn of_body(body: &[u8], methods: &mut Methods) -> Result<RecordedRequest, String> {
     let decoded = call::decode(body, &Limits::DEFAULT).map_err(|refusal| refusal.to_string())?;
     let (calls, single) = match decoded {
         Body::Single(call) => (vec![call], true),
         Body::Batch(calls) => (calls, false),
     };
     let count = calls.len();
-    let mut first: Option<(String, Vec<u8>)> = None;
+    let mut first_call: Option<(String, Vec<u8>)> = None;
     for call in calls {
         let call = call.map_err(|refusal| refusal.to_string())?;
         let id = call.id.raw().ok_or("a call without id gets no answer")?;
         values::method(&call.method)?;
-        first.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
+        first_call.get_or_insert_with(|| (call.method.to_string(), id.to_vec()));
     }
-    let (method, id) = first.ok_or("an empty batch")?;
-    if !methods.fits(&method) {
+    let (method, id) = first_call.ok_or("an empty batch")?;
+    if !methods.can_add(&method) {
         return Err(format!("more than {METHODS_MAX} methods"));
     }
-    Ok(Recorded {
+    Ok(RecordedRequest {
         method: methods.index(&method),
         calls: count,
         body: body.into(),

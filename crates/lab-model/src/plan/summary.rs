@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::planned::Known;
+use super::planned::Planned;
 use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
 
 /// Maximum number of methods that are listed one by one.
@@ -15,10 +15,11 @@ const STAGES_SHOWN_MAX: usize = 20;
 
 /// Summarizes a plan: target, scenarios with stages, iterations and requests, mean and peak rate,
 /// shares by method, and duration.
-pub fn of(plan: &Plan) -> String {
+pub fn summarize(plan: &Plan) -> String {
     let mut text = String::new();
     let target = &plan.target;
-    let family = target.family.map_or("family found out by asking", |family| family.as_str());
+    let family =
+        target.family.map_or("family detected by calling the target", |family| family.as_str());
     let _ = writeln!(text, "target {} ({family}), timeout {}", target.url, time(target.timeout));
     let http = match plan.connections.http {
         HttpVersion::Http1 => "HTTP/1.1",
@@ -40,16 +41,16 @@ pub fn of(plan: &Plan) -> String {
     }
     schedule(plan, &mut text);
     methods(plan, &mut text);
-    let judged = match plan.thresholds.len() {
+    let thresholds = match plan.thresholds.len() {
         0 => "no thresholds".to_owned(),
         1 => "1 threshold".to_owned(),
         more => format!("{more} thresholds"),
     };
     let warmup = match plan.warmup.is_zero() {
         true => String::new(),
-        false => format!(", the first {} not judged", time(plan.warmup)),
+        false => format!(", the first {} excluded from the verdict", time(plan.warmup)),
     };
-    let _ = writeln!(text, "{judged}{warmup}");
+    let _ = writeln!(text, "{thresholds}{warmup}");
     text
 }
 
@@ -69,7 +70,7 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
             write!(text, ", up to {} workers, late iterations dropped", scenario.workers_max)
         }
         Model::Open { .. } => {
-            write!(text, ", up to {} workers, late iterations wait", scenario.workers_max)
+            write!(text, ", up to {} workers, late iterations queued", scenario.workers_max)
         }
         Model::Closed if scenario.pause.is_zero() => Ok(()),
         Model::Closed => write!(text, ", pause {}", time(scenario.pause)),
@@ -98,7 +99,7 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
 fn schedule(plan: &Plan, text: &mut String) {
     let (iterations, requests) = (plan.iterations(), plan.requests());
     let duration = plan.duration();
-    let _ = match (known(iterations), known(requests)) {
+    let _ = match (planned_count(iterations), planned_count(requests)) {
         (Some(iterations), Some(requests)) => {
             write!(
                 text,
@@ -106,9 +107,13 @@ fn schedule(plan: &Plan, text: &mut String) {
                 time(duration)
             )
         }
-        _ => write!(text, "duration {}: as many requests as the target answers", time(duration)),
+        _ => write!(
+            text,
+            "duration {}: the target's speed determines the number of requests",
+            time(duration)
+        ),
     };
-    if let (Some(peak), Known::Exactly(requests)) = (plan.peak(), requests) {
+    if let (Some(peak), Planned::Exactly(requests)) = (plan.peak(), requests) {
         let mean = requests / duration.as_secs_f64();
         let _ =
             write!(text, "; schedule's mean {} requests/s, peak {}", number(mean), number(peak));
@@ -125,16 +130,18 @@ fn methods(plan: &Plan, text: &mut String) {
         }
     }
     for mix in &used {
-        for (at, step) in mix.steps.iter().enumerate() {
+        for (index, step) in mix.steps.iter().enumerate() {
             let Step::Choose(calls) = step else { continue };
             let sum: f64 = calls.iter().map(|call| call.weight).sum();
-            let all_one = calls.iter().all(|call| call.weight == 1.0);
-            if !all_one && (sum - 100.0).abs() > 1e-6 {
-                let step =
-                    if mix.steps.len() > 1 { format!(", step {}", at + 1) } else { String::new() };
+            let is_unweighted = calls.iter().all(|call| call.weight == 1.0);
+            if !is_unweighted && (sum - 100.0).abs() > 1e-6 {
+                let step = match mix.steps.len() {
+                    1 => String::new(),
+                    _ => format!(", step {}", index + 1),
+                };
                 let _ = writeln!(
                     text,
-                    "mix {}{step}: weights add up to {}, so shares are weights by that",
+                    "mix {}{step}: weights add up to {}, so a share is weight / sum",
                     mix.name,
                     number(sum)
                 );
@@ -169,20 +176,20 @@ fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
     }
 }
 
-fn known(number: Known) -> Option<String> {
+fn planned_count(number: Planned) -> Option<String> {
     match number {
-        Known::Exactly(exact) => Some(grouped(exact)),
-        Known::AtMost(most) => Some(format!("at most {}", grouped(most))),
-        Known::Not => None,
+        Planned::Exactly(exact) => Some(format_count(exact)),
+        Planned::AtMost(bound) => Some(format!("at most {}", format_count(bound))),
+        Planned::Unknown => None,
     }
 }
 
 /// Formats a count with thousands separators: `5,379,000`.
-fn grouped(count: f64) -> String {
+fn format_count(count: f64) -> String {
     let digits = format!("{:.0}", count.round());
     let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -198,11 +205,12 @@ fn number(number: f64) -> String {
 
 /// Formats a duration in hours, minutes and seconds.
 fn time(duration: Duration) -> String {
-    let whole = duration.as_secs();
-    if whole < 60 || duration.subsec_nanos() != 0 {
+    let total_seconds = duration.as_secs();
+    if total_seconds < 60 || duration.subsec_nanos() != 0 {
         return format!("{duration:?}");
     }
-    let (hours, minutes, seconds) = (whole / 3600, whole / 60 % 60, whole % 60);
+    let (hours, minutes, seconds) =
+        (total_seconds / 3600, total_seconds / 60 % 60, total_seconds % 60);
     let parts = [(hours, 'h'), (minutes, 'm'), (seconds, 's')];
     let shown: Vec<_> =
         parts.iter().filter(|(n, _)| *n > 0).map(|(n, unit)| format!("{n}{unit}")).collect();

@@ -21,12 +21,12 @@ use super::{HttpVersion, TlsVersion};
 const SECOND: u64 = 1000;
 const HOUR: u64 = 3600 * SECOND;
 pub(super) const WEEK: u64 = 7 * 24 * HOUR;
-/// Longest time that histograms can record, `record::TIME_MAX`.
+/// Longest time in milliseconds that histograms record, as in `record::TIME_MAX`.
 const TIME_MAX: u64 = 600 * SECOND;
 const GIB: u64 = 1 << 30;
-/// Most iterations per second of a plan, in thousandths; far more than one machine can send.
+/// Maximum iterations per second, in thousandths. It is far more than one machine can send.
 const RATE_MAX: i64 = 10_000_000_000;
-/// Most workers of a scenario.
+/// Maximum number of workers of a scenario.
 pub(super) const WORKERS_MAX: u64 = 1_000_000;
 /// Largest weight, in thousandths.
 const WEIGHT_MAX: i64 = 1_000_000_000_000_000;
@@ -39,142 +39,145 @@ type Level = Number<0, RATE_MAX>;
 settings::table! {
     /// Keys of the file itself.
     pub(super) struct PlanFile {
-        /// Shown in reports.
+        /// Name of the plan in reports.
         name: Name = follows "the file's name";
-        /// Numbers by name, for formulas. A variable may be a formula of those above it;
-        /// `--set NAME=NUMBER` replaces one for a run.
+        /// Numbers by name, for formulas. A variable may be a formula of the variables above it;
+        /// `--set NAME=NUMBER` overrides a variable for one run.
         variables: Variables = empty;
-        /// Who is loaded.
+        /// The server under load.
         target: Once<TargetTable> = empty;
-        /// How connections are made and used.
+        /// HTTP version, reuse and TLS of connections.
         connections: Once<ConnectionsTable> = empty;
-        /// What holds for the whole run.
+        /// Settings of the whole run.
         run: Once<RunTable> = empty;
-        /// Streams of iterations.
+        /// Series of iterations, by rate or by number of workers.
         scenario: Listed<ScenarioTable> = empty;
-        /// What iterations do.
+        /// The requests of iterations, by the name of the mix.
         mix: Named<MixTable> = empty;
-        /// What the run must keep.
+        /// Conditions that a run must meet to pass.
         thresholds: Thresholds = empty;
-        /// When the numbers may be believed.
+        /// Conditions under which the numbers of a run are valid.
         validity: Once<ValidityTable> = empty;
-        /// Whom responses are compared with.
+        /// A second server whose responses are compared with the target's.
         reference: Once<ReferenceTable> = empty;
-        /// What is watched on hosts.
+        /// Hosts and processes to watch during the run.
         watch: Once<WatchTable> = empty;
-        /// How a search goes.
+        /// Settings of the search of `weir capacity`.
         capacity: Once<CapacityTable> = empty;
     }
 }
 
 settings::table! {
-    /// Who is loaded.
+    /// The server under load.
     pub(super) struct TargetTable {
-        /// Where it is. Keep secrets out of the plan with `${env:NAME}`.
+        /// URL of the server. `${env:NAME}` keeps secrets out of the plan.
         url: Url = "http://127.0.0.1:8545";
-        /// Which methods it understands.
-        family: Families = follows "found out by asking";
-        /// Sent with each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
+        /// Family of methods that the server supports.
+        family: Families = follows "detected by calling the server";
+        /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
         headers: Headers = empty;
-        /// How long a response may take from the real send.
+        /// Timeout of a response, from the actual send.
         timeout: Period<1, TIME_MAX> = "10s";
-        /// How long making a connection may take, TLS included.
+        /// Timeout of a connect, TLS included.
         connect_timeout: Period<1, TIME_MAX> = "5s";
-        /// A longer response is malformed.
+        /// Maximum size of a response. A larger response counts as malformed.
         response_bytes_max: Bytes<1024, GIB, usize> = "64MiB";
     }
 }
 
 settings::table! {
-    /// How connections are made and used.
+    /// HTTP version, reuse and TLS of connections.
     pub(super) struct ConnectionsTable {
         /// HTTP version.
         http: HttpVersion = "1.1";
-        /// How often a connection is used: until the server closes it, once, or for so many
+        /// Reuse of a connection: until the server closes it, for one request, or for a number of
         /// requests.
         reuse: Reused = "always";
-        /// True if TLS sessions are resumed on new connections.
+        /// True if new connections resume TLS sessions.
         tls_resume: Bool = "true";
         /// The only TLS version to offer.
         tls_version: TlsVersion = follows "both are offered";
-        /// The only cipher suites to offer, by IANA or OpenSSL name; empty for the library's
-        /// choice.
+        /// The only cipher suites to offer, by IANA or OpenSSL name; an empty list offers the
+        /// library's defaults.
         ciphers: List<Cipher> = empty;
-        /// True if certificates are not checked.
+        /// True if certificates are not verified.
         tls_insecure: Bool = "false";
-        /// PEM file of further trust anchors.
+        /// PEM file of additional trust anchors.
         tls_ca: File = follows "none";
     }
 }
 
 settings::table! {
-    /// What holds for the whole run.
+    /// Settings of the whole run.
     pub(super) struct RunTable {
-        /// All randomness comes from it: the same plan, seed and chain give the same calls.
+        /// Random seed: the same plan, seed and chain give the same calls.
         seed: Count<0, { 1 << 53 }> = "1";
-        /// Engine threads, each on a core of its own if there are as many.
+        /// Number of engine threads. Each has its own core if the machine has enough cores.
         threads: Count<1, 256, usize> = "1";
-        /// From the start of the run, rounded up to whole seconds: measured and shown, not judged.
+        /// Warm-up at the start of the run, rounded up to whole seconds: recorded, but excluded
+        /// from the verdict.
         warmup: Period<0, WEEK> = "0s";
     }
 }
 
 settings::table! {
-    /// A stream of iterations. All scenarios of a plan run at the same time, each from its own
+    /// A series of iterations. All scenarios of a plan run at the same time, each from its own
     /// start.
     pub(super) struct ScenarioTable {
-        /// Shown in reports; thresholds name it.
+        /// Name of the scenario in reports and in the tags of thresholds.
         name: Name = follows "`scenario-1` for the first, and so on";
-        /// From the start of the run to its first stage.
+        /// Time from the start of the run to the scenario's first stage.
         start: Period<0, WEEK> = "0s";
-        /// `open`: iterations come by the clock, whatever the target does; levels are iterations
-        /// per second. `closed`: a worker begins the next when it has ended one; levels are
-        /// workers.
+        /// `open`: iterations start on schedule, however slow the target is; levels are iterations
+        /// per second. `closed`: a worker starts its next iteration after it has ended one; levels
+        /// are workers.
         model: ModelName = "open";
-        /// The course of its level over time, one after the other.
+        /// Stages in order of time. Each defines how the level changes.
         stages: Listed<StageTable> = required;
-        /// What an iteration does: a mix of this plan, or a shipped one.
+        /// The requests of an iteration: a mix of this plan, or a shipped one.
         mix: Word = required;
-        /// Iterations at the same time, each on a connection of its own.
+        /// Maximum number of workers. Each runs one iteration at a time on its own connection.
         workers_max: Count<1, WORKERS_MAX, usize>
-            = follows "closed: the most that its stages reach; open: must be set";
-        /// What happens when an iteration is due and no worker is free: it waits, and its latency
-        /// counts from when it was due; or it is dropped and counted. Open model only.
+            = follows "closed: the highest level of the stages; open: must be set";
+        /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
+        /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
+        /// only.
         late: LateName = "queue";
-        /// Iterations that may wait; further ones are dropped and counted.
+        /// Maximum number of queued iterations; further iterations are dropped and counted.
         queue_max: Count<1, 10_000_000, usize> = "1000000";
-        /// Wait of a worker after each iteration. Closed model only.
+        /// Pause of a worker after each iteration. Closed model only.
         pause: Period<0, HOUR> = "0s";
-        /// Batches of calls.
+        /// Batching of calls.
         batch: Once<BatchTable> = follows "no batches";
-        /// It ends after so many, if that comes first.
-        iterations: Count<1, 1_000_000_000_000> = follows "no end but the stages'";
-        /// How long after its end iterations may go on that are in flight or waiting.
+        /// Maximum number of iterations. The scenario ends early if it reaches this number.
+        iterations: Count<1, 1_000_000_000_000> = follows "no limit";
+        /// Maximum time that iterations in flight or in the queue may continue after the
+        /// scenario's end.
         grace: Period<0, TIME_MAX> = "30s";
     }
 }
 
 settings::table! {
-    /// A part of a scenario, in the list `stages`. Its level is given in one way: `rate` or
-    /// `workers` (constant), `to` (a ramp), `to` and `steps` (a staircase), `spike` (a constant
-    /// after which the level before it holds again), or none of them (the level before holds on).
+    /// A part of a scenario, in the list `stages`. One of these defines its level: `rate` or
+    /// `workers` (constant), `to` (a ramp), `to` with `steps` (a staircase), `spike` (constant,
+    /// after which the previous level returns), or none of them (the previous level continues).
     pub(super) struct StageTable {
-        /// Unique in its scenario.
+        /// Name of the stage, which is unique in its scenario.
         name: Name = follows "`stage-1` for the first, and so on";
-        /// How long it lasts; zero for a jump.
+        /// Duration of the stage. Zero makes the level jump.
         duration: Period<0, WEEK> = required;
-        /// Constant: iterations per second. Open model.
+        /// Constant level in iterations per second. Open model only.
         rate: Level = follows "see above";
-        /// Constant: workers. Closed model.
+        /// Constant level in workers. Closed model only.
         workers: Number<0, { WORKERS_MAX as i64 * 1000 }> = follows "see above";
-        /// Where a ramp begins.
-        from: Level = follows "the level before; 0 for the first";
-        /// Where a ramp ends.
+        /// Level at the start of a ramp.
+        from: Level = follows "the previous level; 0 for the first stage";
+        /// Level at the end of a ramp.
         to: Level = follows "see above";
-        /// Flat steps of equal length and height, the last one at `to`. They are stages of their
-        /// own, NAME-1 and so on; a threshold's tag NAME means all of them.
+        /// Number of flat steps of equal length and height; the last step is at `to`. Each step is
+        /// a stage, NAME-1 and so on; a threshold's tag NAME selects all of them.
         steps: Count<2, 1000, usize> = follows "a ramp without steps";
-        /// Constant, and then back to the level before.
+        /// Constant level of this stage only. The next stage continues from the previous level.
         spike: Level = follows "see above";
     }
 }
@@ -182,11 +185,11 @@ settings::table! {
 impl Copy for Batch {}
 
 settings::table! {
-    /// Calls sent together in one request.
+    /// Batches: several calls in one request.
     pub(super) struct BatchTable => pub Batch {
-        /// That a call becomes a batch.
+        /// Probability that a request is a batch.
         probability: Share = "1";
-        /// Calls in a batch, all drawn from the same step.
+        /// Number of calls in a batch. All of them are drawn from the same step.
         size: Count<1, 1000, usize> = required;
     }
 }
@@ -214,13 +217,12 @@ macro_rules! request_table {
             $(#[doc = $doc])+
             pub(super) struct $name {
                 $($own)*
-                /// One of these calls is made, chosen by weight.
+                /// Calls of which each iteration sends one, chosen by weight.
                 calls: Listed<CallTable> = empty;
-                /// What the weights are meant to add up to. Weights that do not are an error; they
-                /// are never stretched in silence.
+                /// Expected sum of the weights. A different sum is an error.
                 weights_sum: Number<0, WEIGHT_MAX> = follows "not checked";
-                /// File of request bodies that are sent in order: one JSON body a line, or vegeta's
-                /// JSON targets; `-` for standard input.
+                /// File of request bodies that are sent in order: one JSON body per line, or
+                /// vegeta's JSON targets; `-` for standard input.
                 requests: File = follows "see above";
                 /// Request bodies that are sent in order, as JSON texts.
                 bodies: Bodies = follows "see above";
@@ -228,7 +230,7 @@ macro_rules! request_table {
         }
 
         impl $name {
-            /// The keys of its request.
+            /// Returns the keys of its request.
             pub(super) fn request(&self) -> Request<'_> {
                 let $name { at, calls, weights_sum, requests, bodies, .. } = self;
                 Request { at, calls, weights_sum, requests, bodies }
@@ -238,15 +240,15 @@ macro_rules! request_table {
 }
 
 request_table! {
-    /// What an iteration does: one request, or several steps of one request each. A mix of one step
-    /// may leave `step` out and set the step's keys itself. Shipped ones are `somnia`, `ethspam`,
-    /// `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
+    /// The requests of an iteration: one request, or several steps of one request each. A mix of
+    /// one step may omit `step` and set the step's keys itself. Shipped mixes are `somnia`,
+    /// `ethspam`, `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
     struct MixTable {
-        /// What it stands for, where it is from.
+        /// Description of the mix and the source of its weights.
         about: Word = follows "nothing";
-        /// A file with the keys of a mix, in place of them.
+        /// File with the keys of the mix. It replaces all other keys of this table.
         file: File = follows "none";
-        /// Its requests, in order.
+        /// Requests of an iteration, in order.
         step: Listed<StepTable> = empty;
     }
 }
@@ -257,28 +259,31 @@ request_table! {
 }
 
 settings::table! {
-    /// A call whose parameters may be drawn anew each time, in the list `calls`.
+    /// A call, in the list `calls`. Its parameters may contain generators, which draw new values
+    /// for each call.
     pub(super) struct CallTable {
-        /// The method's whole name.
+        /// Full name of the method.
         method: MethodName = required;
-        /// A list or table whose parts may be generators (see below), or a JSON text of one.
+        /// Parameters: a list or table that may contain generators (see below), or a JSON text of
+        /// such a list or table.
         params: Params = "[]";
-        /// Above 0: its share is this by the sum of all weights of its step.
+        /// Weight above 0. The call's share is its weight / the sum of all weights of its step.
         weight: Number<0, WEIGHT_MAX> = "1";
     }
 }
 
 settings::table! {
-    /// When the numbers of a run may be believed.
+    /// Conditions under which the numbers of a run are valid.
     pub(super) struct ValidityTable => pub Validity {
-        /// Least share of due iterations that were begun.
+        /// Minimum share of the scheduled iterations that were started.
         delivered_share_min: Share = "0.99";
-        /// Largest 99th percentile of how late sends were because of the generator.
+        /// Maximum 99th percentile of the generator's scheduling delay.
         lateness_p99_max: Period<0, TIME_MAX> = "1ms";
-        /// The same as a share of the median latency. One of the two may be broken, not both.
+        /// Maximum 99th percentile of the scheduling delay / median latency. Numbers are invalid
+        /// only if both this limit and `lateness_p99_max` are exceeded.
         lateness_share_max: Number<0, 100_000> = "0.05";
-        /// Largest share of their time that the generator's threads may wait for a core: from there
-        /// on somebody else's work shows in the numbers.
+        /// Maximum share of the time in which the generator's threads were ready to run without a
+        /// core. Above it, other processes on the machine distort the numbers.
         waited_share_max: Share = "0.1";
     }
 }
@@ -286,51 +291,56 @@ settings::table! {
 impl Copy for Validity {}
 
 settings::table! {
-    /// Whom responses are compared with. Without this table they are only checked to be responses.
+    /// A second server whose responses are compared with the target's. Without this table, only
+    /// the form of the target's responses is checked.
     pub(super) struct ReferenceTable => pub Reference {
-        /// A node that is believed.
+        /// URL of a node whose responses are known to be right.
         url: Url = required;
-        /// Share of calls that are compared.
+        /// Share of the calls that are compared.
         share: Share = "0.01";
-        /// JSON pointers from the result on that are left out; * is any name or index.
+        /// JSON pointers, relative to the result, of values that are not compared; `*` stands for
+        /// any name or index.
         ignore: List<Word> = empty;
-        /// Relative difference up to which two numbers are equal.
+        /// Largest relative difference of two numbers that counts as equal.
         tolerance: Share = "0";
-        /// JSON pointers from the result on of arrays whose order has no meaning.
+        /// JSON pointers, relative to the result, of arrays whose order is not compared.
         sets: List<Word> = empty;
     }
 }
 
 settings::table! {
-    /// What is watched on hosts during the run.
+    /// Hosts and processes to watch during the run.
     pub(super) struct WatchTable => pub Watch {
         /// Time between two samples.
         interval: Period<100, SECOND> = "500ms";
-        /// Processes by id; the listener of a local target is added by itself.
+        /// Ids of processes to watch. The listener of a local target is always watched.
         pids: List<Count<0, 4_194_304, u32>> = empty;
-        /// `http://HOST:9100/metrics` of a prometheus-node-exporter on the target's host.
+        /// URL of a prometheus-node-exporter on the target's host, such as
+        /// `http://HOST:9100/metrics`.
         node_exporter: Url = follows "none";
     }
 }
 
 settings::table! {
-    /// How `weir capacity` searches for the highest load that keeps the thresholds.
+    /// Settings of `weir capacity`, which searches for the highest load that meets the thresholds.
     pub(super) struct CapacityTable => pub Capacity {
-        /// First rate to try, in iterations per second.
+        /// First rate of the search, in iterations per second.
         rate_start: Number<100, RATE_MAX> = "100";
-        /// Never above this rate.
+        /// Highest rate of the search, in iterations per second.
         rate_max: Number<100, RATE_MAX> = "1000000";
-        /// It ends when (lowest fail - highest pass) / highest pass is at most this.
+        /// Precision: the search ends when (lowest failing rate - highest passing rate) / highest
+        /// passing rate is at most this.
         precision: Number<1, 1000> = "0.02";
-        /// Time of one probe.
+        /// Duration of one probe.
         probe: Period<SECOND, HOUR> = "10s";
-        /// The first part of a probe, rounded up to whole seconds, which is not judged.
+        /// Warm-up at the start of each probe, rounded up to whole seconds: recorded, but excluded
+        /// from the verdict.
         probe_warmup: Period<0, HOUR> = "2s";
-        /// Probes at each rate next to the boundary; a majority decides.
+        /// Number of probes at each of the two rates next to the boundary. The majority decides.
         repeats: Count<1, 99, usize> = "3";
-        /// Wait between probes.
+        /// Pause between probes.
         drain: Period<0, HOUR> = "2s";
-        /// The last run, at the highest pass; zero for none.
+        /// Duration of the last run, at the highest passing rate; zero omits it.
         soak: Period<0, WEEK> = "30s";
     }
 }

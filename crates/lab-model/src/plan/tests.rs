@@ -1,13 +1,14 @@
-//! Whole texts in, plans or faults out, compared to the letter with the text beside each file
-//! (`UPDATE_EXPECT=1` rewrites them). Every secret in the files holds the word `sekrit`, and no
-//! output may. The shipped studies are read, and their numbers compared with the reports'.
+//! Goal: plans are read, and problems reported, exactly as expected. Method: plan files with the
+//! expected output beside them (`UPDATE_EXPECT=1` rewrites it), and the shipped studies, whose
+//! numbers are compared with those of the published reports. Every secret in the files contains the
+//! word `sekrit`, which no output may contain.
 
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use settings::{Table, TableDoc};
 
-use super::planned::Known;
+use super::planned::Planned;
 use super::*;
 
 fn cases(folder: &str) -> Vec<PathBuf> {
@@ -20,7 +21,7 @@ fn cases(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Reads a file as a test sees it: with an environment of its own.
+/// Reads a plan file, with the environment of the tests.
 fn read_file(file: &Path) -> Result<Plan, Diagnostics> {
     let text = std::fs::read_to_string(file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
@@ -42,46 +43,47 @@ fn check_expected(file: &Path, printed: &str) {
 }
 
 #[test]
-fn faulty_plans_tell_all_their_faults() {
+fn invalid_plans_report_all_problems() {
     for file in cases("invalid") {
-        let faults = read_file(&file).expect_err("a faulty plan passed");
-        assert!(!format!("{faults:?}").contains("sekrit"), "{} spills a secret", file.display());
-        check_expected(&file, &faults.to_string());
+        let problems = read_file(&file).expect_err("a faulty plan passed");
+        assert!(!format!("{problems:?}").contains("sekrit"), "{} spills a secret", file.display());
+        check_expected(&file, &problems.to_string());
     }
 }
 
 #[test]
-fn right_plans_are_told_in_short() {
+fn valid_plans_are_summarized() {
     for file in cases("valid") {
-        let plan = read_file(&file).unwrap_or_else(|faults| panic!("{faults}"));
+        let plan = read_file(&file).unwrap_or_else(|problems| panic!("{problems}"));
         let warnings: Vec<_> =
             plan.warnings.iter().map(|text| format!("warning: {text}\n")).collect();
-        let told = format!("{}\n{}\n{}", summary::of(&plan), warnings.concat(), plan.text);
-        check_expected(&file, &told);
+        let summary_text =
+            format!("{}\n{}\n{}", summary::summarize(&plan), warnings.concat(), plan.text);
+        check_expected(&file, &summary_text);
     }
 }
 
 #[test]
-fn a_kept_text_is_a_plan_again() {
+fn a_stored_text_is_a_valid_plan() {
     for file in cases("valid") {
         let plan = read_file(&file).unwrap();
         if plan.text.contains("***") || plan.text.contains("${env:TOKEN}") {
             continue;
         }
-        let again = std::fs::read_to_string(&file).unwrap();
-        assert_eq!(plan.text, again, "{}", file.display());
+        let original = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(plan.text, original, "{}", file.display());
     }
 }
 
-/// Every table of a plan, with the full names of its keys.
+/// Returns every table of a plan, with the prefix of its keys.
 fn tables() -> Vec<(String, TableDoc)> {
-    fn add(at: &str, table: TableDoc, all: &mut Vec<(String, TableDoc)>) {
+    fn add(prefix: &str, table: TableDoc, all: &mut Vec<(String, TableDoc)>) {
         for key in &table.keys {
             if let Some(nested) = key.table.clone() {
-                add(&format!("{at}{}.", key.name), nested, all);
+                add(&format!("{prefix}{}.", key.name), nested, all);
             }
         }
-        all.push((at.to_owned(), table));
+        all.push((prefix.to_owned(), table));
     }
     let mut all = Vec::new();
     add("", PlanFile::doc(), &mut all);
@@ -90,7 +92,7 @@ fn tables() -> Vec<(String, TableDoc)> {
 }
 
 #[test]
-fn every_default_is_within_its_own_bounds_and_every_key_has_a_sentence() {
+fn every_default_is_valid_and_every_key_has_a_doc() {
     // Defaults are read here; one that cannot be read panics.
     let file = PlanFile::defaults("");
     assert_eq!(file.target.url.to_string(), "http://127.0.0.1:8545");
@@ -99,9 +101,9 @@ fn every_default_is_within_its_own_bounds_and_every_key_has_a_sentence() {
                 {draw='address'},{draw='bytes'},{draw='one-of'}] }] }]\n[thresholds]\nlatency = {}\n";
     let problems = read(text, "t", &[]).unwrap_err();
     assert!(problems.list.iter().all(|problem| problem.message == "must be set"), "{problems}");
-    for (at, table) in tables() {
+    for (prefix, table) in tables() {
         for key in &table.keys {
-            assert!(key.doc.ends_with('.'), "{at}{}", key.name);
+            assert!(key.doc.ends_with('.'), "{prefix}{}", key.name);
         }
     }
 }
@@ -111,18 +113,18 @@ fn one_file_sets_every_key() {
     let file = cases("valid").into_iter().find(|file| file.ends_with("everything.toml")).unwrap();
     let text = std::fs::read_to_string(file).unwrap();
     let page = text.replace("abort_on_fail", "abort");
-    for (at, table) in tables() {
+    for (prefix, table) in tables() {
         for key in &table.keys {
-            let set = page.contains(&format!("{} = ", key.name))
+            let is_set = page.contains(&format!("{} = ", key.name))
                 || page.contains(&format!("[{}", key.name))
                 || page.contains(&format!(".{}]", key.name));
-            assert!(set, "everything.toml does not set {at}{}", key.name);
+            assert!(is_set, "everything.toml does not set {prefix}{}", key.name);
         }
     }
 }
 
 #[test]
-fn the_schema_takes_every_plan_and_no_misspelt_key() {
+fn the_schema_accepts_every_plan_and_no_misspelt_key() {
     let schema: serde_json::Value = serde_json::from_str(&reference::schema()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let json = |text: &str| serde_json::to_value(text.parse::<toml::Table>().unwrap()).unwrap();
@@ -158,8 +160,8 @@ fn the_schema_takes_every_plan_and_no_misspelt_key() {
     }
 }
 
-/// What a plan with these mixes and thresholds is refused for: the keys.
-fn refused(rest: &str) -> Vec<String> {
+/// Returns the keys with problems in a plan with these mixes and thresholds.
+fn problem_keys(rest: &str) -> Vec<String> {
     let text = format!(
         "[[scenario]]\nname = 'load'\nmix = 'm'\nworkers_max = 1\n\
          stages = [{{ name = 's', duration = '9s', rate = 1 }}]\n{rest}"
@@ -169,28 +171,28 @@ fn refused(rest: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_problem_elsewhere_hides_no_name_that_certainly_does_not_exist() {
+fn other_problems_hide_no_unknown_name() {
     let thresholds = "[thresholds]\n\"failed{method:eth_callMany}\" = 'rate<0.1'\n\
                       \"latency{method:eth_call}\" = 'rate<1'\n\"latency{stage:t}\" = 'p(9)<1'\n";
     let (many, one) =
         ("thresholds.failed{method:eth_callMany}", "thresholds.latency{method:eth_call}");
     let stage = "thresholds.latency{stage:t}";
     let right = "[mix.m]\ncalls = [{ method = 'eth_call' }]\n";
-    assert_eq!(refused(&format!("{right}{thresholds}")), [many, one, stage]);
+    assert_eq!(problem_keys(&format!("{right}{thresholds}")), [many, one, stage]);
     // A call with a problem still names its method.
     let params = "[mix.m]\ncalls = [{ method = 'eth_call', params = 3 }]\n";
-    let refused_params = refused(&format!("{params}{thresholds}"));
+    let refused_params = problem_keys(&format!("{params}{thresholds}"));
     assert_eq!(refused_params, ["mix.m.calls.params", many, one, stage]);
     // A misspelt key may have named the unknown method.
     let misspelt = "[mix.m]\ncalls = [{ method = 'eth_call' }, { methd = 'eth_callMany' }]\n";
-    let refused_misspelt = refused(&format!("{misspelt}{thresholds}"));
+    let refused_misspelt = problem_keys(&format!("{misspelt}{thresholds}"));
     assert_eq!(refused_misspelt, ["mix.m.calls.method", "mix.m.calls.methd", one, stage]);
     let none = "[mix.m]\ncals = [{ method = 'eth_call' }]\n";
-    assert_eq!(refused(&format!("{none}{thresholds}")), ["mix.m.cals", stage]);
+    assert_eq!(problem_keys(&format!("{none}{thresholds}")), ["mix.m.cals", stage]);
 }
 
 #[test]
-fn the_page_has_an_example_that_runs_without_a_word() {
+fn the_example_of_the_page_is_valid() {
     let plan = read(reference::EXAMPLE, "example.toml", &[]).unwrap();
     assert_eq!(plan.stages().count(), 8);
     let page = reference::markdown();
@@ -198,9 +200,9 @@ fn the_page_has_an_example_that_runs_without_a_word() {
 }
 
 #[test]
-fn a_kept_text_holds_the_variables_that_were_given() {
-    let given = [("load_percent".to_owned(), 2.5)];
-    let plan = read(reference::EXAMPLE, "t", &given).unwrap();
+fn a_stored_text_has_the_overridden_variables() {
+    let overrides = [("load_percent".to_owned(), 2.5)];
+    let plan = read(reference::EXAMPLE, "t", &overrides).unwrap();
     assert!(plan.text.contains("load_percent = 2.5\n"), "{}", plan.text);
     let again = read(&plan.text, "t", &[]).unwrap();
     assert_eq!(format!("{again:?}"), format!("{plan:?}"));
@@ -219,11 +221,11 @@ fn study(name: &str, variables: &[(&str, f64)]) -> Plan {
     let file = format!("{}/../../studies/{name}.toml", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap();
     let variables: Vec<_> = variables.iter().map(|(n, v)| ((*n).to_owned(), *v)).collect();
-    read(&text, &file, &variables).unwrap_or_else(|faults| panic!("{faults}"))
+    read(&text, &file, &variables).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 #[test]
-fn the_somnia_study_has_the_reports_schedule_and_shares() {
+fn the_somnia_study_has_the_schedule_and_shares_of_its_report() {
     // Mean of the schedule by load percent, and peak of the spike: the report's table.
     let machines = [
         (11.0, 12_509.0, 26_400.0),
@@ -234,16 +236,16 @@ fn the_somnia_study_has_the_reports_schedule_and_shares() {
     for (load_percent, mean, peak) in machines {
         let plan = study("somnia", &[("load_percent", load_percent)]);
         assert_eq!(plan.duration(), Duration::from_secs(860));
-        let Known::Exactly(requests) = plan.requests() else { panic!("an open plan is known") };
+        let Planned::Exactly(requests) = plan.requests() else { panic!("an open plan is known") };
         assert!((requests / 860.0 - mean).abs() < 0.7, "{}", requests / 860.0);
         assert_eq!(plan.peak(), Some(peak));
     }
     let plan = study("somnia", &[("load_percent", 11.0)]);
-    assert_eq!(plan.iterations(), Known::Exactly(5_379_000.0));
+    assert_eq!(plan.iterations(), Planned::Exactly(5_379_000.0));
     let shares = plan.shares().unwrap();
     let share = |name: &str| {
-        let at = plan.methods.iter().position(|method| **method == *name).unwrap();
-        shares[at] * 100.0
+        let index = plan.methods.iter().position(|method| **method == *name).unwrap();
+        shares[index] * 100.0
     };
     let expected = [
         ("eth_blockNumber", 60.87),
@@ -262,7 +264,7 @@ fn the_somnia_study_has_the_reports_schedule_and_shares() {
 }
 
 #[test]
-fn the_somnia_study_is_warned_of_what_its_report_missed() {
+fn the_somnia_study_gets_warnings_about_the_mistakes_of_its_report() {
     let plan = study("somnia", &[("load_percent", 11.0)]);
     let warned = |needle: &str| plan.warnings.iter().any(|text| text.contains(needle));
     assert!(
@@ -272,11 +274,11 @@ fn the_somnia_study_is_warned_of_what_its_report_missed() {
     );
     assert!(warned("it is not the capacity of the target"), "{:#?}", plan.warnings);
     assert!(!warned("eth_getBalance"), "{:#?}", plan.warnings);
-    assert!(summary::of(&plan).contains("weights add up to 92"));
+    assert!(summary::summarize(&plan).contains("weights add up to 92"));
 }
 
 #[test]
-fn the_rpcstest_study_says_that_its_pauses_bound_it() {
+fn the_rpcstest_study_gets_a_warning_about_its_pauses() {
     let plan = study("rpcstest", &[]);
     assert_eq!(plan.scenarios[0].pause, Duration::from_millis(100));
     assert_eq!(plan.scenarios[0].workers_max, 100);
@@ -286,7 +288,7 @@ fn the_rpcstest_study_says_that_its_pauses_bound_it() {
 }
 
 #[test]
-fn the_connection_modes_are_five() {
+fn there_are_five_connection_modes() {
     let modes = [
         (1.0, 1.0, Reuse::Never, true),
         (0.0, 1.0, Reuse::Always, true),
@@ -303,26 +305,26 @@ fn the_connection_modes_are_five() {
 }
 
 #[test]
-fn the_harmony_study_is_weak_as_reported_and_not_with_more_requests() {
+fn the_harmony_study_gets_a_warning_about_few_requests() {
     let weak = study("harmony-methods", &[]);
     assert_eq!(weak.scenarios.len(), 8);
-    assert_eq!(weak.iterations(), Known::AtMost(400.0));
+    assert_eq!(weak.iterations(), Planned::AtMost(400.0));
     assert!(weak.scenarios.iter().all(|s| s.iterations_max == Some(50) && s.workers_max == 15));
-    let of =
+    let few_samples =
         |plan: &Plan| plan.warnings.iter().filter(|text| text.contains("use at least")).count();
-    assert_eq!(of(&weak), 8, "{:#?}", weak.warnings);
+    assert_eq!(few_samples(&weak), 8, "{:#?}", weak.warnings);
     let enough = study("harmony-methods", &[("requests", 20_000.0), ("seconds", 120.0)]);
-    assert_eq!(of(&enough), 0, "{:#?}", enough.warnings);
+    assert_eq!(few_samples(&enough), 0, "{:#?}", enough.warnings);
     assert_eq!(enough.scenarios[7].start, Duration::from_secs(840));
 }
 
 #[test]
-fn plans_are_told_from_gateway_files() {
+fn plans_are_distinguished_from_gateway_configurations() {
     assert!(is_plan("[target]\nurl = 1"));
     assert!(is_plan("[[scenario]]\n"));
     assert!(
         is_plan("[mix.own]\n[thresholds]\n"),
-        "its scenarios are missing, which the check says"
+        "the missing scenarios are a problem of the plan"
     );
     assert!(is_plan("[[scenario]]\nbroken = ="));
     assert!(!is_plan("[[upstream]]\nurl = \"http://h\""));
@@ -361,7 +363,7 @@ fn stages_are_written_in_readable_forms() {
         ("stage-7", 1.0, 2.0),
     ];
     assert_eq!(levels, expected);
-    assert!(plan.stages().enumerate().all(|(at, (_, stage))| stage.index == at));
+    assert!(plan.stages().enumerate().all(|(index, (_, stage))| stage.index == index));
     assert_eq!(plan.duration(), Duration::from_secs(8));
 }
 
@@ -371,30 +373,34 @@ proptest! {
         let _ = read(&text, "t", &[]);
     }
 
-    /// Pieces of plans put together anyhow reach deeper than noise does.
+    /// Random sequences of valid lines reach deeper code than random text.
     #[test]
     fn no_shuffled_plan_panics(lines in proptest::collection::vec(piece(), 0..30)) {
         let text = lines.join("\n");
         if let Ok(plan) = read(&text, "t", &[("x".to_owned(), 3.0)]) {
             prop_assert!(plan.stages().count() * plan.methods.len() * 12 < 65_536);
-            summary::of(&plan);
+            summary::summarize(&plan);
         }
         is_plan(&text);
     }
 
     #[test]
-    fn no_changed_study_panics(at in 0usize..4000, to in "\\PC{0,6}", gone in 0usize..40) {
+    fn no_changed_study_panics(offset in 0usize..4000, to in "\\PC{0,6}", length in 0usize..40) {
         let mut text = reference::EXAMPLE.to_owned();
-        let floor = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
-        let (start, end) = (floor(at % text.len()), floor(at % text.len() + gone));
+        let floor = |index: usize| {
+            let mut indexes = (0..=index.min(text.len())).rev();
+            indexes.find(|index| text.is_char_boundary(*index)).unwrap()
+        };
+        let offset = offset % text.len();
+        let (start, end) = (floor(offset), floor(offset + length));
         text.replace_range(start..end, &to);
-        if let Err(faults) = read(&text, "t", &[]) {
-            prop_assert!(!faults.to_string().is_empty());
+        if let Err(problems) = read(&text, "t", &[]) {
+            prop_assert!(!problems.to_string().is_empty());
         }
     }
 }
 
-/// A line as a plan may hold it, right or wrong.
+/// A line that a plan can contain, valid or not.
 fn piece() -> impl Strategy<Value = String> {
     const HEADINGS: [&str; 16] = [
         "[target]",

@@ -13,7 +13,7 @@ pub mod parse;
 /// One threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
-    /// The selected samples.
+    /// Selects the samples.
     pub selector: Selector,
     /// Aggregation of the samples.
     pub aggregation: Aggregation,

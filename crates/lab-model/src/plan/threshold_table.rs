@@ -10,7 +10,7 @@ use super::tables::WEEK;
 
 const SECOND: u64 = 1000;
 
-/// k6's names of a threshold's keys, with ours.
+/// k6's names of a threshold's keys, each with the name in plans.
 const K6: [(&str, &str); 4] = [
     ("abort_on_fail", "abort"),
     ("abortOnFail", "abort"),
@@ -19,7 +19,7 @@ const K6: [(&str, &str); 4] = [
 ];
 
 settings::choice! {
-    /// What no data at all means.
+    /// Verdict of a threshold without data.
     pub(super) enum NoData {
         /// The threshold is broken.
         "fail" => Fail,
@@ -29,20 +29,21 @@ settings::choice! {
 }
 
 settings::table! {
-    /// What the run must keep, in k6's grammar: a metric with an expression, a table with these
-    /// keys, or a list of both. The metrics are listed below.
+    /// Conditions that a run must meet to pass, in k6's grammar. A key is a selector of samples.
+    /// Its value is an expression, a table with these keys, or a list of both. The metrics are
+    /// listed below.
     pub(super) struct ThresholdTable => pub(super) WrittenThreshold {
         /// The expression, such as `"p(99)<700"`.
         threshold: Word = required;
-        /// True if the run ends when it is broken (k6: `abortOnFail`).
+        /// True if a breach ends the run (k6: `abortOnFail`).
         abort: Bool = "false";
-        /// It ends no run before this (k6: `delayAbortEval`).
+        /// A breach before this time does not end the run (k6: `delayAbortEval`).
         abort_delay: Period<0, WEEK> = "0s";
-        /// Judged over each window of this length.
+        /// Length of the windows that are judged one by one.
         window: Period<SECOND, WEEK> = follows "the whole run";
         /// A breach counts only if it lasts this long.
         sustained: Period<0, WEEK> = "0s";
-        /// What no data at all means (k6: pass).
+        /// Verdict without data (k6: pass).
         no_data: NoData = "fail";
     }
 }
@@ -52,7 +53,7 @@ pub(super) struct Thresholds;
 
 /// The thresholds of one selector.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Selected {
+pub(super) struct SelectorThresholds {
     /// The selector as written.
     pub(super) selector: String,
     /// Position of the selector.
@@ -62,7 +63,7 @@ pub(super) struct Selected {
 }
 
 impl ValueType for Thresholds {
-    type Value = Vec<Selected>;
+    type Value = Vec<SelectorThresholds>;
     const EMPTY: &'static str = "{}";
 
     fn noun() -> String {
@@ -74,34 +75,33 @@ impl ValueType for Thresholds {
     }
 
     fn schema() -> Json {
-        let one = json!({ "anyOf": [{ "type": "string" }, table_schema()] });
-        let any = json!({ "anyOf": [
-            { "type": "string" }, table_schema(), { "type": "array", "minItems": 1, "items": one },
-        ] });
-        json!({ "type": "object", "additionalProperties": any })
+        let threshold = json!({ "anyOf": [{ "type": "string" }, table_schema()] });
+        let list = json!({ "type": "array", "minItems": 1, "items": threshold });
+        let value = json!({ "anyOf": [{ "type": "string" }, table_schema(), list] });
+        json!({ "type": "object", "additionalProperties": value })
     }
 
-    fn placeholder() -> Vec<Selected> {
+    fn placeholder() -> Vec<SelectorThresholds> {
         Vec::new()
     }
 
-    fn of_default(_: &str) -> Result<Vec<Selected>, String> {
+    fn parse_default(_: &str) -> Result<Vec<SelectorThresholds>, String> {
         Err("thresholds have no default but none".to_owned())
     }
 
-    fn masked(text: &str) -> Option<String> {
-        <Word as Scalar>::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        <Word as Scalar>::mask(text)
     }
 
     fn table() -> Option<TableDoc> {
-        Some(ThresholdTable::doc().in_form(|key| format!("[{key}]")))
+        Some(ThresholdTable::doc().with_heading(|key| format!("[{key}]")))
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Selected>> {
+    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<SelectorThresholds>> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Thresholds>(item, at);
         };
-        let selected = |member: &Member| {
+        let read_selector = |member: &Member| {
             let path = format!("{}.{}", at.path, member.key);
             let at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
             let list = match &member.item.tree {
@@ -109,13 +109,13 @@ impl ValueType for Thresholds {
                 _ => std::slice::from_ref(&member.item),
             };
             if list.is_empty() {
-                let place = at.part(Some(member.item.span.clone()));
-                reader.report().missing(&place, "holds no threshold", Thresholds::allowed());
+                let value_at = at.part(Some(member.item.span.clone()));
+                reader.report().missing(&value_at, "holds no threshold", Thresholds::allowed());
             }
-            let list = list.iter().filter_map(|item| written(item, &at, reader)).collect();
-            Selected { selector: member.key.clone(), at, list }
+            let list = list.iter().filter_map(|item| read_threshold(item, &at, reader)).collect();
+            SelectorThresholds { selector: member.key.clone(), at, list }
         };
-        Some(members.iter().map(selected).collect())
+        Some(members.iter().map(read_selector).collect())
     }
 }
 
@@ -128,7 +128,11 @@ fn table_schema() -> Json {
     schema
 }
 
-fn written(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(WrittenThreshold, At)> {
+fn read_threshold(
+    item: &Item,
+    at: &At,
+    reader: &mut Reader<'_, '_>,
+) -> Option<(WrittenThreshold, At)> {
     let at = at.part(Some(item.span.clone()));
     match &item.tree {
         Tree::Text(_) => {
@@ -144,7 +148,7 @@ fn written(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Written
             let members = our_names(members, &at, reader);
             let table: ThresholdTable = reader.table(&members, at);
             if table.abort_delay.is_set() && !*table.abort {
-                let message = "a threshold that ends no run delays nothing";
+                let message = "has no effect, because a breach does not end the run";
                 reader.report().error(&table.abort_delay, message, "together with abort = true");
             }
             let is_clean = reader.report().count() == problems;
@@ -161,12 +165,12 @@ fn written(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(Written
 fn our_names(members: &[Member], at: &At, reader: &mut Reader<'_, '_>) -> Vec<Member> {
     let mut ours: Vec<Member> = Vec::with_capacity(members.len());
     for member in members {
-        let found = K6.iter().find(|(theirs, _)| *theirs == member.key);
-        let key = found.map_or(member.key.as_str(), |(_, our)| *our);
+        let k6_name = K6.iter().find(|(theirs, _)| *theirs == member.key);
+        let key = k6_name.map_or(member.key.as_str(), |(_, our)| *our);
         if ours.iter().any(|other| other.key == key) {
             let path = format!("{}.{}", at.path, member.key);
             let at = At { path, span: Some(member.span.clone()), ..at.clone() };
-            let message = format!("says the same as {key}, which is set too");
+            let message = format!("means the same as {key}, which is set too");
             reader.report().missing(&at, message, "one of them");
         }
         ours.push(Member { key: key.to_owned(), ..member.clone() });

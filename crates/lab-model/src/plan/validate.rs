@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use settings::value::shown_duration;
+use settings::value::format_duration;
 use settings::{Key, Report, not_found};
 
 use super::requests::Methods;
@@ -19,8 +19,8 @@ pub(super) mod mixes;
 mod scenarios;
 mod thresholds;
 
-/// Maximum number of slots of a histogram, slightly below the limit of the recorder
-/// (`record::Interval`).
+/// Maximum number of slots (stage, method and class) of a plan. The recorder stores a slot's
+/// position as a `u16` (`record::Interval`).
 const SLOTS_MAX: usize = 65_000;
 
 /// Builds the plan. Returns `None` if the report has errors.
@@ -34,7 +34,7 @@ pub(super) fn check(
     let mut mixes = mixes::Mixes::read(file, world, &mut methods, report);
     let (scenarios, stages) = scenarios::check(file, &mut mixes, &mut methods, report);
     slots(stages.list.len(), &methods, file, report);
-    given(file, world, report);
+    overrides(file, world, report);
     let thresholds = thresholds::check(file, &methods, &stages, report);
     let target = target(&file.target);
     let connections = connections(&file.connections, world, report);
@@ -77,9 +77,9 @@ fn stem(name: &str) -> String {
 }
 
 fn warmup(run: &RunTable, plan: &Plan, report: &mut Report<'_>) {
-    let all = plan.duration();
-    if !plan.scenarios.is_empty() && plan.warmup >= all && !plan.warmup.is_zero() {
-        let allowed = format!("less than the plan's \"{}\"", shown_duration(all));
+    let duration = plan.duration();
+    if !plan.scenarios.is_empty() && plan.warmup >= duration && !plan.warmup.is_zero() {
+        let allowed = format!("less than the plan's \"{}\"", format_duration(duration));
         report.error(&run.warmup, "nothing is left to be judged", allowed);
     }
 }
@@ -89,7 +89,7 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
     let slots = stages * methods * Class::ALL.len();
     if slots > SLOTS_MAX {
         let message = format!(
-            "{stages} stages, {methods} methods and {} classes are {slots} histograms to keep apart",
+            "{stages} stages, {methods} methods and {} classes need {slots} histograms",
             Class::ALL.len()
         );
         let allowed = format!("at most {SLOTS_MAX}: fewer stages or fewer methods");
@@ -97,8 +97,8 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
     }
 }
 
-/// Reports overriding variables that the plan does not have, or that are not finite.
-fn given(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
+/// Reports overrides of variables that the plan does not have, and values that are not finite.
+fn overrides(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
     for (name, value) in world.variables {
         let (message, allowed) = match known.contains(&name.as_str()) {
@@ -106,7 +106,7 @@ fn given(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
             true if !value.is_finite() => ("not a finite number".to_owned(), "a number".to_owned()),
             true => continue,
         };
-        report.argument(format!("--set {name}"), Some(value.to_string()), message, allowed);
+        report.argument_error(format!("--set {name}"), Some(value.to_string()), message, allowed);
     }
 }
 
@@ -129,10 +129,10 @@ fn connections(
     report: &mut Report<'_>,
 ) -> Connections {
     let version = *table.tls_version;
-    for (at, suite) in table.ciphers.readable().into_iter().flatten().enumerate() {
+    for (index, suite) in table.ciphers.readable().into_iter().flatten().enumerate() {
         if version.is_some_and(|version| version != suite.version) {
             let message = "belongs to another version than tls_version";
-            report.error(&table.ciphers.element(at), message, "suites of that version");
+            report.error(&table.ciphers.element(index), message, "suites of that version");
         }
     }
     let ca = table.tls_ca.as_ref().map(|file| world.folder.join(file));
@@ -157,11 +157,11 @@ fn capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     let values = table.values();
     let capacity = Capacity { probe_warmup: whole_seconds(values.probe_warmup), ..values };
     if capacity.rate_start > capacity.rate_max {
-        let key = either(&table.rate_start, &table.rate_max);
+        let key = first_set(&table.rate_start, &table.rate_max);
         report.error(key, "rate_start is above rate_max", "rate_start up to rate_max");
     }
     if capacity.probe_warmup >= capacity.probe {
-        let key = either(&table.probe_warmup, &table.probe);
+        let key = first_set(&table.probe_warmup, &table.probe);
         let allowed = "probe_warmup shorter than probe";
         report.error(key, "nothing of a probe is left to be judged", allowed);
     }
@@ -171,7 +171,7 @@ fn capacity(table: &CapacityTable, report: &mut Report<'_>) -> Capacity {
     capacity
 }
 
-/// Returns the first of the two keys that is set in the file.
-fn either<'k, T>(one: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
-    if one.is_set() { one } else { other }
+/// Returns `preferred` if the file sets it, else `other`.
+fn first_set<'k, T>(preferred: &'k Key<T>, other: &'k Key<T>) -> &'k Key<T> {
+    if preferred.is_set() { preferred } else { other }
 }

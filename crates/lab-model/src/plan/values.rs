@@ -14,7 +14,7 @@ mod ciphers;
 #[cfg(test)]
 mod tests;
 
-/// Maximum length of a method's name in bytes, as in `wire::call::Limits::USUAL`.
+/// Maximum length of a method's name in bytes, as in `wire::call::Limits::DEFAULT`.
 const METHOD_BYTES_MAX: usize = 128;
 
 /// Maximum number of requests per connection.
@@ -24,15 +24,15 @@ const REUSE_MAX: u64 = 1_000_000_000;
 pub(super) const BLOCKS_BEHIND_MAX: u64 = 1_000_000_000;
 
 settings::text! {
-    /// The URL of a target; it may hold secrets.
+    /// The URL of a server, which may contain secrets.
     pub Url: NodeUrl = NodeUrl::parse_http, "a url",
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
-        masked |text: &str| Some(format!("\"{}\"", url::masked_around_references(text))),
-        replaced NodeUrl::masked_unless_in;
-    /// The name of a method: it becomes a label and stands in thresholds.
+        mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text))),
+        mask_replaced NodeUrl::mask_unless_in;
+    /// The name of a method, which labels of metrics and selectors of thresholds contain.
     pub(super) MethodName: String = method, "the name of a method",
         format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
-    /// A cipher suite of TLS, in either spelling.
+    /// A TLS cipher suite, by IANA or OpenSSL name.
     pub(super) Cipher: Suite = ciphers::find, "a cipher suite",
         format!("{}; IANA's names too", ciphers::names().join(", ")), "TLS_AES_256_GCM_SHA384";
 }
@@ -49,21 +49,21 @@ settings::choice! {
 }
 
 settings::choice! {
-    /// When iterations begin.
+    /// Rule by which iterations start.
     pub(super) enum ModelName {
-        /// By the clock.
+        /// On schedule, by arrival rate.
         "open" => Open,
-        /// When a worker is free.
+        /// After a worker has ended its previous iteration.
         "closed" => Closed,
     }
 }
 
 settings::choice! {
-    /// What happens when an iteration is due and no worker is free.
+    /// Handling of a scheduled iteration if no worker is free.
     pub(super) enum LateName {
-        /// It waits.
+        /// The iteration is queued.
         "queue" => Queue,
-        /// It is dropped and counted.
+        /// The iteration is dropped and counted.
         "drop" => Drop,
     }
 }
@@ -79,8 +79,11 @@ pub(super) fn method(text: &str) -> Result<String, &'static str> {
     if text.len() > METHOD_BYTES_MAX {
         return Err("the name is too long");
     }
-    let fits = |letter: char| !letter.is_control() && !letter.is_whitespace();
-    if text.chars().all(fits) { Ok(text.to_owned()) } else { Err("a method holds no blanks") }
+    let is_visible = |letter: char| !letter.is_control() && !letter.is_whitespace();
+    match text.chars().all(is_visible) {
+        true => Ok(text.to_owned()),
+        false => Err("the name contains blanks or control characters"),
+    }
 }
 
 /// Request headers by name. The values are secret.
@@ -102,7 +105,7 @@ impl Pair for Header {
 
     fn parse(name: &str, value: &str) -> Result<(String, String), String> {
         // The engine sets these headers itself.
-        const OWN: [&str; 6] = [
+        const RESERVED: [&str; 6] = [
             "host",
             "content-length",
             "transfer-encoding",
@@ -111,15 +114,15 @@ impl Pair for Header {
             "upgrade",
         ];
         let name: HeaderName = name.parse().map_err(|_| "not the name of a header")?;
-        if OWN.contains(&name.as_str()) {
-            return Err("this header is set by the load itself".to_owned());
+        if RESERVED.contains(&name.as_str()) {
+            return Err("the load generator sets this header itself".to_owned());
         }
         HeaderValue::from_str(value)
-            .map_err(|_| "the value holds a character that no header may hold")?;
+            .map_err(|_| "the value contains a character that headers cannot contain")?;
         Ok((name.as_str().to_owned(), value.to_owned()))
     }
 
-    fn masked(text: &str) -> Option<String> {
+    fn mask(text: &str) -> Option<String> {
         (!is_reference(text)).then(|| format!("\"{}\"", settings::MASK))
     }
 }
@@ -128,11 +131,12 @@ impl Pair for Header {
 /// literal secret.
 fn is_reference(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("${env:") else { return false };
-    let known = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
-    known && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
+    let is_known_scheme = ["", "Bearer", "Basic", "Token"].contains(&scheme.trim());
+    is_known_scheme
+        && rest.strip_suffix('}').is_some_and(|name| !name.contains(['{', '}', '$', ':']))
 }
 
-/// How often a connection is reused: a word, or a number of requests.
+/// Reuse of a connection: a word, or a number of requests.
 pub(super) struct Reused;
 
 impl Scalar for Reused {
@@ -199,12 +203,12 @@ impl ValueType for Bodies {
         Vec::new()
     }
 
-    fn of_default(text: &str) -> Result<Vec<String>, String> {
+    fn parse_default(text: &str) -> Result<Vec<String>, String> {
         Ok(vec![text.to_owned()])
     }
 
-    fn masked(text: &str) -> Option<String> {
-        <MethodName as Scalar>::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        <MethodName as Scalar>::mask(text)
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<String>> {
@@ -248,16 +252,16 @@ impl ValueType for Behind {
         (0, 0)
     }
 
-    fn of_default(text: &str) -> Result<(u64, u64), String> {
-        <Blocks as ValueType>::of_default(text).map(|blocks| (blocks, blocks))
+    fn parse_default(text: &str) -> Result<(u64, u64), String> {
+        <Blocks as ValueType>::parse_default(text).map(|blocks| (blocks, blocks))
     }
 
-    fn written(default: &str) -> String {
+    fn to_toml(default: &str) -> String {
         default.to_owned()
     }
 
-    fn masked(text: &str) -> Option<String> {
-        <Blocks as ValueType>::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        <Blocks as ValueType>::mask(text)
     }
 
     fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(u64, u64)> {
@@ -268,7 +272,7 @@ impl ValueType for Behind {
         let message = match <List<Blocks>>::read(item, at, reader)?.as_slice() {
             _ if reader.report().count() > problems => return None,
             [low, high] if low <= high => return Some((*low, *high)),
-            [_, _] => "the first is above the second",
+            [_, _] => "the first number is above the second",
             _ => "not two numbers",
         };
         reader.report().error(at, message, Behind::allowed());

@@ -36,9 +36,9 @@ pub struct CapacityResult {
     /// Settings of the search.
     pub settings: SearchFacts,
     /// The thresholds of every probe, as written.
-    pub objectives: Vec<String>,
+    pub thresholds: Vec<String>,
     /// Set if the plan has no thresholds: explains the default ones.
-    pub objectives_by_default: Option<String>,
+    pub thresholds_by_default: Option<String>,
     /// The answer.
     pub answer: Answer,
     /// The threshold that broke first, at the lowest failing rate.
@@ -59,7 +59,7 @@ pub struct CapacityResult {
 /// Settings of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SearchFacts {
-    /// The first rate.
+    /// Rate of the first probe.
     pub rate_start: f64,
     /// The highest allowed rate.
     pub rate_max: f64,
@@ -102,7 +102,7 @@ named! {
 /// The answer of a search.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
-    /// Why it ended.
+    /// Reason why the search ended.
     pub end: End,
     /// The answer as a sentence.
     pub sentence: String,
@@ -139,7 +139,7 @@ named! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Binding {
     /// The threshold as written, or another criterion of the verdict.
-    pub objective: String,
+    pub threshold: String,
     /// The method, if a single one breaks it.
     pub method: Option<String>,
     /// The observed value in the threshold's unit.
@@ -197,15 +197,15 @@ named! {
 /// One probe.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProbeRow {
-    /// Its purpose.
+    /// Purpose of the probe.
     pub kind: Kind,
     /// The requested rate.
     pub rate: f64,
-    /// Start since the start of the search.
+    /// Start of the probe, in seconds since the start of the search.
     pub at: f64,
     /// Duration, warm-up included.
     pub duration: f64,
-    /// Pause before it.
+    /// Pause before the probe.
     pub drained: f64,
     /// The outcome.
     pub judged: Judged,
@@ -238,7 +238,7 @@ pub struct ProbeRow {
     /// From the real send, all methods and classes together.
     pub service: Quantiles,
     /// 99th percentile of the generator's scheduling delay.
-    pub lateness_p99_ms: f64,
+    pub scheduling_delay_p99_ms: f64,
     /// Thresholds and their outcomes.
     pub thresholds: Vec<ThresholdOutcome>,
     /// The first bottleneck, if any.

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Word};
+use super::{Basis, ComparisonVerdict};
 use crate::named::named;
 
 /// Version of this format.
@@ -16,23 +16,23 @@ pub struct CompareResult {
     pub schema: String,
     /// Version of the program.
     pub weir: String,
-    /// The arms. The first one is the baseline.
-    pub arms: Vec<ArmRow>,
-    /// Settings that differ between the arms.
+    /// The variants. The first one is the baseline.
+    pub variants: Vec<VariantRow>,
+    /// Settings that differ between the variants.
     pub mismatches: Vec<Mismatch>,
-    /// Differences of every other arm from the first, by method and metric.
+    /// Differences of every other variant from the first, by method and metric.
     pub differences: Vec<Difference>,
-    /// Values per core and per request, for arms from different machines.
+    /// Values per core and per request, for variants from different machines.
     pub normalised: Vec<NormalRow>,
-    /// The conclusion, one sentence per other arm.
+    /// The conclusion, one sentence per other variant.
     pub sentences: Vec<String>,
     /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }
 
-/// One arm of a comparison.
+/// One variant of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ArmRow {
+pub struct VariantRow {
     /// Its name.
     pub name: String,
     /// `weir`, `k6`, `vegeta` or `erigon`.
@@ -45,17 +45,17 @@ pub struct ArmRow {
     pub described: String,
 }
 
-/// A setting that differs between the arms.
+/// A setting that differs between the variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Mismatch {
     /// The setting: `plan`, `seed`, `chain`, `head`, `machine`, …
     pub what: String,
-    /// Value of the first arm.
+    /// Value of the first variant.
     pub a: String,
-    /// Value of the other arm.
+    /// Value of the other variant.
     pub b: String,
-    /// The other arm's name.
-    pub arm: String,
+    /// The other variant's name.
+    pub variant: String,
     /// The severity.
     pub weight: Weight,
     /// The consequence.
@@ -74,28 +74,28 @@ named! {
     }
 }
 
-/// One metric of one method, of the first arm and another.
+/// One metric of one method, of the first variant and another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Difference {
-    /// The other arm's name.
-    pub arm: String,
+    /// The other variant's name.
+    pub variant: String,
     /// The method, `all`, or for other tools' results what they call it.
     pub method: String,
     /// The metric.
     pub metric: Metric,
-    /// The first arm's value: the median over its runs, in the metric's unit.
+    /// The first variant's value: the median over its runs, in the metric's unit.
     pub a: f64,
-    /// The other arm's value.
+    /// The other variant's value.
     pub b: f64,
-    /// Runs, or blocks of time within the single run, of the first arm.
+    /// Runs, or blocks of time within the single run, of the first variant.
     pub a_count: usize,
-    /// Runs or blocks of the other arm.
+    /// Runs or blocks of the other variant.
     pub b_count: usize,
     /// Relative change from the first to the other, or the plain difference for shares.
     pub change: f64,
     /// 95 % interval of the change; none if there are too few data.
     pub interval: Option<(f64, f64)>,
-    /// Probability of such a difference between equal arms, corrected for the number of metrics
+    /// Probability of such a difference between equal variants, corrected for the number of metrics
     /// (Holm).
     pub p: Option<f64>,
     /// Smallest relevant change, in the unit of `change`.
@@ -103,7 +103,7 @@ pub struct Difference {
     /// The statistical basis.
     pub basis: Basis,
     /// The verdict.
-    pub verdict: Word,
+    pub verdict: ComparisonVerdict,
 }
 
 named! {
@@ -144,11 +144,11 @@ impl Metric {
     }
 }
 
-/// An arm's values per core and per request.
+/// A variant's values per core and per request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NormalRow {
-    /// The arm's name.
-    pub arm: String,
+    /// The variant's name.
+    pub variant: String,
     /// The generator's machine.
     pub machine: String,
     /// Cores that the target may use; none if unknown, as for a remote target.

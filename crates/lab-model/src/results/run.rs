@@ -85,7 +85,7 @@ pub struct Compared {
     pub unanswered: u64,
     /// Sampled calls that were not compared because the reference was slower than the run.
     pub skipped: u64,
-    /// By method: compared and wrong.
+    /// By method: its name, the number of compared calls, and the number of wrong responses.
     pub methods: Vec<(String, u64, u64)>,
     /// The first few differences of each method.
     pub examples: Vec<Difference>,
@@ -109,9 +109,9 @@ pub struct Difference {
 /// One stage.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StageRow {
-    /// Its scenario.
+    /// Name of the scenario.
     pub scenario: String,
-    /// Its name.
+    /// Name of the stage.
     pub stage: String,
     /// `open` (level is iterations per second) or `closed` (level is workers).
     pub model: String,
@@ -126,7 +126,7 @@ pub struct StageRow {
     /// Iterations scheduled, started, ended, dropped, interrupted.
     pub iterations: Iterations,
     /// Iterations started per second.
-    pub rate_begun: f64,
+    pub rate_started: f64,
     /// All calls of the stage.
     pub overall: Row,
     /// By method.
@@ -139,15 +139,15 @@ pub struct Second {
     /// End of the second since the start of the run.
     pub at: f64,
     /// Iterations scheduled.
-    pub due: u64,
+    pub scheduled: u64,
     /// Iterations started.
-    pub begun: u64,
+    pub started: u64,
     /// Iterations dropped.
     pub dropped: u64,
     /// HTTP requests ended.
     pub requests: u64,
     /// 99th percentile of the scheduling delay.
-    pub lateness_p99_ms: f64,
+    pub scheduling_delay_p99_ms: f64,
     /// Share of the engine threads' time that was neither idle nor waiting, 0 to 1.
     pub generator_busy: f64,
     /// Calls in flight at its end.
@@ -171,11 +171,11 @@ pub struct MethodSecond {
     pub classes: Vec<(Class, u64)>,
     /// Median latency.
     pub p50_ms: f64,
-    /// 95th percentile.
+    /// 95th percentile of the latency.
     pub p95_ms: f64,
-    /// 99th percentile.
+    /// 99th percentile of the latency.
     pub p99_ms: f64,
-    /// Largest.
+    /// Largest latency.
     pub max_ms: f64,
 }
 
@@ -187,16 +187,16 @@ pub struct Generator {
     /// Started / scheduled.
     pub delivered_share: f64,
     /// Scheduling delay of sends, caused by the generator.
-    pub lateness: Quantiles,
+    pub scheduling_delay: Quantiles,
     /// Largest busy share of any second, 0 to 1.
     pub busy_max: f64,
     /// CPU seconds of the engine threads.
     pub cpu: f64,
-    /// Their CPU microseconds per HTTP request.
+    /// CPU microseconds of the engine threads per HTTP request.
     pub cpu_us_per_request: f64,
-    /// Seconds that they were runnable without a core.
+    /// Seconds that the engine threads were runnable without a core.
     pub run_delay: f64,
-    /// Iterations from scheduled time to end.
+    /// Times of iterations, from the scheduled time to the end.
     pub iteration_time: Quantiles,
 }
 
@@ -215,14 +215,14 @@ pub struct WireFacts {
     pub resumption: Option<f64>,
     /// HTTP requests by status.
     pub statuses: Vec<(u16, u64)>,
-    /// Retry-After of responses with status 429 or 503.
+    /// Retry-After of responses with status 429.
     pub retry_after: Quantiles,
 }
 
 /// One sample of a host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HostSample {
-    /// Since the start of the run.
+    /// Seconds since the start of the run.
     pub at: f64,
     /// `generator` (this host) or `target` (by node-exporter).
     pub host: String,
@@ -259,8 +259,8 @@ impl HostFacts {
     pub fn per_request(&mut self, requests: u64) {
         for process in &mut self.processes {
             #[expect(clippy::cast_precision_loss)]
-            let each = process.cpu * 1_000.0 / requests as f64;
-            process.cpu_ms_per_request = (requests > 0).then_some(each);
+            let cpu_ms = process.cpu * 1_000.0 / requests as f64;
+            process.cpu_ms_per_request = (requests > 0).then_some(cpu_ms);
         }
     }
 }
@@ -268,9 +268,9 @@ impl HostFacts {
 /// A watched process, or several with the same name and role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessFacts {
-    /// As in the metrics `process.NAME.…` and `cgroup.NAME.…`.
+    /// Name in the metrics `process.NAME.…` and `cgroup.NAME.…`.
     pub name: String,
-    /// Why it is watched.
+    /// Reason why it is watched.
     pub role: ProcessRole,
     /// Process ids, without those that have ended unless all have.
     pub pids: Vec<u32>,

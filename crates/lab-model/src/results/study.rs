@@ -3,13 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Basis, Word};
+use super::{Basis, ComparisonVerdict};
 use crate::named::named;
 
 /// Version of this format.
 pub const SCHEMA: &str = "weir.study/1";
 
-/// A study.
+/// The result of a study. A course is the growth of a node's height over time during one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyResult {
     /// [`SCHEMA`].
@@ -17,7 +17,7 @@ pub struct StudyResult {
     pub schema: String,
     /// Version of the program.
     pub weir: String,
-    /// Its name.
+    /// Name of the study.
     pub name: String,
     /// The question of the study, if it has one.
     pub question: Option<String>,
@@ -25,7 +25,7 @@ pub struct StudyResult {
     pub source: Source,
     /// Order of its runs, in words.
     pub design: Option<String>,
-    /// How times of two arms are compared.
+    /// How times of two variants are compared.
     pub align: Align,
     /// Blocks in a bin.
     pub bin: u64,
@@ -37,9 +37,9 @@ pub struct StudyResult {
     pub partial: bool,
     /// Heights at which times are compared, ascending. The last one decides the verdict.
     pub heights: Vec<u64>,
-    /// The arms. The first one is the baseline.
-    pub arms: Vec<ArmRow>,
-    /// Every other arm against the first.
+    /// The variants. The first one is the baseline.
+    pub variants: Vec<VariantRow>,
+    /// Every other variant against the first.
     pub against: Vec<Against>,
     /// The conclusions. The first one is the verdict.
     pub conclusions: Vec<Conclusion>,
@@ -58,7 +58,7 @@ named! {
         Samples = "samples",
         /// Running nodes.
         Nodes = "nodes",
-        /// Arms that the study ran itself.
+        /// Variants that the study ran itself.
         Runs = "runs",
     }
 }
@@ -66,16 +66,16 @@ named! {
 named! {
     /// How times of two courses are compared.
     pub enum Align {
-        /// By the clock, for runs side by side.
+        /// By wall clock, for runs that run side by side.
         Clock = "clock",
-        /// By the time since each began.
+        /// By the time since the start of each course.
         Start = "start",
     }
 }
 
-/// One arm.
+/// One variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct ArmRow {
+pub struct VariantRow {
     /// Its name.
     pub name: String,
     /// Its runs that were used, in order.
@@ -92,16 +92,16 @@ pub struct ArmRow {
     pub misses_per_block: Vec<Option<f64>>,
 }
 
-/// One run of an arm.
+/// One run of a variant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunRow {
     /// Source of the run.
     pub label: String,
-    /// Its first sample, RFC 3339.
+    /// Time of its first sample, RFC 3339.
     pub first: String,
-    /// Its last sample, RFC 3339.
+    /// Time of its last sample, RFC 3339.
     pub last: String,
-    /// Seconds from its beginning to its last sample.
+    /// Seconds from its start to its last sample.
     pub elapsed: f64,
     /// Number of samples.
     pub samples: usize,
@@ -113,7 +113,7 @@ pub struct RunRow {
     pub height: u64,
     /// The highest height that peers announced.
     pub announced: Option<u64>,
-    /// When it reached the tip. Cache values and values by height end there.
+    /// When the run reached the tip. Cache values and values by height end at the tip.
     pub tip: Option<Tip>,
     /// When its cache was full.
     pub cache_full: Option<CacheFull>,
@@ -121,7 +121,7 @@ pub struct RunRow {
     pub used_max: Option<u64>,
     /// All accesses to its cache.
     pub accesses: Option<Accesses>,
-    /// Hits of all accesses.
+    /// Share of the accesses that were hits.
     pub hit_ratio: Option<f64>,
     /// Largest memory use, in bytes.
     pub memory_max: Option<u64>,
@@ -129,19 +129,19 @@ pub struct RunRow {
     pub disk_max: Option<u64>,
     /// CPU seconds used.
     pub cpu: Option<f64>,
-    /// Times to the study's heights.
+    /// Times until the run reached the heights of the study.
     pub times: Vec<TimeTo>,
-    /// Times without growth.
+    /// Periods in which the height did not grow.
     pub stalls: Vec<Stall>,
-    /// Stalls that are not listed.
+    /// Number of stalls that are not listed.
     pub stalls_more: usize,
-    /// Blocks that peers did not deliver in time.
+    /// Number of blocks that peers did not deliver in time.
     pub timeouts: usize,
-    /// Rates by height.
+    /// Values by height.
     pub bins: Vec<Bin>,
-    /// Its course, downsampled: seconds since its beginning, height.
+    /// The course, downsampled: seconds since its start, height.
     pub points: Vec<(f64, u64)>,
-    /// Notes on how it was read.
+    /// Notes on how the run was read.
     pub notes: Vec<String>,
 }
 
@@ -150,10 +150,10 @@ pub struct RunRow {
 pub struct TimeTo {
     /// The height.
     pub height: u64,
-    /// Seconds from its beginning to the first sample at or above the height. None if it was not
-    /// reached, or if the first sample was above it.
+    /// Seconds from the start to the first sample at or above the height. None if the height was
+    /// not reached, or if the first sample was above it.
     pub elapsed: Option<f64>,
-    /// Seconds of stalls before it.
+    /// Seconds of stalls before this time.
     pub stalled: f64,
     /// True if the run was at the tip before this height. The time then shows how fast blocks are
     /// made.
@@ -163,7 +163,7 @@ pub struct TimeTo {
 /// Accesses to a page cache during one interval, or over many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Accesses {
-    /// Pages that were in it.
+    /// Pages that were in the cache.
     pub hit: u64,
     /// Pages that had to be read.
     pub miss: u64,
@@ -172,7 +172,7 @@ pub struct Accesses {
 }
 
 impl Accesses {
-    /// Both together.
+    /// Returns the sums of both.
     #[must_use]
     pub fn plus(self, more: Accesses) -> Accesses {
         Accesses {
@@ -182,12 +182,12 @@ impl Accesses {
         }
     }
 
-    /// Hits and misses.
+    /// Returns the number of pages: hits and misses.
     pub fn pages(self) -> u64 {
         self.hit.saturating_add(self.miss)
     }
 
-    /// Hits / accesses; none without accesses.
+    /// Returns the share of hits in all accesses, or `None` without accesses.
     pub fn hit_ratio(self) -> Option<f64> {
         (self.pages() > 0).then(|| self.hit as f64 / self.pages() as f64)
     }
@@ -196,30 +196,30 @@ impl Accesses {
 /// When a cache was full.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CacheFull {
-    /// Seconds since the course began.
+    /// Seconds since the start of the course.
     pub elapsed: f64,
-    /// The height then.
+    /// Height at this time.
     pub height: u64,
-    /// Size in bytes, the largest of the run.
+    /// Largest size in the run, in bytes.
     pub ceiling: u64,
 }
 
 /// The values of a course between two heights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Bin {
-    /// Its lowest height.
+    /// Lowest height of the bin.
     pub from: u64,
-    /// The lowest height of the next.
+    /// Lowest height of the next bin.
     pub to: u64,
-    /// Samples in it.
+    /// Number of samples in the bin.
     pub samples: usize,
-    /// Blocks from the first to the last of them.
+    /// Blocks from the first to the last sample.
     pub blocks: u64,
-    /// Seconds from the first to the last of them.
+    /// Seconds from the first to the last sample.
     pub seconds: f64,
     /// Blocks per second; none for fewer than two samples.
     pub rate: Option<f64>,
-    /// Hits of all accesses of its samples.
+    /// Share of the accesses in the bin that were hits.
     pub hit_ratio: Option<f64>,
     /// Page accesses per block, over intervals within the bin that added blocks. Intervals without
     /// blocks are not counted.
@@ -228,45 +228,45 @@ pub struct Bin {
     pub misses_per_block: Option<f64>,
 }
 
-/// A change of the faster arm.
+/// A change of the faster variant.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RateCross {
-    /// From this height on.
+    /// Height at which the change is.
     pub height: u64,
-    /// True if the first arm is the faster one from there on.
+    /// True if the first variant is the faster one from there on.
     pub to_first: bool,
 }
 
-/// A stall: a time without growth.
+/// A stall: a period in which the height does not grow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stall {
-    /// Seconds since the course began.
+    /// Seconds since the start of the course.
     pub from: f64,
-    /// Seconds that it lasts.
+    /// Length in seconds.
     pub seconds: f64,
-    /// The height at which it stands.
+    /// Height during the stall.
     pub height: u64,
     /// Lines about blocks that peers did not deliver, from one period before it to one after it.
     pub timeouts: usize,
-    /// True if the course ends in it.
+    /// True if the course ends in the stall.
     pub open: bool,
 }
 
 /// When a course reached the tip.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Tip {
-    /// Seconds since the course began.
+    /// Seconds since the start of the course.
     pub elapsed: f64,
-    /// The height then.
+    /// Height at this time.
     pub height: u64,
 }
 
-/// An arm against the first.
+/// A variant against the first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Against {
-    /// The first arm's name.
+    /// The first variant's name.
     pub first: String,
-    /// The other arm's name.
+    /// The other variant's name.
     pub other: String,
     /// Runs of both side by side, in order.
     pub pairs: Vec<PairRow>,
@@ -274,100 +274,100 @@ pub struct Against {
     pub tip: Option<TipLead>,
     /// Times to heights over all runs.
     pub times: Vec<TimeRow>,
-    /// True for each bin in which the first arm is faster by medians; none if they are equal.
+    /// True for each bin in which the first variant is faster by medians; none if they are equal.
     pub faster: Vec<Option<bool>>,
-    /// Where that changes.
+    /// Changes of the faster side by height.
     pub rate_crosses: Vec<RateCross>,
 }
 
-/// A pair of runs of the two arms.
+/// A pair of runs of the two variants.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PairRow {
-    /// The first arm's run.
+    /// The first variant's run.
     pub first: String,
-    /// The other's.
+    /// The other run.
     pub other: String,
-    /// The largest lead of the first in blocks, and that of the other.
+    /// Largest lead of the first run in blocks, and largest lead of the other run.
     pub blocks: (Option<BlockLead>, Option<BlockLead>),
-    /// The largest lead of the first in seconds at the edges of bins and at the last height, and
-    /// that of the other.
+    /// Largest lead of the first run in seconds, and largest lead of the other run, at the edges of
+    /// bins and at the last height.
     pub seconds: (Option<TimeLead>, Option<TimeLead>),
     /// Changes of the leader.
     pub crosses: Vec<Cross>,
-    /// The other's lead in seconds at the edges of bins, the study's heights, the last height, and
-    /// between them.
+    /// Lead of the other run in seconds: at the edges of bins, the study's heights and the last
+    /// height, and between them.
     pub by_height: Vec<TimeLead>,
-    /// The first's lead in blocks over time, thinned: seconds since its beginning, blocks.
+    /// Lead of the first run in blocks over time, downsampled: seconds since its start, blocks.
     pub by_time: Vec<(f64, f64)>,
 }
 
-/// The lead of the first course at one instant.
+/// Lead of the first course at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct BlockLead {
-    /// Seconds since the first course began.
+    /// Seconds since the start of the first course.
     pub elapsed: f64,
-    /// Seconds since 1970, by the first course's clock.
+    /// Unix time in seconds, by the clock of the first course.
     pub at: f64,
-    /// Blocks by which the first is ahead; negative if the second is.
+    /// Blocks by which the first course is ahead; negative if the second course is ahead.
     pub blocks: f64,
 }
 
-/// The lead of the second course at one height.
+/// Lead of the second course at one height.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeLead {
     /// The height.
     pub height: f64,
-    /// Seconds by which the second was there earlier; negative if the first was.
+    /// Seconds by which the second course reached the height earlier; negative if the first did.
     pub seconds: f64,
 }
 
 /// A change of the leader.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Cross {
-    /// Seconds since the first course began.
+    /// Seconds since the start of the first course.
     pub elapsed: f64,
-    /// Seconds since 1970, by the first course's clock.
+    /// Unix time in seconds, by the clock of the first course.
     pub at: f64,
-    /// The first course's height then.
+    /// Height of the first course at this time.
     pub height: u64,
-    /// True if the first course leads from there on.
+    /// True if the first course leads from this time on.
     pub to_first: bool,
 }
 
-/// When two arms came to the tip, each the median of its runs.
+/// When two variants came to the tip, each the median of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TipLead {
-    /// Seconds of the first arm, since it began.
+    /// Seconds of the first variant, since it began.
     pub first: f64,
     /// Seconds of the other.
     pub other: f64,
-    /// Seconds by which the first was there earlier; negative if the other was.
+    /// Seconds by which the first was earlier; negative if the other was earlier.
     pub seconds: f64,
 }
 
-/// Times of both arms to a height.
+/// Times of both variants to a height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TimeRow {
     /// The height.
     pub height: u64,
-    /// True if the height was above the tip for a run, so that the time does not compare the arms.
+    /// True if the height was above the tip for a run, so that the time does not compare the variants.
     pub above_tip: bool,
-    /// The times; none if an arm did not reach the height.
+    /// The times; none if a variant did not reach the height.
     pub judged: Option<Judged>,
 }
 
-/// Times of two arms to one height.
+/// Times of two variants to one height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Judged {
-    /// Median seconds of the first arm.
+    /// Median seconds of the first variant.
     pub a: f64,
     /// Median seconds of the other.
     pub b: f64,
-    /// Runs of the first arm that reached it.
+    /// Runs of the first variant that reached it.
     pub a_count: usize,
     /// Runs of the other.
     pub b_count: usize,
-    /// Seconds between the fastest and the slowest run of the first arm; none for a single run.
+    /// Seconds between the fastest and the slowest run of the first variant; none for a single run.
     pub a_spread: Option<f64>,
     /// The same of the other.
     pub b_spread: Option<f64>,
@@ -377,22 +377,22 @@ pub struct Judged {
     pub change: f64,
     /// 95 % interval of the change.
     pub interval: Option<(f64, f64)>,
-    /// Probability of such a difference between equal arms.
+    /// Probability of such a difference between equal variants.
     pub p: Option<f64>,
     /// Smallest relevant change, or the resolution of the samples if that is larger.
     pub floor: f64,
     /// The statistical basis.
     pub basis: Basis,
-    /// The verdict. Better means that the other arm is faster.
-    pub verdict: Word,
+    /// The verdict. Better means that the other variant is faster.
+    pub verdict: ComparisonVerdict,
 }
 
 named! {
     /// The topic of a sentence.
     pub enum About {
-        /// Which arm is faster.
+        /// Which variant is faster.
         Verdict = "verdict",
-        /// How much repeats of one arm differ.
+        /// How much repeats of one variant differ.
         Repeats = "repeats",
         /// Where one course overtakes the other.
         Heights = "heights",
@@ -400,7 +400,7 @@ named! {
         Rates = "rates",
         /// What the counters show about the cause.
         Cause = "cause",
-        /// Whether the arms do the same work per block.
+        /// Whether the variants do the same work per block.
         Work = "work",
         /// The tip of the chain, or a stop below it.
         Tip = "tip",
@@ -409,16 +409,16 @@ named! {
     }
 }
 
-/// A sentence.
+/// A conclusion, as a sentence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Conclusion {
-    /// Its topic.
+    /// Topic of the sentence.
     pub about: About,
-    /// The arm, if there are several others.
-    pub arm: Option<String>,
-    /// Better, worse or same for a conclusion about the arms, `cannot-tell` if there is none, and
+    /// The variant, if there are several others.
+    pub variant: Option<String>,
+    /// Better, worse or same for a conclusion about the variants, `cannot-tell` if there is none, and
     /// none for a sentence about the data.
-    pub word: Option<Word>,
+    pub word: Option<ComparisonVerdict>,
     /// The sentence.
     pub text: String,
 }

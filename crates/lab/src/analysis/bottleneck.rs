@@ -17,7 +17,7 @@
 //! evidence. The start of saturation is a change above the resource's own baseline
 //! (`bottleneck/time_series.rs`).
 //!
-//! Confidence is high without a doubt, medium with one, and low with more. The doubts are: the load
+//! Confidence is high without a doubt, medium with one doubt, and low with more. The doubts are: the load
 //! did not vary (no correlation exists); there was no time without load (no baseline exists);
 //! another resource saturated within a second; the generator's sends were late; a metric is
 //! missing.
@@ -58,7 +58,7 @@ pub struct BottleneckInput<'a> {
     pub wire: &'a WireFacts,
     /// Limits above which sends count as late.
     pub validity: Validity,
-    /// When the first threshold was broken, in seconds since the start of the run.
+    /// Time at which the first threshold was broken, in seconds since the start of the run.
     pub broken_at: Option<f64>,
 }
 
@@ -83,21 +83,22 @@ impl<'a> BottleneckInput<'a> {
 pub fn find(input: &BottleneckInput<'_>) -> Option<Bottleneck> {
     let broken_at = input.broken_at?;
     let context = Context::new(input, broken_at);
-    let saturated = resource::saturated(&context);
-    let finding = exclude::generator(&context)
-        .or_else(|| exclude::connection(&context, &saturated))
-        .or_else(|| exclude::rate_limit(&context))
-        .or_else(|| exclude::upstream(&context, &saturated))
-        .or_else(|| resource::first(&context, &saturated))
-        .or_else(|| resource::software(&context, &saturated))
+    let saturated = resource::saturated_resources(&context);
+    let finding = exclude::check_generator(&context)
+        .or_else(|| exclude::check_connections(&context, &saturated))
+        .or_else(|| exclude::check_rate_limit(&context))
+        .or_else(|| exclude::check_upstream(&context, &saturated))
+        .or_else(|| resource::find_first(&context, &saturated))
+        .or_else(|| resource::check_software(&context, &saturated))
         .unwrap_or_else(|| cannot_tell(&context));
     Some(finding)
 }
 
-/// Start of the window, in seconds before the breach. The window is longer after the breach,
+/// Start of the window around the breach, in seconds before it.
+const WINDOW_BEFORE: f64 = 1.0;
+/// End of the window, in seconds after the breach. It is longer than the part before the breach,
 /// because overload is clearest once it has begun.
-const BEFORE: f64 = 1.0;
-const AFTER: f64 = 2.0;
+const WINDOW_AFTER: f64 = 2.0;
 
 /// The input, with values that several rules need.
 struct Context<'a> {
@@ -107,9 +108,9 @@ struct Context<'a> {
     end: f64,
     load: Load,
     /// Metrics of the generator's host.
-    own: HostSeries,
+    generator_host: HostSeries,
     /// Metrics of the target's host: the generator's own host, or those of a node-exporter.
-    host: HostSeries,
+    target_host: HostSeries,
     /// Logical cores of the target's host.
     cores: f64,
     /// Names of the target's processes that were observed.
@@ -120,17 +121,17 @@ struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn new(input: &'a BottleneckInput<'a>, broken_at: f64) -> Context<'a> {
-        let end = broken_at + AFTER;
-        let own = HostSeries::of(input.host, "generator");
+        let end = broken_at + WINDOW_AFTER;
+        let generator_host = HostSeries::of(input.host, "generator");
         let watched = input.watched;
-        let remote = HostSeries::of(input.host, "target");
-        let host = if watched.target_local { own.clone() } else { remote };
+        let remote_host = HostSeries::of(input.host, "target");
+        let target_host = if watched.target_local { generator_host.clone() } else { remote_host };
         let with_role = |role| watched.processes.iter().filter(move |process| process.role == role);
-        let own_pids: Vec<u32> =
+        let generator_pids: Vec<u32> =
             with_role(ProcessRole::Generator).flat_map(|process| process.pids.clone()).collect();
-        let is_own = |pid: &u32| own_pids.contains(pid);
+        let is_generator = |pid: &u32| generator_pids.contains(pid);
         let in_process =
-            with_role(ProcessRole::Target).any(|process| process.pids.iter().any(is_own));
+            with_role(ProcessRole::Target).any(|process| process.pids.iter().any(is_generator));
         // The listener of a target in a container is not found. Then the processes that the plan
         // names are used as the target.
         let role = match with_role(ProcessRole::Target).next() {
@@ -138,68 +139,68 @@ impl<'a> Context<'a> {
             Some(_) => ProcessRole::Target,
         };
         let targets = if watched.target_local { with_role(role).collect() } else { Vec::new() };
-        let cores = host.get(host!("cores")).mean(f64::MIN, f64::MAX);
+        let cores = target_host.get(host!("cores")).mean(f64::MIN, f64::MAX);
         Context {
             input,
             broken_at,
             end,
             load: Load::of(input.stages, end),
-            own,
+            generator_host,
             cores: cores.unwrap_or(if watched.target_local { watched.cores } else { 0.0 }),
-            host,
+            target_host,
             targets: targets.into_iter().map(|process| process.name.as_str()).collect(),
             in_process,
         }
     }
 
-    /// The seconds of the window around the breach.
-    fn around(&self) -> impl Iterator<Item = &'a Second> {
+    /// Returns the seconds of the window around the breach.
+    fn window(&self) -> impl Iterator<Item = &'a Second> {
         // `Second::at` is the end of the second.
-        let (from, to) = (self.broken_at - BEFORE, self.end + 0.5);
-        self.input.series.iter().filter(move |second| second.at > from && second.at <= to)
+        let (start, end) = (self.broken_at - WINDOW_BEFORE, self.end + 0.5);
+        self.input.series.iter().filter(move |second| second.at > start && second.at <= end)
     }
 
-    /// Mean of a metric of the generator's host in the window.
-    fn own_around(&self, name: impl Into<HostName>) -> Option<f64> {
-        self.own.get(name).mean(self.broken_at - BEFORE, self.end)
+    /// Returns the mean of a metric of the generator's host in the window.
+    fn generator_mean(&self, name: impl Into<HostName>) -> Option<f64> {
+        self.generator_host.get(name).mean(self.broken_at - WINDOW_BEFORE, self.end)
     }
 
-    /// Mean of a metric of the target's host in the window.
-    fn host_around(&self, name: impl Into<HostName>) -> Option<f64> {
-        self.host.get(name).mean(self.broken_at - BEFORE, self.end)
+    /// Returns the mean of a metric of the target's host in the window.
+    fn host_mean(&self, name: impl Into<HostName>) -> Option<f64> {
+        self.target_host.get(name).mean(self.broken_at - WINDOW_BEFORE, self.end)
     }
 
-    /// Mean of a metric in the window, summed over the target's processes.
-    fn target_around(&self, metric: &HostMetric) -> Option<f64> {
-        let each = self.targets.iter().filter_map(|name| self.own_around(metric.of(name)));
-        each.reduce(|one, other| one + other)
+    /// Returns the mean of a metric in the window, summed over the target's processes.
+    fn target_mean(&self, metric: &HostMetric) -> Option<f64> {
+        let means = self.targets.iter().filter_map(|name| self.generator_mean(metric.of(name)));
+        means.reduce(|sum, mean| sum + mean)
     }
 
-    /// Mean of `value` over the seconds of the window.
-    fn second_around(&self, value: impl Fn(&Second) -> f64) -> Option<f64> {
-        mean(&self.around().map(value).collect::<Vec<f64>>())
+    /// Returns the mean of `value` over the seconds of the window.
+    fn mean_second(&self, value: impl Fn(&Second) -> f64) -> Option<f64> {
+        mean(&self.window().map(value).collect::<Vec<f64>>())
     }
 
-    /// Largest p99 of any method in the window, and the lowest such p99 of the run, in
-    /// milliseconds.
-    fn latency(&self) -> (f64, f64) {
+    /// Returns the largest p99 of any method in the window, and the smallest p99 of a second of the
+    /// run, in milliseconds.
+    fn p99_range(&self) -> (f64, f64) {
         let p99 =
             |second: &Second| second.methods.iter().map(|method| method.p99_ms).fold(0.0, f64::max);
-        let worst = self.around().map(p99).fold(0.0, f64::max);
+        let worst_p99 = self.window().map(p99).fold(0.0, f64::max);
         let calls = self.input.series.iter().filter(|second| !second.methods.is_empty());
-        let least = calls.map(p99).fold(f64::INFINITY, f64::min);
-        (worst, if least.is_finite() { least.min(worst) } else { 0.0 })
+        let lowest_p99 = calls.map(p99).fold(f64::INFINITY, f64::min);
+        (worst_p99, if lowest_p99.is_finite() { lowest_p99.min(worst_p99) } else { 0.0 })
     }
 
-    /// Duration of the longest call in the window, in milliseconds.
-    fn longest(&self) -> f64 {
-        let methods = self.around().flat_map(|second| &second.methods);
+    /// Returns the duration of the longest call in the window, in milliseconds.
+    fn longest_call_ms(&self) -> f64 {
+        let methods = self.window().flat_map(|second| &second.methods);
         methods.map(|method| method.max_ms).fold(0.0, f64::max)
     }
 
     /// Returns the doubts that apply to every cause: late sends.
     fn doubts(&self) -> Vec<Doubt> {
-        exclude::lateness(self).map(Doubt::LateSends).into_iter().collect()
+        exclude::late_sends_ms(self).map(Doubt::LateSends).into_iter().collect()
     }
 }
 
@@ -207,9 +208,9 @@ impl<'a> Context<'a> {
 /// that were read.
 fn cannot_tell(context: &Context<'_>) -> Bottleneck {
     let watched = context.input.watched;
-    let why = if context.in_process {
+    let reason = if context.in_process {
         Unknown::InProcess
-    } else if context.host.is_empty() {
+    } else if context.target_host.is_empty() {
         Unknown::HostUnseen
     } else if !watched.target_local {
         Unknown::Remote
@@ -224,7 +225,7 @@ fn cannot_tell(context: &Context<'_>) -> Bottleneck {
         cause: Cause::Unknown,
         confidence: Confidence::Low,
         at: None,
-        claim: Claim::Unknown(why),
+        claim: Claim::Unknown(reason),
         evidence,
         doubts: Vec::new(),
     }

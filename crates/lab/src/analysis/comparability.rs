@@ -99,7 +99,7 @@ impl Facts {
 /// Top-level keys of a plan that do not change the requests.
 const KEYS_WITHOUT_EFFECT: &[&str] =
     &["name", "thresholds", "threshold", "validity", "watch", "capacity"];
-/// Top-level keys that name the target. Arms are expected to differ in them.
+/// Top-level keys that name the target. Variants are expected to differ in them.
 const KEYS_OF_TARGET: &[&str] = &["target", "reference"];
 /// Maximum distance of two heads, in blocks, at which parameters that depend on the head select the
 /// same data.
@@ -213,10 +213,10 @@ impl Value {
 
 /// Returns all mismatches of two runs, the most severe first.
 pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
-    let mut found = Vec::new();
+    let mut mismatches = Vec::new();
     let mut add = |what, a, b, weight| {
         if a != b {
-            found.push(Mismatch { what, a, b, weight });
+            mismatches.push(Mismatch { what, a, b, weight });
         }
     };
     add(Fact::Tool, Value::text(a.tool.as_str()), Value::text(b.tool.as_str()), Weight::Warn);
@@ -232,8 +232,8 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     plan(&mut add, a, b);
     both(&mut add, Fact::Seed, &a.seed, &b.seed, Weight::Warn);
     both(&mut add, Fact::Threads, &a.threads, &b.threads, Weight::Warn);
-    let apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
-    let weight = if apart { Weight::Warn } else { Weight::Note };
+    let heads_apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
+    let weight = if heads_apart { Weight::Warn } else { Weight::Note };
     both(&mut add, Fact::Head, &a.head, &b.head, weight);
     both(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
     if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
@@ -241,16 +241,16 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
             add(Fact::Machine(property), x, y, Weight::Warn);
         }
     }
-    found.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
-    found
+    mismatches.sort_by_key(|mismatch| std::cmp::Reverse(mismatch.weight));
+    mismatches
 }
 
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
 /// Adds a mismatch if both runs have the fact and differ in it.
-fn both<T: ToString>(add: &mut Add<'_>, what: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
+fn both<T: ToString>(add: &mut Add<'_>, fact: Fact, a: &Option<T>, b: &Option<T>, weight: Weight) {
     if let Some((a, b)) = a.as_ref().zip(b.as_ref()) {
-        add(what, Value::text(a), Value::text(b), weight);
+        add(fact, Value::text(a), Value::text(b), weight);
     }
 }
 
@@ -294,24 +294,24 @@ fn plan(add: &mut Add<'_>, a: &Facts, b: &Facts) {
         add(Fact::MoreSettings, Value::Settings(more.len()), Value::Differ, weight);
     }
     if keys.is_empty() {
-        let short = |hash: &String| Value::Text(hash.chars().take(12).collect());
-        add(Fact::PlanText, short(hash_a), short(hash_b), Weight::Note);
+        let prefix = |hash: &String| Value::Text(hash.chars().take(12).collect());
+        add(Fact::PlanText, prefix(hash_a), prefix(hash_b), Weight::Note);
     }
 }
 
 /// Returns the properties of a machine that are compared.
-fn machine(of: &Fingerprint) -> [(MachineProperty, Value); 9] {
+fn machine(fingerprint: &Fingerprint) -> [(MachineProperty, Value); 9] {
     // Rounded, because firmware reserves a varying part of the same memory modules.
-    let gibibytes = (of.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
+    let gibibytes = (fingerprint.memory_bytes as f64 / f64::from(1 << 30)).round_ties_even();
     [
-        (MachineProperty::Host, Value::text(&of.host)),
-        (MachineProperty::Cpu, Value::text(&of.cpu)),
-        (MachineProperty::Cores, Value::text(&of.cores)),
-        (MachineProperty::Governor, Value::or_absent(of.governor.as_ref())),
-        (MachineProperty::CpuLimit, Value::or_absent(of.cpu_limit.as_ref())),
-        (MachineProperty::Target, Value::TargetLocal(of.target_local)),
-        (MachineProperty::Kernel, Value::text(&of.kernel)),
-        (MachineProperty::Congestion, Value::or_absent(of.congestion.as_ref())),
+        (MachineProperty::Host, Value::text(&fingerprint.host)),
+        (MachineProperty::Cpu, Value::text(&fingerprint.cpu)),
+        (MachineProperty::Cores, Value::text(&fingerprint.cores)),
+        (MachineProperty::Governor, Value::or_absent(fingerprint.governor.as_ref())),
+        (MachineProperty::CpuLimit, Value::or_absent(fingerprint.cpu_limit.as_ref())),
+        (MachineProperty::Target, Value::TargetLocal(fingerprint.target_local)),
+        (MachineProperty::Kernel, Value::text(&fingerprint.kernel)),
+        (MachineProperty::Congestion, Value::or_absent(fingerprint.congestion.as_ref())),
         (MachineProperty::Memory, Value::Gibibytes(gibibytes)),
     ]
 }

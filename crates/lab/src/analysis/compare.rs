@@ -1,14 +1,14 @@
-//! Classifies the difference of a metric between two arms: better, worse, negligible, the same, or
+//! Classifies the difference of a metric between two variants: better, worse, negligible, the same, or
 //! cannot tell.
 //!
 //! The unit of replication is the run, never the request: requests of one run are correlated, so
 //! thousands of them carry little more information than a few. A difference counts only if its
 //! whole interval lies beyond a floor, and if its p-value, corrected for the number of metrics, is
-//! below 0.05. `import.rs` and `compare.rs` read the arms; `comparability.rs` decides if they may
+//! below 0.05. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they may
 //! be compared.
 
 use lab_model::results::compare::Metric;
-use lab_model::results::{Basis, Word};
+use lab_model::results::{Basis, ComparisonVerdict};
 
 use crate::analysis::statistics::series::estimate;
 use crate::analysis::statistics::welch::Estimate;
@@ -16,13 +16,14 @@ use crate::analysis::statistics::{Interval, mean, median, ranks, resample, varia
 
 /// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
 const LEVEL: f64 = 0.05;
-/// Smallest number of runs per arm for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3 only
+/// Smallest number of runs per variant for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3 only
 /// 0.1.
 const RANKS_MIN: usize = 4;
 /// Smallest number of pairs for a sign randomisation test in addition to Student's t. 6 pairs can
 /// reach p = 0.031.
 const SIGNS_MIN: usize = 6;
-/// Smallest relative change that matters. Repeated runs on a quiet machine differ by about that.
+/// Smallest relative change that matters. Repeated runs on a quiet machine differ by about this
+/// much.
 const FLOOR: f64 = 0.025;
 /// Smallest difference of shares that matters: one call in a thousand.
 const FLOOR_SHARE: f64 = 0.001;
@@ -38,7 +39,7 @@ const SECONDS_MIN: usize = 3;
 /// Smallest value whose logarithm is taken.
 const LEAST: f64 = 1e-9;
 
-/// The floor for one run per arm, in place of the unknown spread between runs. On a shared machine
+/// The floor for one run per variant, in place of the unknown spread between runs. On a shared machine
 /// the medians of two equal runs differ by up to a tenth. Their tails differ by far more, because a
 /// single garbage collection or another tenant can produce a tail.
 fn floor_of_one_run(metric: Metric) -> f64 {
@@ -61,7 +62,7 @@ fn noise_limit(metric: Metric) -> Option<(f64, u64)> {
     }
 }
 
-/// One metric of one method in one arm.
+/// One metric of one method in one variant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Values {
     /// One value for each run.
@@ -77,13 +78,13 @@ pub struct Values {
 pub struct MetricDifference {
     /// The metric.
     pub metric: Metric,
-    /// The first arm's value.
+    /// The first variant's value.
     pub a: f64,
-    /// The second arm's value.
+    /// The second variant's value.
     pub b: f64,
-    /// Number of values of the first arm.
+    /// Number of values of the first variant.
     pub a_count: usize,
-    /// Number of values of the second arm.
+    /// Number of values of the second variant.
     pub b_count: usize,
     /// Relative change, or difference of shares.
     pub change: f64,
@@ -102,16 +103,16 @@ pub struct MetricDifference {
     pub basis: Basis,
 }
 
-/// How runs are compared.
+/// Design of a comparison.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Design {
-    /// True if run n of one arm belongs to run n of the other.
+    /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
     /// Spread of this metric between equal runs (A/A), if it was measured.
     pub spread: Option<f64>,
 }
 
-/// Compares one metric of two arms; none if an arm has no value.
+/// Compares one metric of two variants; none if a variant has no value.
 pub fn compare(
     metric: Metric,
     a: &Values,
@@ -122,8 +123,8 @@ pub fn compare(
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
     let (x, y) = (scaled(&a.runs), scaled(&b.runs));
-    let least = x.len().min(y.len());
-    let mut found = MetricDifference {
+    let min_runs = x.len().min(y.len());
+    let mut difference = MetricDifference {
         metric,
         a: median(&a.runs)?,
         b: median(&b.runs)?,
@@ -136,24 +137,25 @@ pub fn compare(
         floor: floor(metric, design.spread),
         basis: Basis::ValuesOnly,
     };
-    found.change = unscale(metric, median(&y)? - median(&x)?);
-    let test = if design.paired && x.len() == y.len() && least >= 2 {
+    difference.change = unscale(metric, median(&y)? - median(&x)?);
+    let test = if design.paired && x.len() == y.len() && min_runs >= 2 {
         pairs(&x, &y, random)
-    } else if least >= RANKS_MIN {
+    } else if min_runs >= RANKS_MIN {
         by_ranks(&x, &y)
-    } else if least >= 2 {
+    } else if min_runs >= 2 {
         Estimate::of(&x).zip(Estimate::of(&y)).map(few)
     } else if x.len().max(y.len()) >= 3 {
         one_against_many(&x, &y)
     } else {
-        return Some(within_runs(found, a, b, design.spread));
+        return Some(within_runs(difference, a, b, design.spread));
     };
     if let Some(test) = test {
-        found.change = unscale(metric, test.change);
-        found.interval = test.interval.map(|interval| unscaled(metric, interval));
-        (found.p, found.p_alone, found.basis) = (Some(test.p), test.p_alone, test.basis);
+        difference.change = unscale(metric, test.change);
+        difference.interval = test.interval.map(|interval| unscale_interval(metric, interval));
+        (difference.p, difference.p_alone, difference.basis) =
+            (Some(test.p), test.p_alone, test.basis);
     }
-    Some(found)
+    Some(difference)
 }
 
 /// The result of one statistical test, on the scale of differences.
@@ -170,14 +172,14 @@ struct TestResult {
 fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
-    let found = welch::difference(zero, Estimate::of(&differences)?);
+    let test = welch::difference(zero, Estimate::of(&differences)?);
     let drift = drift_within_pairs(x, y);
-    let Interval { low, high } = found.interval;
+    let Interval { low, high } = test.interval;
     let signs = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
     Some(TestResult {
-        change: found.difference,
+        change: test.difference,
         interval: Some(Interval { low: low - drift, high: high + drift }),
-        p: found.p,
+        p: test.p,
         p_alone: signs.flatten(),
         basis: Basis::PairedRuns,
     })
@@ -185,7 +187,7 @@ fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<TestRe
 
 /// Returns the bias that a drift over the session may add to all differences. It is half of the
 /// drift's step from pair to pair, if the pairs rise or fall with their order. The bias arises if
-/// one arm always runs first; the order of runs is not known here.
+/// one variant always runs first; the order of runs is not known here.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
     match (ranks::trend(&levels), levels.as_slice()) {
@@ -204,12 +206,12 @@ fn by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
 }
 
 fn few((x, y): (Estimate, Estimate)) -> TestResult {
-    let found = welch::difference(x, y);
-    let interval = Some(found.interval);
+    let test = welch::difference(x, y);
+    let interval = Some(test.interval);
     TestResult {
-        change: found.difference,
+        change: test.difference,
         interval,
-        p: found.p,
+        p: test.p,
         p_alone: None,
         basis: Basis::FewRuns,
     }
@@ -218,8 +220,12 @@ fn few((x, y): (Estimate, Estimate)) -> TestResult {
 /// Compares a single run with several. The single run is assumed to vary as the others do (Crawford
 /// & Howell 1998).
 fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
-    let single = |one: &[f64], many: &[f64]| {
-        Some(Estimate { mean: mean(one)?, variance: variance(many)?, freedom: many.len() as f64 })
+    let single = |single_run: &[f64], several_runs: &[f64]| {
+        Some(Estimate {
+            mean: mean(single_run)?,
+            variance: variance(several_runs)?,
+            freedom: several_runs.len() as f64,
+        })
     };
     let (mut first, mut second) = match x.len() < y.len() {
         true => (single(x, y)?, Estimate::of(y)?),
@@ -232,7 +238,7 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
     Some(few((first, second)))
 }
 
-/// Compares one run per arm by its seconds. Their autocorrelation is taken into account, and the
+/// Compares one run per variant by its seconds. Their autocorrelation is taken into account, and the
 /// floor is raised to the usual difference between equal runs.
 fn within_runs(
     mut found: MetricDifference,
@@ -244,19 +250,19 @@ fn within_runs(
     found.floor = spread.map_or(floor_of_one_run(metric), |spread| floor(metric, Some(spread)));
     let scaled =
         |values: &[f64]| -> Vec<f64> { values.iter().map(|v| scale(metric, *v)).collect() };
-    let of = |values: &[f64]| match metric {
+    let estimate_of = |values: &[f64]| match metric {
         // A second without results counts as 0; a logarithm would need a small positive value.
         Metric::Goodput => estimate(values).and_then(logarithm),
         _ => estimate(&scaled(values)),
     };
     let single = a.runs.len() == 1 && b.runs.len() == 1;
-    let by_seconds = of(&a.seconds).zip(of(&b.seconds)).filter(|_| single);
-    let (basis, both) = match by_seconds {
-        Some(both) => (Basis::WithinRun, Some(both)),
+    let by_seconds = estimate_of(&a.seconds).zip(estimate_of(&b.seconds)).filter(|_| single);
+    let (basis, estimates) = match by_seconds {
+        Some(estimates) => (Basis::WithinRun, Some(estimates)),
         None if single && metric.is_share() => (Basis::Calls, of_calls(a).zip(of_calls(b))),
         None => (Basis::ValuesOnly, None),
     };
-    let Some((x, y)) = both else {
+    let Some((x, y)) = estimates else {
         if far_apart(&found, a, b) {
             found.basis = Basis::FarApart;
         }
@@ -267,7 +273,7 @@ fn within_runs(
     found.b = unscale_value(metric, y.mean);
     (found.a_count, found.b_count) = (a.seconds.len(), b.seconds.len());
     found.change = unscale(metric, test.difference);
-    found.interval = Some(unscaled(metric, test.interval));
+    found.interval = Some(unscale_interval(metric, test.interval));
     (found.p, found.basis) = (Some(test.p), basis);
     found
 }
@@ -289,22 +295,22 @@ fn of_calls(values: &Values) -> Option<Estimate> {
 }
 
 /// Returns true if two single values differ by more than noise between runs can explain.
-fn far_apart(found: &MetricDifference, a: &Values, b: &Values) -> bool {
-    let Some((factor, least)) = noise_limit(found.metric) else { return false };
-    let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= least);
-    let change = (1.0 + found.change).max(LEAST);
+fn far_apart(difference: &MetricDifference, a: &Values, b: &Values) -> bool {
+    let Some((factor, min_calls)) = noise_limit(difference.metric) else { return false };
+    let enough = |values: &Values| values.calls.is_some_and(|calls| calls >= min_calls);
+    let change = (1.0 + difference.change).max(LEAST);
     enough(a) && enough(b) && !(1.0 / factor..=factor).contains(&change)
 }
 
 /// Estimates the logarithm of a mean (delta method); none for a mean of 0.
-fn logarithm(of: Estimate) -> Option<Estimate> {
-    let variance = of.variance / (of.mean * of.mean);
-    (of.mean > 0.0).then(|| Estimate { mean: of.mean.ln(), variance, ..of })
+fn logarithm(estimate: Estimate) -> Option<Estimate> {
+    let variance = estimate.variance / (estimate.mean * estimate.mean);
+    (estimate.mean > 0.0).then(|| Estimate { mean: estimate.mean.ln(), variance, ..estimate })
 }
 
 fn floor(metric: Metric, spread: Option<f64>) -> f64 {
-    let least = if metric.is_share() { FLOOR_SHARE } else { FLOOR };
-    spread.unwrap_or(0.0).max(least)
+    let min_floor = if metric.is_share() { FLOOR_SHARE } else { FLOOR };
+    spread.unwrap_or(0.0).max(min_floor)
 }
 
 /// Returns the logarithm of a value, which turns ratios into differences. Shares are returned
@@ -321,44 +327,58 @@ fn unscale(metric: Metric, difference: f64) -> f64 {
     if metric.is_share() { difference } else { difference.exp_m1() }
 }
 
-fn unscaled(metric: Metric, interval: Interval) -> Interval {
+fn unscale_interval(metric: Metric, interval: Interval) -> Interval {
     Interval { low: unscale(metric, interval.low), high: unscale(metric, interval.high) }
 }
 
 /// Classifies all differences of one comparison and corrects their p-values for their number.
-pub fn classify_all(all: &[MetricDifference]) -> Vec<(Word, Option<f64>)> {
-    let tested: Vec<f64> = all.iter().filter_map(|found| found.p).collect();
+pub fn classify_all(differences: &[MetricDifference]) -> Vec<(ComparisonVerdict, Option<f64>)> {
+    let tested: Vec<f64> = differences.iter().filter_map(|difference| difference.p).collect();
     let mut corrected = ranks::holm(&tested).into_iter();
-    let classified = |found: &MetricDifference| {
-        let p = found.p.and_then(|_| corrected.next());
-        let p = p.map(|p| p.max(found.p_alone.unwrap_or(0.0)));
-        (classify(found, p), p)
+    let classified = |difference: &MetricDifference| {
+        let p = difference.p.and_then(|_| corrected.next());
+        let p = p.map(|p| p.max(difference.p_alone.unwrap_or(0.0)));
+        (classify(difference, p), p)
     };
-    all.iter().map(classified).collect()
+    differences.iter().map(classified).collect()
 }
 
-fn classify(found: &MetricDifference, p: Option<f64>) -> Word {
-    if found.basis == Basis::FarApart {
-        let more = found.change > 0.0;
-        return if more == found.metric.more_is_better() { Word::Better } else { Word::Worse };
+fn classify(difference: &MetricDifference, p: Option<f64>) -> ComparisonVerdict {
+    if difference.basis == Basis::FarApart {
+        let more = difference.change > 0.0;
+        return if more == difference.metric.more_is_better() {
+            ComparisonVerdict::Better
+        } else {
+            ComparisonVerdict::Worse
+        };
     }
-    let Some((interval, p)) = found.interval.zip(p) else { return Word::CannotTell };
+    let Some((interval, p)) = difference.interval.zip(p) else {
+        return ComparisonVerdict::CannotTell;
+    };
     // The lower floor is the reciprocal of the upper one: half and twice are equally far from 1.
-    let down =
-        if found.metric.is_share() { -found.floor } else { -found.floor / (1.0 + found.floor) };
-    let more = interval.low > found.floor;
+    let down = if difference.metric.is_share() {
+        -difference.floor
+    } else {
+        -difference.floor / (1.0 + difference.floor)
+    };
+    let more = interval.low > difference.floor;
     let less = interval.high < down;
     if (more || less) && p <= LEVEL {
-        return if more == found.metric.more_is_better() { Word::Better } else { Word::Worse };
+        return if more == difference.metric.more_is_better() {
+            ComparisonVerdict::Better
+        } else {
+            ComparisonVerdict::Worse
+        };
     }
-    let small = interval.low >= down && interval.high <= found.floor;
+    let small = interval.low >= down && interval.high <= difference.floor;
     let zero = interval.low <= ROUNDING && interval.high >= -ROUNDING;
-    // A raised floor is the difference of equal arms. A difference below it may be real or noise.
-    let raised = found.basis == Basis::WithinRun || found.floor > floor(found.metric, None);
+    // A raised floor is the difference of equal variants. A difference below it may be real or noise.
+    let raised =
+        difference.basis == Basis::WithinRun || difference.floor > floor(difference.metric, None);
     match (small, zero, raised) {
-        (true, true, _) => Word::Same,
-        (true, false, false) => Word::Negligible,
-        _ => Word::CannotTell,
+        (true, true, _) => ComparisonVerdict::Same,
+        (true, false, false) => ComparisonVerdict::Negligible,
+        _ => ComparisonVerdict::CannotTell,
     }
 }
 

@@ -20,9 +20,9 @@ const FAILED_MIN: u64 = 10;
 /// A period in which most calls of a method failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FailurePeriod {
-    /// When it began, in seconds since the start of the run.
+    /// Start of the period, in seconds since the start of the run.
     pub from: f64,
-    /// When calls succeeded again; none if they never did.
+    /// End of the period; none if no later call succeeded.
     pub until: Option<f64>,
     /// Calls of the method that were scheduled in the period.
     pub calls: u64,
@@ -62,8 +62,8 @@ impl Bucket {
 /// column 8), where a failed call counts 1 and a successful one -1. It is then extended backwards
 /// while more than one call in ten failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
-    let buckets = buckets(series, method, timeout);
-    let (first, last) = steepest(&buckets)?;
+    let buckets = count_by_second(series, method, timeout);
+    let (first, last) = largest_segment(&buckets)?;
     if buckets[first..=last].iter().map(Bucket::failed).sum::<u64>() < FAILED_MIN {
         return None;
     }
@@ -83,25 +83,25 @@ pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeri
         failed,
         answered_before: answered(&buckets[..first]),
         class,
-        rate: series[first].begun as f64 / (series[first].at - from).max(f64::EPSILON),
+        rate: series[first].started as f64 / (series[first].at - from).max(f64::EPSILON),
     })
 }
 
 fn start(series: &[Second], index: usize) -> f64 {
-    index.checked_sub(1).map_or(0.0, |before| series[before].at)
+    index.checked_sub(1).map_or(0.0, |previous| series[previous].at)
 }
 
-fn buckets(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
+fn count_by_second(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
     let mut buckets = vec![Bucket::default(); series.len()];
     for (index, second) in series.iter().enumerate() {
         let Some(row) = second.methods.iter().find(|row| row.method == method) else { continue };
         for &(class, count) in &row.classes {
             if class == Class::Timeout {
                 let middle = (start(series, index) + second.at) / 2.0;
-                let due = (middle - timeout).max(0.0);
-                let at = series.partition_point(|second| second.at <= due);
-                buckets[at.min(index)].failed[class as usize] += count;
-            } else if class.failed() {
+                let planned_at = (middle - timeout).max(0.0);
+                let planned_index = series.partition_point(|second| second.at <= planned_at);
+                buckets[planned_index.min(index)].failed[class as usize] += count;
+            } else if class.is_failure() {
                 buckets[index].failed[class as usize] += count;
             } else {
                 buckets[index].answered += count;
@@ -112,22 +112,22 @@ fn buckets(series: &[Second], method: &str, timeout: f64) -> Vec<Bucket> {
 }
 
 /// Returns the first and last index of the segment with the largest sum; none if no call failed.
-fn steepest(buckets: &[Bucket]) -> Option<(usize, usize)> {
+fn largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     let (mut best, mut best_sum) = (None, 0);
-    let (mut from, mut sum) = (0, 0_i64);
+    let (mut start, mut sum) = (0, 0_i64);
     for (index, bucket) in buckets.iter().enumerate() {
         if sum <= 0 {
-            (from, sum) = (index, 0);
+            (start, sum) = (index, 0);
         }
         sum += bucket.score(1);
         if sum > best_sum {
-            (best, best_sum) = (Some((from, index)), sum);
+            (best, best_sum) = (Some((start, index)), sum);
         }
     }
-    let (first, last) = best?;
+    let (first_bucket, last_bucket) = best?;
     // Seconds without a failed call at the front do not belong to the period.
-    let first = (first..=last).find(|&index| buckets[index].failed() > 0)?;
-    Some((first, last))
+    let first_bucket = (first_bucket..=last_bucket).find(|&index| buckets[index].failed() > 0)?;
+    Some((first_bucket, last_bucket))
 }
 
 /// Returns the earliest index such that more than one call in ten failed between it and `first`.

@@ -51,11 +51,11 @@ pub enum Finding {
 /// in flight during a stall, so percentiles of calls hardly show it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stalls {
-    /// Ends of these seconds, in seconds since the start of the run.
+    /// Ends of the stalled seconds, in seconds since the start of the run.
     pub at: Vec<f64>,
-    /// Results that are missing in these seconds, as a share of the expected results of the run.
+    /// Results that are missing in the stalled seconds, as a share of the expected results of the run.
     pub missing: f64,
-    /// The longest call in these seconds, in milliseconds.
+    /// The longest call in the stalled seconds, in milliseconds.
     pub longest_ms: f64,
 }
 
@@ -76,19 +76,19 @@ pub struct FindingsInput<'a> {
 
 /// Returns all findings, most important first.
 pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
-    let mut found: Vec<Finding> = input.methods.iter().filter_map(failing).collect();
-    found.extend(input.methods.iter().filter_map(|row| empty(input, row)));
-    found.extend(stalls.cloned().map(Finding::Stalled));
+    let mut findings: Vec<Finding> = input.methods.iter().filter_map(failing).collect();
+    findings.extend(input.methods.iter().filter_map(|row| empty(input, row)));
+    findings.extend(stalls.cloned().map(Finding::Stalled));
     let steady = input.stages.windows(2).all(|pair| pair[0].level_to == pair[1].level_from)
         && input.stages.iter().all(|stage| stage.level_from == stage.level_to);
     if steady {
-        found.extend(input.methods.iter().filter_map(|row| drift(input, &row.method)));
+        findings.extend(input.methods.iter().filter_map(|row| drift(input, &row.method)));
     }
-    found
+    findings
 }
 
 fn failing(row: &Row) -> Option<Finding> {
-    let failed = row.classes.iter().filter(|class| class.class.failed());
+    let failed = row.classes.iter().filter(|class| class.class.is_failure());
     let count: u64 = failed.clone().map(|class| class.calls).sum();
     let class = failed.max_by_key(|class| class.calls)?.class;
     (count >= CALLS_MIN && row.failed_share >= FAILING_SHARE).then(|| Finding::Failing {
@@ -110,49 +110,52 @@ fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
 }
 
 /// Returns stalls of the target. None if a scenario is open or has pauses.
-pub fn stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
-    let unpaced =
-        |one: &lab_model::plan::Scenario| one.model == Model::Closed && one.pause.is_zero();
+pub fn find_stalls(plan: &Plan, seconds: &[&Second]) -> Option<Stalls> {
+    let unpaced = |scenario: &lab_model::plan::Scenario| {
+        scenario.model == Model::Closed && scenario.pause.is_zero()
+    };
     if seconds.len() < SECONDS_MIN || !plan.scenarios.iter().all(unpaced) {
         return None;
     }
     let calls = |second: &Second| second.requests as f64;
     let counts: Vec<f64> = seconds.iter().map(|second| calls(second)).collect();
     let medians: Vec<f64> =
-        seconds.iter().flat_map(|second| &second.methods).map(|one| one.p50_ms).collect();
+        seconds.iter().flat_map(|second| &second.methods).map(|method| method.p50_ms).collect();
     let typical = median(&counts)?;
     let slow = (STALL_TIMES * median(&medians)?).max(STALL_MS);
     // A call that waited for the end of a stall may end in the next second.
-    let longest = |place: usize| {
-        let near = seconds.iter().skip(place).take(2).flat_map(|second| &second.methods);
-        near.map(|one| one.max_ms).fold(0.0, f64::max)
+    let longest = |index: usize| {
+        let following = seconds.iter().skip(index).take(2).flat_map(|second| &second.methods);
+        following.map(|method| method.max_ms).fold(0.0, f64::max)
     };
     let few = |(_, second): &(usize, &&Second)| calls(second) < STALLED_SHARE * typical;
     let stalled =
-        seconds.iter().enumerate().filter(few).filter(|(place, _)| longest(*place) >= slow);
+        seconds.iter().enumerate().filter(few).filter(|(index, _)| longest(*index) >= slow);
     let stalled: Vec<(usize, &&Second)> = stalled.collect();
     let missing: f64 = stalled.iter().map(|(_, second)| 1.0 - calls(second) / typical).sum();
     (typical >= RESULTS_MIN && !stalled.is_empty()).then(|| Stalls {
         at: stalled.iter().map(|(_, second)| second.at).collect(),
         missing: missing / seconds.len() as f64,
-        longest_ms: stalled.iter().map(|(place, _)| longest(*place)).fold(0.0, f64::max),
+        longest_ms: stalled.iter().map(|(index, _)| longest(*index)).fold(0.0, f64::max),
     })
 }
 
 /// Returns a finding if the method's median rises or falls under a steady load.
 fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
-    let all = input.seconds.iter().flat_map(|second| &second.methods);
-    let medians: Vec<f64> = all.filter(|one| one.method == method).map(|one| one.p50_ms).collect();
+    let methods = input.seconds.iter().flat_map(|second| &second.methods);
+    let medians: Vec<f64> =
+        methods.filter(|row| row.method == method).map(|row| row.p50_ms).collect();
     let third = medians.len() / 3;
     if medians.len() < SECONDS_MIN || third == 0 {
         return None;
     }
-    let (first, last) = (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
-    let (low, high) = (first.min(last), first.max(last));
+    let (first_third, last_third) =
+        (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
+    let (low, high) = (first_third.min(last_third), first_third.max(last_third));
     let trend = ranks::trend(&medians).is_some_and(|test| test.p < DRIFT_P);
     (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
         method: method.to_owned(),
-        first_ms: first,
-        last_ms: last,
+        first_ms: first_third,
+        last_ms: last_third,
     })
 }

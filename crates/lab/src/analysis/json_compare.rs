@@ -36,9 +36,9 @@ pub struct JsonDifference {
     /// JSON pointer relative to the result; empty for the whole result.
     pub pointer: String,
     /// The first response's value.
-    pub one: Side,
+    pub left: Side,
     /// The second response's value.
-    pub other: Side,
+    pub right: Side,
 }
 
 /// One of two values that differ.
@@ -56,21 +56,21 @@ pub enum Side {
 
 /// Compares two bodies that hold one JSON-RPC response each. Returns the first difference, if any.
 pub fn difference(
-    one: &[u8],
-    other: &[u8],
+    left: &[u8],
+    right: &[u8],
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let read = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
-    match (read(one), read(other)) {
-        (Ok(Outcome::Result(one)), Ok(Outcome::Result(other))) => {
-            values(text(one), text(other), "", 0, allowed)
+    let parse = |body| parse_response(body, wire::json::DEPTH_CEILING).map(|answer| answer.outcome);
+    match (parse(left), parse(right)) {
+        (Ok(Outcome::Result(left)), Ok(Outcome::Result(right))) => {
+            values(text(left), text(right), "", 0, allowed)
         }
-        (Ok(Outcome::Error { code, .. }), Ok(Outcome::Error { code: other, .. })) => {
-            (code != other).then(|| differs("", &code.to_string(), &other.to_string()))
+        (Ok(Outcome::Error { code, .. }), Ok(Outcome::Error { code: right, .. })) => {
+            (code != right).then(|| json_difference("", &code.to_string(), &right.to_string()))
         }
-        (one_read, other_read) => {
-            let same = one_read == other_read;
-            (!same).then(|| differs("", &lossy(one), &lossy(other)))
+        (left_outcome, right_outcome) => {
+            let same = left_outcome == right_outcome;
+            (!same).then(|| json_difference("", &lossy(left), &lossy(right)))
         }
     }
 }
@@ -84,38 +84,37 @@ fn lossy(raw: &[u8]) -> String {
     String::from_utf8_lossy(raw).into_owned()
 }
 
-fn differs(pointer: &str, one: &str, other: &str) -> JsonDifference {
-    sides(pointer, Side::Json(one.to_owned()), Side::Json(other.to_owned()))
+fn json_difference(pointer: &str, left: &str, right: &str) -> JsonDifference {
+    sides(pointer, Side::Json(left.to_owned()), Side::Json(right.to_owned()))
 }
 
-fn sides(pointer: &str, one: Side, other: Side) -> JsonDifference {
-    JsonDifference { pointer: pointer.to_owned(), one, other }
+fn sides(pointer: &str, left: Side, right: Side) -> JsonDifference {
+    JsonDifference { pointer: pointer.to_owned(), left, right }
 }
 
 fn values(
-    one: &str,
-    other: &str,
+    left: &str,
+    right: &str,
     pointer: &str,
     depth: usize,
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let (one, other) = (one.trim(), other.trim());
-    if one == other || matches(&allowed.ignore, pointer) {
+    let (left, right) = (left.trim(), right.trim());
+    if left == right || matches(&allowed.ignore, pointer) {
         return None;
     }
-    let kinds = (kind(one), kind(other));
+    let kinds = (kind(left), kind(right));
     match kinds {
-        ('{', '{') if depth < DEPTH_MAX => objects(one, other, pointer, depth, allowed),
-        ('[', '[') if depth < DEPTH_MAX => arrays(one, other, pointer, depth, allowed),
+        ('{', '{') if depth < DEPTH_MAX => objects(left, right, pointer, depth, allowed),
+        ('[', '[') if depth < DEPTH_MAX => arrays(left, right, pointer, depth, allowed),
         ('"', '"') => {
-            let (a, b) = (string(one), string(other));
+            let (a, b) = (string(left), string(right));
             let same = a == b || quantities(&a, &b, allowed.tolerance);
-            (!same).then(|| differs(pointer, one, other))
+            (!same).then(|| json_difference(pointer, left, right))
         }
-        ('0', '0') => {
-            (!numbers(one, other, allowed.tolerance)).then(|| differs(pointer, one, other))
-        }
-        _ => Some(differs(pointer, one, other)),
+        ('0', '0') => (!numbers(left, right, allowed.tolerance))
+            .then(|| json_difference(pointer, left, right)),
+        _ => Some(json_difference(pointer, left, right)),
     }
 }
 
@@ -135,15 +134,15 @@ fn string(raw: &str) -> String {
 type Members<'a> = BTreeMap<String, &'a RawValue>;
 
 fn objects(
-    one: &str,
-    other: &str,
+    left: &str,
+    right: &str,
     pointer: &str,
     depth: usize,
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let read = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
-    let (Some(a), Some(b)) = (read(one), read(other)) else {
-        return Some(differs(pointer, one, other));
+    let parse = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
+    let (Some(a), Some(b)) = (parse(left), parse(right)) else {
+        return Some(json_difference(pointer, left, right));
     };
     let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
     for name in names {
@@ -153,9 +152,9 @@ fn objects(
         };
         match (a.get(name), b.get(name)) {
             (Some(a), Some(b)) => {
-                let found = values(a.get(), b.get(), &member, depth + 1, allowed);
-                if found.is_some() {
-                    return found;
+                let difference = values(a.get(), b.get(), &member, depth + 1, allowed);
+                if difference.is_some() {
+                    return difference;
                 }
             }
             (a, b) if !matches(&allowed.ignore, &member) => {
@@ -168,15 +167,15 @@ fn objects(
 }
 
 fn arrays(
-    one: &str,
-    other: &str,
+    left: &str,
+    right: &str,
     pointer: &str,
     depth: usize,
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let read = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
-    let (Some(a), Some(b)) = (read(one), read(other)) else {
-        return Some(differs(pointer, one, other));
+    let parse = |raw| serde_json::from_str::<Vec<&RawValue>>(raw).ok();
+    let (Some(a), Some(b)) = (parse(left), parse(right)) else {
+        return Some(json_difference(pointer, left, right));
     };
     if a.len() != b.len() {
         return Some(sides(pointer, Side::Elements(a.len()), Side::Elements(b.len())));
@@ -197,7 +196,7 @@ fn set(
     depth: usize,
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let place = |index: usize| format!("{pointer}/{index}");
+    let element_pointer = |index: usize| format!("{pointer}/{index}");
     if a.len() > MATCHED_MAX {
         let sorted = |values: &[&RawValue]| {
             let mut texts: Vec<String> = values.iter().map(|v| canonical(v.get(), depth)).collect();
@@ -205,19 +204,19 @@ fn set(
             texts
         };
         let (a, b) = (sorted(a), sorted(b));
-        let first = a.iter().zip(&b).position(|(a, b)| a != b)?;
-        return Some(differs(pointer, &a[first], &b[first]));
+        let mismatch = a.iter().zip(&b).position(|(a, b)| a != b)?;
+        return Some(json_difference(pointer, &a[mismatch], &b[mismatch]));
     }
-    let mut free: Vec<&RawValue> = b.to_vec();
+    let mut unmatched: Vec<&RawValue> = b.to_vec();
     for (index, value) in a.iter().enumerate() {
-        let like = |other: &&RawValue| {
-            values(value.get(), other.get(), &place(index), depth + 1, allowed).is_none()
+        let is_like = |right: &&RawValue| {
+            values(value.get(), right.get(), &element_pointer(index), depth + 1, allowed).is_none()
         };
-        match free.iter().position(like) {
-            Some(found) => _ = free.swap_remove(found),
+        match unmatched.iter().position(is_like) {
+            Some(matched) => _ = unmatched.swap_remove(matched),
             None => {
                 let value = Side::Json(value.get().to_owned());
-                return Some(sides(&place(index), value, Side::NothingLike));
+                return Some(sides(&element_pointer(index), value, Side::NothingLike));
             }
         }
     }
@@ -262,62 +261,62 @@ struct Exact {
 }
 
 fn exact(raw: &str) -> Option<Exact> {
-    let (negative, rest) = match raw.strip_prefix('-') {
-        Some(rest) => (true, rest),
+    let (negative, unsigned) = match raw.strip_prefix('-') {
+        Some(unsigned) => (true, unsigned),
         None => (false, raw),
     };
-    let (mantissa, power) = match rest.split_once(['e', 'E']) {
+    let (mantissa, power) = match unsigned.split_once(['e', 'E']) {
         Some((mantissa, power)) => (mantissa, power.parse::<i64>().ok()?),
-        None => (rest, 0),
+        None => (unsigned, 0),
     };
-    let (whole, part) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let all = format!("{whole}{part}");
-    let trimmed = all.trim_end_matches('0');
-    let zeros = i64::try_from(all.len() - trimmed.len()).ok()?;
+    let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_digits = format!("{integer}{fraction}");
+    let trimmed = all_digits.trim_end_matches('0');
+    let zeros = i64::try_from(all_digits.len() - trimmed.len()).ok()?;
     let digits = trimmed.trim_start_matches('0').to_owned();
     if digits.is_empty() {
         return Some(Exact { negative: false, digits, exponent: 0 });
     }
-    let exponent = power.checked_sub(i64::try_from(part.len()).ok()?)?.checked_add(zeros)?;
+    let exponent = power.checked_sub(i64::try_from(fraction.len()).ok()?)?.checked_add(zeros)?;
     Some(Exact { negative, digits, exponent })
 }
 
-fn numbers(one: &str, other: &str, tolerance: f64) -> bool {
-    let same = match (exact(one), exact(other)) {
-        (Some(one), Some(other)) => one == other,
+fn numbers(left: &str, right: &str, tolerance: f64) -> bool {
+    let same = match (exact(left), exact(right)) {
+        (Some(left), Some(right)) => left == right,
         _ => false,
     };
-    let near = || match (one.parse(), other.parse()) {
-        (Ok(one), Ok(other)) => within(one, other, tolerance),
+    let within_tolerance = || match (left.parse(), right.parse()) {
+        (Ok(left), Ok(right)) => within(left, right, tolerance),
         _ => false,
     };
-    same || near()
+    same || within_tolerance()
 }
 
 /// Returns true if two texts are hexadecimal quantities within the tolerance.
-fn quantities(one: &str, other: &str, tolerance: f64) -> bool {
-    let read = |text: &str| {
+fn quantities(left: &str, right: &str, tolerance: f64) -> bool {
+    let parse = |text: &str| {
         let digits = text.strip_prefix("0x").filter(|digits| (1..=32).contains(&digits.len()))?;
         Some(u128::from_str_radix(digits, 16).ok()? as f64)
     };
-    match (read(one), read(other)) {
-        (Some(one), Some(other)) if tolerance > 0.0 => within(one, other, tolerance),
+    match (parse(left), parse(right)) {
+        (Some(left), Some(right)) if tolerance > 0.0 => within(left, right, tolerance),
         _ => false,
     }
 }
 
-fn within(one: f64, other: f64, tolerance: f64) -> bool {
-    tolerance > 0.0 && (one - other).abs() <= tolerance * one.abs().max(other.abs())
+fn within(left: f64, right: f64, tolerance: f64) -> bool {
+    tolerance > 0.0 && (left - right).abs() <= tolerance * left.abs().max(right.abs())
 }
 
 /// Returns true if one of the patterns matches the pointer.
 fn matches(patterns: &[String], pointer: &str) -> bool {
     patterns.iter().any(|pattern| {
-        let (mut parts, mut wanted) = (pointer.split('/'), pattern.split('/'));
+        let (mut segments, mut patterns_left) = (pointer.split('/'), pattern.split('/'));
         loop {
-            match (parts.next(), wanted.next()) {
+            match (segments.next(), patterns_left.next()) {
                 (None, None) => return true,
-                (Some(part), Some(pattern)) if pattern == "*" || part == pattern => {}
+                (Some(segment), Some(pattern)) if pattern == "*" || segment == pattern => {}
                 _ => return false,
             }
         }

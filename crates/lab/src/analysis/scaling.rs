@@ -1,4 +1,5 @@
-//! How throughput grows with concurrency: Little's law and the universal scalability law.
+//! Describes how throughput grows with concurrency, by Little's law and the universal scalability
+//! law.
 //!
 //! The curve is descriptive only. Thresholds decide the capacity of a target, in `search`.
 

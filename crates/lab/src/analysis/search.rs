@@ -41,15 +41,15 @@ pub struct Settings {
 /// A finished probe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Probe {
-    /// Its purpose.
+    /// Purpose of the probe.
     pub kind: Kind,
     /// Planned rate; exactly the value that [`next`] returned.
     pub rate: f64,
-    /// Its outcome.
+    /// Outcome of the probe.
     pub judged: Judged,
     /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
     pub margin: Option<f64>,
-    /// Health of the target; compared between baselines.
+    /// Health of the target. Baselines are compared by it.
     pub health: Health,
     /// Length of the pause before the probe, as a multiple of the configured drain time.
     pub drains: u32,
@@ -127,19 +127,19 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     if judged_count(history) >= probes_max(settings) {
         return Step::End(End::ProbesMax);
     }
-    if let Some(rate) = levels.contradicted(settings.repeats) {
+    if let Some(rate) = levels.contradicted_rate(settings.repeats) {
         return probe(Kind::Repeat, rate);
     }
-    if let Some(rate) = levels.once_invalid() {
+    if let Some(rate) = levels.rate_once_invalid() {
         return probe(Kind::Repeat, rate);
     }
     match (levels.highest_pass(), levels.upper()) {
-        (None, None) => probe(Kind::Climb, rounded(settings.rate_start)),
+        (None, None) => probe(Kind::Climb, round_rate(settings.rate_start)),
         (None, Some(_)) => step_down(settings, &levels),
         (Some(pass), None) if pass < settings.rate_max => {
-            probe(Kind::Climb, rounded(2.0 * pass).min(settings.rate_max))
+            probe(Kind::Climb, round_rate(2.0 * pass).min(settings.rate_max))
         }
-        (Some(pass), upper) => narrow(settings, &levels, pass, upper, history),
+        (Some(pass), upper) => narrow_interval(settings, &levels, pass, upper, history),
     }
 }
 
@@ -148,14 +148,14 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
 fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let baseline =
         |drains| Step::Probe { kind: Kind::Baseline, rate: settings.rate_baseline, drains };
-    let Some(last) = history.last() else { return Some(baseline(0)) };
+    let Some(last_probe) = history.last() else { return Some(baseline(0)) };
     let recovery = recovery_drains(history);
-    if last.kind != Kind::Baseline {
-        return (last.judged != Judged::Pass).then(|| baseline(recovery));
+    if last_probe.kind != Kind::Baseline {
+        return (last_probe.judged != Judged::Pass).then(|| baseline(recovery));
     }
     match trailing_invalid(history) {
         0 => {}
-        INVALID_BASELINES_MAX.. => return Some(Step::End(end_without_baseline(last))),
+        INVALID_BASELINES_MAX.. => return Some(Step::End(end_without_baseline(last_probe))),
         _ => return Some(baseline(recovery.max(2))),
     }
     let waits = trailing_worse(history);
@@ -168,8 +168,8 @@ fn trailing_invalid(history: &[Probe]) -> usize {
     history.iter().rev().take_while(invalid).count()
 }
 
-fn end_without_baseline(last: &Probe) -> End {
-    match last.judged {
+fn end_without_baseline(last_probe: &Probe) -> End {
+    match last_probe.judged {
         Judged::ClientLimited => End::ClientLimited,
         _ => End::Invalid,
     }
@@ -218,7 +218,7 @@ fn recovery_drains(history: &[Probe]) -> u32 {
 fn step_down(settings: &Settings, levels: &Levels) -> Step {
     let lowest = levels.lowest().unwrap_or(settings.rate_start);
     if lowest > settings.rate_start * f64::powi(0.5, HALVINGS_MAX) * 1.01 {
-        return probe(Kind::Climb, rounded(lowest / 2.0));
+        return probe(Kind::Climb, round_rate(lowest / 2.0));
     }
     match (levels.lowest_fail(), levels.ceiling()) {
         (None, Some((_, Majority::Limited))) => Step::End(End::ClientLimited),
@@ -228,7 +228,7 @@ fn step_down(settings: &Settings, levels: &Levels) -> Step {
 }
 
 /// Narrows the interval above the highest pass: bisects, repeats, and soaks.
-fn narrow(
+fn narrow_interval(
     settings: &Settings,
     levels: &Levels,
     pass: f64,
@@ -243,35 +243,36 @@ fn narrow(
     let width =
         if limited { settings.precision.max(LIMITED_PRECISION) } else { settings.precision };
     if let Some(upper) = upper {
-        let middle = rounded(f64::midpoint(pass, upper));
+        let middle = round_rate(f64::midpoint(pass, upper));
         if (upper - pass) / pass > width && middle > pass && middle < upper {
             return probe(Kind::Bisect, middle);
         }
     }
     let open = [Some(pass), fail.filter(|_| !limited)].into_iter().flatten();
-    if let Some(rate) = open.into_iter().find(|rate| !levels.decided(*rate, settings.repeats)) {
+    if let Some(rate) = open.into_iter().find(|rate| !levels.is_decided(*rate, settings.repeats)) {
         return probe(Kind::Repeat, rate);
     }
     if settings.soak {
         return probe(Kind::Soak, pass);
     }
-    Step::End(reason(levels, upper))
+    Step::End(end_reason(levels, upper))
 }
 
 /// Returns the step after a soak. If the soak failed, it is a soak at a lower rate, else the end.
 fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
-    let last = soaks.last()?;
+    let last_soak = soaks.last()?;
     let levels = Levels::of(history);
-    if last.judged == Judged::Fail && soaks.len() < SOAKS_MAX {
+    if last_soak.judged == Judged::Fail && soaks.len() < SOAKS_MAX {
         let step = settings.precision.max(SOAK_STEP);
-        return Some(probe(Kind::Soak, rounded(last.rate * (1.0 - step))));
+        return Some(probe(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))));
     }
-    let upper = if last.judged == Judged::Fail { Some(last.rate) } else { levels.upper() };
-    Some(Step::End(reason(&levels, upper)))
+    let upper =
+        if last_soak.judged == Judged::Fail { Some(last_soak.rate) } else { levels.upper() };
+    Some(Step::End(end_reason(&levels, upper)))
 }
 
-fn reason(levels: &Levels, upper: Option<f64>) -> End {
+fn end_reason(levels: &Levels, upper: Option<f64>) -> End {
     match (upper, levels.ceiling()) {
         (None, _) => End::RateMax,
         (Some(upper), Some((rate, majority))) if rate == upper => match majority {
@@ -287,7 +288,7 @@ fn probe(kind: Kind, rate: f64) -> Step {
 }
 
 /// Rounds a rate to four significant digits, so that equal rates are equal numbers.
-pub fn rounded(rate: f64) -> f64 {
+pub fn round_rate(rate: f64) -> f64 {
     if rate <= 0.0 || !rate.is_finite() {
         return rate;
     }
@@ -338,9 +339,9 @@ pub struct Summary {
 pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let levels = Levels::of(history);
     let lowest_fail = levels.lowest_fail();
-    let last = |rate: Option<f64>, judged| {
-        let at = |probe: &Probe| Some(probe.rate) == rate && probe.judged == judged;
-        history.iter().rposition(|probe| probe.kind != Kind::Baseline && at(probe))
+    let last_probe = |rate: Option<f64>, judged| {
+        let is_at = |probe: &Probe| Some(probe.rate) == rate && probe.judged == judged;
+        history.iter().rposition(|probe| probe.kind != Kind::Baseline && is_at(probe))
     };
     let soaks = || history.iter().filter(|probe| probe.kind == Kind::Soak);
     let last_soak = soaks().next_back();
@@ -352,17 +353,20 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     // A rate above the soak may have passed only a short probe. The rate of the soak counts.
     let held = last_soak.filter(|_| soak_held == Some(true)).map(|probe| probe.rate);
     let highest_pass = held.or(levels.highest_pass());
-    let first = history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
-    let degraded = reference_health(history).zip(first).filter(|(now, first)| *now != first.health);
+    let first_baseline =
+        history.iter().find(|probe| probe.kind == Kind::Baseline && is_valid(probe));
+    let degraded = reference_health(history)
+        .zip(first_baseline)
+        .filter(|(latest, first_baseline)| *latest != first_baseline.health);
     Summary {
         highest_pass,
         lowest_fail,
-        failed: last(lowest_fail, Judged::Fail),
-        passed: last(highest_pass, Judged::Pass),
-        monotone: levels.monotone(),
+        failed: last_probe(lowest_fail, Judged::Fail),
+        passed: last_probe(highest_pass, Judged::Pass),
+        monotone: levels.is_monotone(),
         boundary: boundary(settings, &levels),
         soak_held,
-        degraded: degraded.map(|(now, first)| (first.health, now)),
+        degraded: degraded.map(|(latest, first_baseline)| (first_baseline.health, latest)),
         recovery_drains: recovery_drains(history),
         changed: change(history),
         baselines_invalid: trailing_invalid(history) >= INVALID_BASELINES_MAX,
@@ -376,7 +380,7 @@ pub struct Change {
     pub passed: f64,
     /// Lowest rate that failed while it was worse.
     pub failed: f64,
-    /// True if it got worse.
+    /// True if the target got worse.
     pub worse: bool,
 }
 
@@ -387,37 +391,50 @@ const CHANGED_MIN: usize = 2;
 /// and all probes after it have the opposite outcome. Soaks are ignored, because a rate may pass a
 /// short probe and fail a long one.
 fn change(history: &[Probe]) -> Option<Change> {
-    let short: Vec<&Probe> = history
+    let short_probes: Vec<&Probe> = history
         .iter()
         .filter(|probe| !matches!(probe.kind, Kind::Baseline | Kind::Soak) && is_valid(probe))
         .collect();
-    (1..short.len()).find_map(|split| {
-        let (early, late) = short.split_at(split);
-        let worse = opposed(early, late).filter(|(_, against)| *against >= CHANGED_MIN);
-        let better = || {
-            let passes = |failed: f64| {
-                let passes = late.iter().filter(|one| one.judged == Judged::Pass);
-                passes.filter(|one| one.rate >= failed).count()
-            };
-            opposed(late, early).filter(|((_, failed), _)| passes(*failed) >= CHANGED_MIN)
+    (1..short_probes.len()).find_map(|split| {
+        let (early, late) = short_probes.split_at(split);
+        let got_worse = find_contradiction(early, late)
+            .filter(|contradiction| contradiction.fails_below >= CHANGED_MIN);
+        let got_better = || {
+            find_contradiction(late, early).filter(|contradiction| {
+                let passes = late.iter().filter(|probe| probe.judged == Judged::Pass);
+                let passes_above = passes.filter(|probe| probe.rate >= contradiction.failed);
+                passes_above.count() >= CHANGED_MIN
+            })
         };
-        let change = |worse| move |((passed, failed), _)| Change { passed, failed, worse };
-        worse.map(change(true)).or_else(|| better().map(change(false)))
+        let change =
+            |worse| move |Contradiction { passed, failed, .. }| Change { passed, failed, worse };
+        got_worse.map(change(true)).or_else(|| got_better().map(change(false)))
     })
 }
 
-/// Returns the highest pass of `good`, the lowest fail of `bad`, and the number of fails of `bad`
-/// up to that pass. None if the fail is above the pass or if one side contradicts itself.
-fn opposed(good: &[&Probe], bad: &[&Probe]) -> Option<((f64, f64), usize)> {
-    let rates = |of: &[&Probe], judged| -> Vec<f64> {
-        of.iter().filter(|one| one.judged == judged).map(|one| one.rate).collect()
+/// A contradiction between two groups of probes: one group passed a rate at or above a rate that
+/// the other group failed.
+struct Contradiction {
+    /// Highest rate that passed.
+    passed: f64,
+    /// Lowest rate that failed.
+    failed: f64,
+    /// Number of fails up to `passed`.
+    fails_below: usize,
+}
+
+/// Returns the contradiction between the passes of `good` and the fails of `bad`. None if the lowest
+/// fail is above the highest pass, or if one group contradicts itself.
+fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> {
+    let rates = |probes: &[&Probe], judged| -> Vec<f64> {
+        probes.iter().filter(|probe| probe.judged == judged).map(|probe| probe.rate).collect()
     };
     let passed = rates(good, Judged::Pass).into_iter().reduce(f64::max)?;
     let failed = rates(bad, Judged::Fail).into_iter().reduce(f64::min)?;
-    let sure = !rates(good, Judged::Fail).iter().any(|rate| *rate <= passed)
+    let consistent = !rates(good, Judged::Fail).iter().any(|rate| *rate <= passed)
         && !rates(bad, Judged::Pass).iter().any(|rate| *rate >= failed);
-    let against = rates(bad, Judged::Fail).iter().filter(|rate| **rate <= passed).count();
-    (failed <= passed && sure).then_some(((passed, failed), against))
+    let fails_below = rates(bad, Judged::Fail).iter().filter(|rate| **rate <= passed).count();
+    (failed <= passed && consistent).then_some(Contradiction { passed, failed, fails_below })
 }
 
 /// The boundary is a cliff if pass and fail are both farther from the limit than this share of it.

@@ -23,42 +23,43 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// The values in ascending order, without NaN.
+/// Returns the values in ascending order, without NaN.
 pub fn sorted(values: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
     sorted.sort_by(f64::total_cmp);
     sorted
 }
 
-/// Median; none without values.
+/// Returns the median; none without values.
 pub fn median(values: &[f64]) -> Option<f64> {
-    let sorted = sorted(values);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
+    let ascending = sorted(values);
+    let middle = ascending.len() / 2;
+    match ascending.len() {
         0 => None,
-        count if count % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
+        count if count % 2 == 1 => Some(ascending[middle]),
+        _ => Some(f64::midpoint(ascending[middle - 1], ascending[middle])),
     }
 }
 
-/// Arithmetic mean; none without values.
+/// Returns the arithmetic mean; none without values.
 pub fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Sample variance (n − 1); none for fewer than two values.
+/// Returns the sample variance (divisor n − 1); none for fewer than two values.
 pub fn variance(values: &[f64]) -> Option<f64> {
     let centre = mean(values)?;
     let squares: f64 = values.iter().map(|value| (value - centre).powi(2)).sum();
     (values.len() >= 2).then(|| squares / (values.len() - 1) as f64)
 }
 
-/// Standard deviations around the mean that hold this share of a normal distribution.
+/// Returns the number of standard deviations around the mean that contain `share` of a normal
+/// distribution.
 pub fn z(share: f64) -> f64 {
     standard_normal().inverse_cdf(0.5 + share / 2.0)
 }
 
-/// Two-sided tail of the standard normal distribution beyond `z`.
+/// Returns the two-sided tail probability of the standard normal distribution beyond `z`.
 pub(crate) fn two_sided(z: f64) -> f64 {
     2.0 * standard_normal().sf(z.abs())
 }

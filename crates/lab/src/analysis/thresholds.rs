@@ -40,8 +40,8 @@ pub struct Ruling {
     pub outcome: ThresholdOutcome,
     /// The content of the note.
     pub remark: Option<Remark>,
-    /// True if the server's error responses alone break it, without the calls that got no response.
-    /// It is then broken regardless of the generator's health.
+    /// True if the server's error responses alone break the threshold, without the calls that got no
+    /// response. The generator's health does not matter then.
     pub by_server: bool,
     /// Distance of a broken threshold to its limit, in the threshold's unit. With `sustained`, the
     /// value stayed at least that far outside for the whole time. None if unknown.
@@ -56,18 +56,18 @@ pub enum Remark {
         /// True if missing data breaks the threshold.
         fails: bool,
     },
-    /// It aborted the run, but was within its limit again at the end.
+    /// The threshold aborted the run, but its value was within the limit again at the end.
     Recovered,
-    /// It was broken for some time.
+    /// The threshold was broken for some time.
     BrokenFor {
-        /// How long, in seconds.
+        /// Duration of the breach in seconds.
         lasted: f64,
         /// Length of a window in seconds.
         window: f64,
     },
     /// The reported value is that of the worst window.
     WorstOf {
-        /// How many windows there were.
+        /// Number of windows.
         windows: u64,
         /// Length of a window in seconds.
         window: f64,
@@ -75,12 +75,12 @@ pub enum Remark {
 }
 
 impl Judge {
-    /// Starts without data.
+    /// Creates the thresholds of a plan, without data.
     pub fn new(plan: &Plan) -> Judge {
         let mut collectors: Vec<Collector> = Vec::new();
         let mut thresholds = Vec::new();
         for threshold in &plan.thresholds {
-            let window = window(threshold);
+            let window = effective_window(threshold);
             let same = |collector: &Collector| {
                 collector.selector == threshold.selector && collector.window == window
             };
@@ -111,8 +111,11 @@ impl Judge {
     /// Ends the run. Windows longer than the run are judged by the data that exists.
     pub fn end(&mut self, at: Duration) {
         for (index, collector) in self.collectors.iter_mut().enumerate() {
-            let mut of_collector =
-                self.thresholds.iter_mut().filter(|one| one.collector == index).peekable();
+            let mut of_collector = self
+                .thresholds
+                .iter_mut()
+                .filter(|threshold| threshold.collector == index)
+                .peekable();
             if of_collector.peek().is_some_and(|threshold| threshold.windows == 0) {
                 collector.end();
                 of_collector.for_each(|threshold| _ = threshold.update(collector, at, at));
@@ -120,13 +123,16 @@ impl Judge {
         }
     }
 
-    /// The outcomes so far, in the order of the plan.
+    /// Returns the outcomes so far, in the order of the plan.
     pub fn rulings(&self) -> Vec<Ruling> {
-        self.thresholds.iter().map(|one| one.ruling(&self.collectors[one.collector])).collect()
+        self.thresholds
+            .iter()
+            .map(|threshold| threshold.ruling(&self.collectors[threshold.collector]))
+            .collect()
     }
 }
 
-fn window(threshold: &Threshold) -> Option<Duration> {
+fn effective_window(threshold: &Threshold) -> Option<Duration> {
     let sustained = (!threshold.sustained.is_zero()).then_some(Duration::from_secs(1));
     threshold.window.or(sustained)
 }
@@ -136,7 +142,7 @@ fn window(threshold: &Threshold) -> Option<Duration> {
 struct Collector {
     selector: Selector,
     window: Option<Duration>,
-    /// When the selected stages run.
+    /// Times at which the selected stages run.
     spans: Vec<Span>,
     /// Data of the whole run, or of the current window.
     sum: Sum,
@@ -160,17 +166,17 @@ struct Step {
     times: Vec<(u64, u64)>,
 }
 
-/// Collected data with the length of its time.
+/// Collected data, and the number of seconds that they cover.
 #[derive(Debug, Default)]
 struct Sum {
-    of: Collected,
+    collected: Collected,
     seconds: f64,
 }
 
 impl Sum {
     fn clear(&mut self) {
-        self.of.times.reset();
-        (self.of.counts, self.seconds) = (Counts::default(), 0.0);
+        self.collected.times.reset();
+        (self.collected.counts, self.seconds) = (Counts::default(), 0.0);
     }
 }
 
@@ -195,7 +201,7 @@ impl Collector {
     fn add(&mut self, from: Duration, to: Duration, totals: &Totals) {
         let offered = self.offered(from, to);
         let Some(window) = self.window else {
-            self.selector.collect(totals, &mut self.sum.of);
+            self.selector.collect(totals, &mut self.sum.collected);
             self.sum.seconds += offered.as_secs_f64();
             return;
         };
@@ -204,7 +210,7 @@ impl Collector {
             return;
         }
         self.moved_to = to;
-        self.selector.collect(totals, &mut self.step.of);
+        self.selector.collect(totals, &mut self.step.collected);
         self.step.seconds += offered.as_secs_f64();
         // The seconds of a run are not exactly one second long, so half a second of slack is
         // allowed.
@@ -228,7 +234,7 @@ impl Collector {
     fn end(&mut self) {
         self.ready = false;
         if self.window.is_some()
-            && (self.step.seconds > 0.0 || self.step.of.counts != Counts::default())
+            && (self.step.seconds > 0.0 || self.step.collected.counts != Counts::default())
         {
             self.close_step();
         }
@@ -240,11 +246,11 @@ impl Collector {
 
     /// Closes the incomplete step.
     fn close_step(&mut self) {
-        let recorded = self.step.of.times.iter_recorded();
+        let recorded = self.step.collected.times.iter_recorded();
         let times = recorded.map(|bucket| (bucket.value_iterated_to(), bucket.count_at_value()));
         let times = times.collect();
         self.steps.push_back(Step {
-            counts: self.step.of.counts,
+            counts: self.step.collected.counts,
             seconds: self.step.seconds,
             times,
         });
@@ -254,10 +260,10 @@ impl Collector {
     fn add_up(&mut self) {
         self.sum.clear();
         for step in &self.steps {
-            self.sum.of.counts.add(step.counts);
+            self.sum.collected.counts.add(step.counts);
             self.sum.seconds += step.seconds;
             for &(value, count) in &step.times {
-                self.sum.of.times.saturating_record_n(value, count);
+                self.sum.collected.times.saturating_record_n(value, count);
             }
         }
     }
@@ -277,7 +283,8 @@ impl Collector {
 
     /// Returns the aggregated value in the threshold's unit; none without data.
     fn value(&self, aggregation: Aggregation) -> Option<f64> {
-        let (times, Counts { part, whole, .. }) = (&self.sum.of.times, self.sum.of.counts);
+        let (times, Counts { counted: part, total: whole, .. }) =
+            (&self.sum.collected.times, self.sum.collected.counts);
         let seconds = self.sum.seconds;
         let ms = |nanos: f64| (!times.is_empty()).then_some(nanos / 1e6);
         match (self.selector.metric.kind(), aggregation) {
@@ -318,9 +325,9 @@ fn keeps(threshold: &Threshold, value: f64) -> bool {
 #[derive(Debug)]
 struct ThresholdState {
     threshold: Threshold,
-    /// Name of the method that it selects.
+    /// Name of the method that the threshold selects.
     method: Option<String>,
-    /// Index of its data in `Judge::collectors`.
+    /// Index of the threshold's data in `Judge::collectors`.
     collector: usize,
     /// Number of judged windows.
     windows: u64,
@@ -360,7 +367,7 @@ impl ThresholdState {
         if !in_windows || collector.ready {
             // A second without data changes nothing: a server that hangs returns no data.
             if let Some(value) = collector.value(self.threshold.aggregation) {
-                self.record(value, collector.sum.of.counts, from, in_windows);
+                self.record(value, collector.sum.collected.counts, from, in_windows);
             }
         }
         // Time without load does not count, because no call can end the breach in it.
@@ -437,12 +444,12 @@ impl ThresholdState {
         };
         let counts = match in_windows {
             true => self.worst.map(|(_, counts)| counts).unwrap_or_default(),
-            false => collector.sum.of.counts,
+            false => collector.sum.collected.counts,
         };
-        let server_alone = aggregate::share(counts.by_server, counts.whole);
+        let server_alone = aggregate::share(counts.by_server, counts.total);
         let by_server = !kept
             && (in_windows || self.ended.is_some() || !keeps(&self.threshold, server_alone))
-            && counts.by_server * 2 > counts.part;
+            && counts.by_server * 2 > counts.counted;
         let outcome = ThresholdOutcome {
             text: self.threshold.text.clone(),
             metric: Some(self.threshold.selector.metric),
@@ -475,7 +482,7 @@ impl ThresholdState {
         if self.ended.is_some() && mended {
             return Some(Remark::Recovered);
         }
-        let window = window(threshold)?.as_secs_f64();
+        let window = effective_window(threshold)?.as_secs_f64();
         Some(match self.broken {
             Some((_, lasted)) if !threshold.sustained.is_zero() => {
                 Remark::BrokenFor { lasted: lasted.as_secs_f64(), window }

@@ -1,4 +1,4 @@
-//! Checks if the numbers of a run are valid. They are if the generator was healthy, the plan itself
+//! Checks if the numbers of a run are valid. They are valid if the generator was healthy, the plan itself
 //! did not limit the rate, and the target accepted the offered load.
 //!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
@@ -16,15 +16,16 @@ mod tests;
 
 /// The engine threads are the limit if they are busy for at least this share of the time.
 const BUSY_MAX: f64 = 0.9;
-/// Number of seconds in a row for which the threads must be that busy. A single busy second is a
-/// burst.
+/// Number of seconds in a row for which the threads must be that busy. A single busy second is only
+/// a burst.
 const BUSY_SECONDS: f64 = 3.0;
 /// Response bytes per second and engine thread. To read and classify them takes 5 to 10 % of the
 /// thread's time, and far more if memory is slow.
 const HEAVY_BYTES: f64 = 50e6;
 /// A method is named if it has at least this share of the response bytes.
 const HEAVY_SHARE: f64 = 0.5;
-/// The pauses limited the rate if it is at least this share of the rate that pauses alone allow.
+/// The pauses limited the rate if the achieved rate is at least this share of the rate that the
+/// pauses alone allow.
 /// The target then took less than a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
 
@@ -88,7 +89,7 @@ pub enum Doubt {
     },
     FewWorkers {
         scenario: String,
-        begun: Delivered,
+        delivery: Delivered,
         workers: usize,
         allowed: f64,
         best_ms: f64,
@@ -96,7 +97,7 @@ pub enum Doubt {
     },
     Behind {
         scenario: String,
-        begun: Delivered,
+        delivery: Delivered,
         workers: usize,
         mean_ms: f64,
         best_ms: f64,
@@ -150,20 +151,20 @@ pub struct Delay {
 }
 
 /// Collects all doubts about the numbers.
-pub fn doubts(input: ValidityInput<'_>) -> Doubts {
+pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     let calls = input.judged.count(|_| true);
     let mut doubts = Doubts { empty: empty(input, calls), ..Doubts::default() };
     doubts.overloaded.extend(busy(input.seconds));
-    doubts.overloaded.extend(ports(input.judged));
-    doubts.starved = starved(input);
-    doubts.late = late(input);
+    doubts.overloaded.extend(check_ports(input.judged));
+    doubts.starved = check_run_delay(input);
+    doubts.late = check_lateness(input);
     if !doubts.overloaded.is_empty() || doubts.starved.is_some() || doubts.late.is_some() {
-        doubts.overloaded.extend(heavy(input));
+        doubts.overloaded.extend(check_response_sizes(input));
     }
     for scenario in &input.plan.scenarios {
         match scenario.model {
-            Model::Closed => doubts.paced.extend(paced(input, scenario)),
-            Model::Open { .. } => match behind(input, scenario) {
+            Model::Closed => doubts.paced.extend(check_pauses(input, scenario)),
+            Model::Open { .. } => match check_delivery(input, scenario) {
                 Some((doubt @ Doubt::FewWorkers { .. }, _)) => doubts.workers.push(doubt),
                 found => doubts.behind.extend(found),
             },
@@ -209,48 +210,54 @@ fn is_busy(second: &Second) -> bool {
 /// Returns the wait of engine threads for a core. The wait delays a call by at most its whole
 /// length. In an open scenario each wait delays the next send, and reads are delayed as much as
 /// sends.
-fn starved(input: ValidityInput<'_>) -> Option<Delay> {
+fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
     let waited = input.judged.run_delay.as_secs_f64();
-    let most = waited * 1e3;
-    let open = input.plan.scenarios.iter().all(|one| matches!(one.model, Model::Open { .. }));
-    let sends = 2.0 * input.judged.lateness.max() as f64 / 1e6;
+    let max_delay_ms = waited * 1e3;
+    let open =
+        input.plan.scenarios.iter().all(|scenario| matches!(scenario.model, Model::Open { .. }));
+    let sends = 2.0 * input.judged.scheduling_delay.max() as f64 / 1e6;
     (waited > input.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
         doubt: Doubt::Starved { threads, waited, share: waited / time },
-        longest_ms: if open { most.min(sends) } else { most },
+        longest_ms: if open { max_delay_ms.min(sends) } else { max_delay_ms },
         share: late_share(input),
     })
 }
 
-fn ports(judged: &Totals) -> Option<Doubt> {
+fn check_ports(judged: &Totals) -> Option<Doubt> {
     let refused = judged.traffic.ports_exhausted;
     (refused > 0).then_some(Doubt::NoPorts(refused))
 }
 
 /// Returns a method with responses so large that reading them may limit the generator.
-fn heavy(input: ValidityInput<'_>) -> Option<Doubt> {
+fn check_response_sizes(input: ValidityInput<'_>) -> Option<Doubt> {
     let seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
     let bytes = &input.judged.answer_bytes;
-    let sum = bytes.iter().sum::<u64>() as f64;
-    let (method, &most) = bytes.iter().enumerate().max_by_key(|(_, count)| **count)?;
-    let read = sum / seconds.max(1e-9);
-    let (share, calls) =
-        (most as f64 / sum.max(1.0), input.judged.count(|slot| usize::from(slot.method) == method));
-    if read < HEAVY_BYTES * input.plan.threads as f64 || share < HEAVY_SHARE || calls == 0 {
+    let total_bytes = bytes.iter().sum::<u64>() as f64;
+    let (method, &max_bytes) = bytes.iter().enumerate().max_by_key(|(_, count)| **count)?;
+    let bytes_per_second = total_bytes / seconds.max(1e-9);
+    let (share, calls) = (
+        max_bytes as f64 / total_bytes.max(1.0),
+        input.judged.count(|slot| usize::from(slot.method) == method),
+    );
+    if bytes_per_second < HEAVY_BYTES * input.plan.threads as f64
+        || share < HEAVY_SHARE
+        || calls == 0
+    {
         return None;
     }
     let method = input.plan.methods.get(method)?.to_string();
-    let bytes_each = most as f64 / calls as f64;
-    Some(Doubt::Heavy { bytes_per_second: read, share, method, bytes_each })
+    let bytes_each = max_bytes as f64 / calls as f64;
+    Some(Doubt::Heavy { bytes_per_second, share, method, bytes_each })
 }
 
-fn late(input: ValidityInput<'_>) -> Option<Delay> {
-    let p99_ms = aggregate::percentile_ms(&input.judged.lateness, 99.0)?;
+fn check_lateness(input: ValidityInput<'_>) -> Option<Delay> {
+    let p99_ms = aggregate::percentile_ms(&input.judged.scheduling_delay, 99.0)?;
     let median_ms =
         aggregate::percentile_ms(&input.judged.times(|cell| &cell.service, |_| true), 50.0)?;
     let allowed = input.plan.validity;
-    let longest_ms = input.judged.lateness.max() as f64 / 1e6;
+    let longest_ms = input.judged.scheduling_delay.max() as f64 / 1e6;
     is_late(allowed, p99_ms, median_ms).then(|| Delay {
         doubt: Doubt::Late { p99_ms, longest_ms, allowed, median_ms },
         longest_ms,
@@ -261,52 +268,52 @@ fn late(input: ValidityInput<'_>) -> Option<Delay> {
 /// Returns the share of sends that were later than the plan allows.
 fn late_share(input: ValidityInput<'_>) -> f64 {
     let allowed = lab_model::record::nanos(input.plan.validity.lateness_p99_max);
-    let sends = &input.judged.lateness;
+    let sends = &input.judged.scheduling_delay;
     aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
 /// Returns true if a p99 delay of `lateness` ms is late for calls with a median of `median` ms.
-fn is_late(validity: Validity, lateness: f64, median: f64) -> bool {
+fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
     let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
-    lateness > limit && lateness > validity.lateness_share_max * median
+    scheduling_delay > limit && scheduling_delay > validity.lateness_share_max * median
 }
 
 /// The offered load of a scenario until the end of the run.
 struct Offered {
     iterations: Iterations,
-    /// Time of its stages.
+    /// Seconds of its stages.
     seconds: f64,
     /// Integral of the level (iterations per second or workers) over time.
     level_seconds: f64,
-    /// Highest level.
+    /// Highest level of its stages.
     peak: f64,
 }
 
-fn offered(input: ValidityInput<'_>, scenario: &Scenario) -> Offered {
-    let mut sum =
+fn offered_load(input: ValidityInput<'_>, scenario: &Scenario) -> Offered {
+    let mut offered =
         Offered { iterations: Iterations::default(), seconds: 0.0, level_seconds: 0.0, peak: 0.0 };
-    for (of, stage, span) in input.plan.spans() {
-        if of.name != scenario.name {
+    for (owner, stage, span) in input.plan.spans() {
+        if owner.name != scenario.name {
             continue;
         }
-        sum.iterations.add(input.all.iterations.get(stage.index).copied().unwrap_or_default());
+        offered.iterations.add(input.all.iterations.get(stage.index).copied().unwrap_or_default());
         let level_end = stage.level(span.overlap(Duration::ZERO, input.end));
         let ran = span.overlap(Duration::ZERO, input.end).as_secs_f64();
-        sum.seconds += ran;
-        sum.level_seconds += ran * (stage.from + level_end) / 2.0;
-        sum.peak = sum.peak.max(stage.from).max(level_end);
+        offered.seconds += ran;
+        offered.level_seconds += ran * (stage.from + level_end) / 2.0;
+        offered.peak = offered.peak.max(stage.from).max(level_end);
     }
-    sum
+    offered
 }
 
-fn paced(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> {
+fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> {
     let pause = scenario.pause.as_secs_f64();
-    let offered = offered(input, scenario);
+    let offered = offered_load(input, scenario);
     if pause <= 0.0 || offered.seconds <= 0.0 {
         return None;
     }
     let allowed = offered.level_seconds / offered.seconds / pause;
-    let reached = offered.iterations.begun as f64 / offered.seconds;
+    let reached = offered.iterations.started as f64 / offered.seconds;
     (reached >= PACED_SHARE * allowed).then(|| Doubt::Paced {
         scenario: scenario.name.clone(),
         allowed,
@@ -316,14 +323,14 @@ fn paced(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> {
     })
 }
 
-/// Returns a doubt if too few of the scheduled iterations started. The doubt says whose limit that
-/// was. The number is the distance of the delivered share to the smallest allowed share.
+/// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
+/// plan or the target. The number is the distance of the delivered share to the smallest allowed share.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the
 /// target is the limit.
-fn behind(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)> {
-    let offered = offered(input, scenario);
+fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)> {
+    let offered = offered_load(input, scenario);
     let mut iterations = Iterations::default();
     for stage in &scenario.stages {
         iterations.add(input.judged.iterations.get(stage.index).copied().unwrap_or_default());
@@ -332,17 +339,17 @@ fn behind(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doubt, f64)>
     if delivered >= input.plan.validity.delivered_share_min {
         return None;
     }
-    let (scheduled, started) = (iterations.due, iterations.in_time());
-    let begun = Delivered { share: delivered, started, scheduled };
+    let (scheduled, started) = (iterations.scheduled, iterations.in_time());
+    let delivery = Delivered { share: delivered, started, scheduled };
     let workers = scenario.workers_max;
     let best = best_time(input, scenario);
     let allowed = workers as f64 / best.max(1e-9);
     let (scenario_name, peak, best_ms) = (scenario.name.clone(), offered.peak, best * 1e3);
     let doubt = if allowed < peak {
-        Doubt::FewWorkers { scenario: scenario_name, begun, workers, allowed, best_ms, peak }
+        Doubt::FewWorkers { scenario: scenario_name, delivery, workers, allowed, best_ms, peak }
     } else {
         let mean_ms = aggregate::quantiles(&service_of(input, scenario)).mean_ms;
-        Doubt::Behind { scenario: scenario_name, begun, workers, mean_ms, best_ms }
+        Doubt::Behind { scenario: scenario_name, delivery, workers, mean_ms, best_ms }
     };
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
 }
@@ -364,8 +371,9 @@ fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
 }
 
 fn service_of(input: ValidityInput<'_>, scenario: &Scenario) -> lab_model::record::Times {
-    let of = |slot: Slot| scenario.stages.iter().any(|one| one.index == usize::from(slot.stage));
-    input.all.times(|cell| &cell.service, of)
+    let of_scenario =
+        |slot: Slot| scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage));
+    input.all.times(|cell| &cell.service, of_scenario)
 }
 
 /// Returns a doubt about methods that have too few calls for their percentiles.

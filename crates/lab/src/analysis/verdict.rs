@@ -52,16 +52,16 @@ pub struct Evidence<'a> {
     pub compared: Option<&'a Compared>,
     /// Seconds in which a closed load stalled.
     pub stalls: Option<&'a Stalls>,
-    /// Why and when the run ended before its plan, if it did.
+    /// Reason and time of an end before the end of the plan.
     pub early: Option<Early>,
 }
 
 /// A verdict with its reasons.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Judged {
+pub struct RunVerdict {
     /// The verdict.
     pub outcome: Outcome,
-    /// Its reasons, most important first.
+    /// Reasons of the verdict, most important first.
     pub reasons: Vec<Reason>,
     /// Findings about the target.
     pub findings: Vec<Reason>,
@@ -113,22 +113,22 @@ impl Reason {
     }
 }
 
-/// Why and when a run ended before its plan, in seconds since its start.
+/// Reason of an end before the end of the plan, with the seconds since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Early {
-    /// The user stopped it.
+    /// The user stopped the run.
     Asked(f64),
-    /// A threshold that aborts was broken.
+    /// A threshold with `abort` was broken.
     Aborted(f64),
 }
 
 /// Returns the verdict with its reasons, findings and warnings.
-pub fn verdict(evidence: Evidence<'_>) -> Judged {
+pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
     let mut failures = Failures::default();
     failures.thresholds(evidence);
     failures.methods(evidence);
-    failures.partly(evidence);
-    failures.answers(evidence);
+    failures.partly_failing_methods(evidence);
+    failures.wrong_responses(evidence);
     failures.stalls(evidence);
     let doubts = evidence.doubts;
     for (doubt, missing) in &doubts.behind {
@@ -139,40 +139,42 @@ pub fn verdict(evidence: Evidence<'_>) -> Judged {
     warnings.extend(validity::few(evidence.methods).map(Reason::Doubt));
 
     failures.list.sort_by_key(|failure| !certain(failure));
-    let failed: Vec<Reason> = failures.list.iter().map(|failure| failure.reason.clone()).collect();
-    let late: Vec<Reason> =
-        doubts.late.iter().map(|late| Reason::Doubt(late.doubt.clone())).collect();
-    let paced: Vec<Reason> = doubts.paced.iter().cloned().map(Reason::Doubt).collect();
-    let doubtful = |delay: &Delay| failures.list.iter().any(|one| one.within(delay, evidence));
+    let failure_reasons: Vec<Reason> =
+        failures.list.iter().map(|failure| failure.reason.clone()).collect();
+    let late_reasons: Vec<Reason> =
+        doubts.late.iter().map(|delay| Reason::Doubt(delay.doubt.clone())).collect();
+    let pause_reasons: Vec<Reason> = doubts.paced.iter().cloned().map(Reason::Doubt).collect();
+    let may_be_caused =
+        |delay: &Delay| failures.list.iter().any(|failure| failure.within(delay, evidence));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
         (Outcome::Invalid, vec![Reason::Doubt(empty.clone())])
     } else if failures.list.iter().any(certain) {
-        (Outcome::Fail, [failed, limited, late.clone()].concat())
+        (Outcome::Fail, [failure_reasons, limited, late_reasons.clone()].concat())
     } else if !limited.is_empty() {
-        (Outcome::ClientLimited, [limited, late.clone(), failed].concat())
-    } else if doubts.late.as_ref().is_some_and(doubtful) {
-        (Outcome::Invalid, [late.clone(), failed].concat())
-    } else if !failed.is_empty() {
-        (Outcome::ClientLimited, [paced.clone(), failed].concat())
+        (Outcome::ClientLimited, [limited, late_reasons.clone(), failure_reasons].concat())
+    } else if doubts.late.as_ref().is_some_and(may_be_caused) {
+        (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
+    } else if !failure_reasons.is_empty() {
+        (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
     } else if let Some(Early::Asked(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.paced.is_empty() {
         let thresholds = evidence.plan.thresholds.len();
-        let kept = (thresholds > 0).then_some(Reason::KeptWhenPaced(thresholds));
-        (Outcome::ClientLimited, paced.iter().cloned().chain(kept).collect())
+        let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWhenPaced(thresholds));
+        (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept_thresholds).collect())
     } else if evidence.plan.thresholds.is_empty() {
         (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
     };
     if outcome != Outcome::ClientLimited {
-        warnings.extend(paced);
+        warnings.extend(pause_reasons);
     }
     if matches!(outcome, Outcome::Pass | Outcome::Measured) {
-        warnings.extend(late);
+        warnings.extend(late_reasons);
     }
-    early(evidence, outcome, &mut reasons);
-    Judged { outcome, reasons, findings: failures.findings, warnings }
+    add_early_end(evidence, outcome, &mut reasons);
+    RunVerdict { outcome, reasons, findings: failures.findings, warnings }
 }
 
 /// Splits the generator's limits into reasons and warnings. Busy threads and waits for a core are
@@ -182,29 +184,33 @@ fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reas
     let unpaced = |scenario: &lab_model::plan::Scenario| {
         scenario.model == Model::Closed && scenario.pause.is_zero()
     };
-    let closed = evidence.plan.scenarios.iter().any(unpaced);
-    let (mut limited, mut warnings) = (Vec::new(), Vec::new());
-    let matters =
-        closed || !failures.list.is_empty() || doubts.late.is_some() || !doubts.workers.is_empty();
-    let into = if matters { &mut limited } else { &mut warnings };
-    into.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
+    let has_closed_load = evidence.plan.scenarios.iter().any(unpaced);
+    let (mut limits_found, mut warnings) = (Vec::new(), Vec::new());
+    let is_decisive = has_closed_load
+        || !failures.list.is_empty()
+        || doubts.late.is_some()
+        || !doubts.workers.is_empty();
+    let destination = if is_decisive { &mut limits_found } else { &mut warnings };
+    destination.extend(doubts.overloaded.iter().cloned().map(Reason::Doubt));
     if let Some(starved) = &doubts.starved {
-        let matters = closed || failures.list.iter().any(|one| one.within(starved, evidence));
-        let into = if matters { &mut limited } else { &mut warnings };
-        into.push(Reason::Doubt(starved.doubt.clone()));
+        let is_decisive = has_closed_load
+            || failures.list.iter().any(|failure| failure.within(starved, evidence));
+        let destination = if is_decisive { &mut limits_found } else { &mut warnings };
+        destination.push(Reason::Doubt(starved.doubt.clone()));
     }
-    limited.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
-    (limited, warnings)
+    limits_found.extend(doubts.workers.iter().cloned().map(Reason::Doubt));
+    (limits_found, warnings)
 }
 
-fn early(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
-    let of = evidence.plan.duration().as_secs_f64();
+/// Adds the reason of an end before the end of the plan.
+fn add_early_end(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
+    let planned = evidence.plan.duration().as_secs_f64();
     match evidence.early {
         Some(Early::Asked(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
-            reasons.push(Reason::StoppedByUser { at, of, nothing_broken });
+            reasons.push(Reason::StoppedByUser { at, of: planned, nothing_broken });
         }
-        Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of }),
+        Some(Early::Aborted(at)) => reasons.push(Reason::Aborted { at, of: planned }),
         None => {}
     }
 }
@@ -233,7 +239,7 @@ struct Failure {
 }
 
 impl Failure {
-    /// Returns true if the generator cannot have caused it.
+    /// Returns true if the generator cannot have caused the failure.
     fn is_certain(&self, evidence: Evidence<'_>) -> bool {
         let doubts = evidence.doubts;
         let by_server = matches!(self.breach, Breach::Server | Breach::Refused(_));
@@ -243,7 +249,7 @@ impl Failure {
         (by_server || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
     }
 
-    /// Returns true if a delay of the generator can have caused it.
+    /// Returns true if a delay of the generator can have caused the failure.
     fn within(&self, delay: &Delay, evidence: Evidence<'_>) -> bool {
         let plan = evidence.plan;
         match self.breach {
@@ -251,7 +257,9 @@ impl Failure {
             Breach::Refused(beyond) | Breach::Share(beyond) => beyond <= delay.share,
             Breach::Silent => plan.target.timeout.as_secs_f64() * 1e3 <= delay.longest_ms,
             Breach::Time(beyond) => beyond <= delay.longest_ms,
-            Breach::Throughput => plan.scenarios.iter().any(|one| one.model == Model::Closed),
+            Breach::Throughput => {
+                plan.scenarios.iter().any(|scenario| scenario.model == Model::Closed)
+            }
         }
     }
 }
@@ -322,7 +330,7 @@ impl Failures {
     }
 
     /// Adds methods with a large share of failed calls over the whole run.
-    fn partly(&mut self, evidence: Evidence<'_>) {
+    fn partly_failing_methods(&mut self, evidence: Evidence<'_>) {
         let known = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
         let mut found = Vec::new();
         for row in evidence.methods {
@@ -353,17 +361,19 @@ impl Failures {
         }
     }
 
-    fn answers(&mut self, evidence: Evidence<'_>) {
+    /// Adds methods with responses that differ from those of the reference.
+    fn wrong_responses(&mut self, evidence: Evidence<'_>) {
         let Some(compared) = evidence.compared else { return };
         for (method, calls, wrong) in &compared.methods {
             if *wrong > 0 {
-                let first = compared.examples.iter().find(|example| example.method == *method);
+                let first_example =
+                    compared.examples.iter().find(|example| example.method == *method);
                 let reason = Reason::Wrong {
                     method: method.clone(),
                     calls: *calls,
                     wrong: *wrong,
                     reference: compared.reference.clone(),
-                    first: first.cloned(),
+                    first: first_example.cloned(),
                 };
                 self.push(Breach::Server, reason);
             }
@@ -387,8 +397,9 @@ const FAILING_MIN: f64 = 10.0;
 /// Returns true if the plan has a threshold about the failures of a method.
 fn has_own_threshold(plan: &Plan, method: &str) -> bool {
     plan.thresholds.iter().any(|threshold| {
-        let own = threshold.selector.method.and_then(|index| plan.methods.get(index));
-        threshold.selector.metric == Metric::Failed && own.is_some_and(|own| **own == *method)
+        let selected_method = threshold.selector.method.and_then(|index| plan.methods.get(index));
+        threshold.selector.metric == Metric::Failed
+            && selected_method.is_some_and(|selected_method| **selected_method == *method)
     })
 }
 
@@ -416,6 +427,6 @@ fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
 }
 
 fn worst_class(row: &Row) -> Class {
-    let failed = row.classes.iter().filter(|class| class.class.failed());
+    let failed = row.classes.iter().filter(|class| class.class.is_failure());
     failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class)
 }

@@ -21,10 +21,10 @@ const LITTLE_MIN: f64 = 5.0;
 /// Builds the result of a search that took `seconds`.
 pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResult {
     let summary = summarize(&search.probes.settings, &search.history);
-    let first = search.first.as_ref().expect("a search without a run ends with an error");
-    let failed = summary.failed.map(|index| &search.finished[index]);
+    let first_run = search.first_run.as_ref().expect("a search without a run ends with an error");
+    let failed_probe = summary.failed.map(|index| &search.finished[index]);
     let passed = summary.passed.map(|index| &search.finished[index]);
-    let binding = failed.and_then(|probe| probe.binding.clone());
+    let binding = failed_probe.and_then(|probe| probe.binding.clone());
     let at_least = summary.lowest_fail.is_none() && summary.highest_pass.is_some();
     let answer = Answer {
         end,
@@ -40,25 +40,30 @@ pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResul
     let mut warnings = search.probes.warnings.clone();
     warnings.extend(search.warnings.iter().cloned());
     warnings.extend(doubts(&search, &summary));
-    warnings.extend(at_rates(&[passed, failed], &warnings));
+    warnings.extend(at_rates(&[passed, failed_probe], &warnings));
     let mut unique = std::collections::BTreeSet::new();
     warnings.retain(|warning| unique.insert(warning.clone()));
     CapacityResult {
         schema: SCHEMA.to_owned(),
-        weir: first.weir.clone(),
-        started: first.started.clone(),
-        started_unix: first.started_unix,
+        weir: first_run.weir.clone(),
+        started: first_run.started.clone(),
+        started_unix: first_run.started_unix,
         duration: seconds,
         partial: end == End::Stopped,
-        plan: first.plan.clone(),
-        target: first.target.clone(),
-        fingerprint: first.fingerprint.clone(),
+        plan: first_run.plan.clone(),
+        target: first_run.target.clone(),
+        fingerprint: first_run.fingerprint.clone(),
         settings: search.probes.facts(),
-        objectives: search.probes.objectives().iter().map(|own| own.text.clone()).collect(),
-        objectives_by_default: search.defaults.clone(),
+        thresholds: search
+            .probes
+            .thresholds()
+            .iter()
+            .map(|objective| objective.text.clone())
+            .collect(),
+        thresholds_by_default: search.defaults.clone(),
         answer,
         binding,
-        bottleneck: failed.and_then(|probe| bottleneck(&search.finished, probe)),
+        bottleneck: failed_probe.and_then(|probe| bottleneck(&search.finished, probe)),
         costs: summary.passed.map_or_else(Vec::new, |index| costs(&search.finished[index], index)),
         scaling: scaling(&search.finished),
         probes: search.finished.into_iter().map(|probe| probe.row).collect(),
@@ -69,17 +74,20 @@ pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResul
 /// Returns the warnings of these probes that are not in `known`, each with the rates at which it
 /// occurred.
 fn at_rates(probes: &[Option<&FinishedProbe>], known: &[String]) -> Vec<String> {
-    let mut found: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut rates_by_warning: Vec<(&str, Vec<String>)> = Vec::new();
     for probe in probes.iter().flatten() {
         for warning in probe.warnings.iter().filter(|warning| !known.contains(*warning)) {
             let rate = format!("{}/s", probe.row.rate);
-            match found.iter_mut().find(|(known, _)| known == warning) {
+            match rates_by_warning.iter_mut().find(|(known, _)| known == warning) {
                 Some((_, rates)) => rates.push(rate),
-                None => found.push((warning, vec![rate])),
+                None => rates_by_warning.push((warning, vec![rate])),
             }
         }
     }
-    found.iter().map(|(warning, rates)| format!("at {}: {warning}", rates.join(" and "))).collect()
+    rates_by_warning
+        .iter()
+        .map(|(warning, rates)| format!("at {}: {warning}", rates.join(" and ")))
+        .collect()
 }
 
 /// Returns the bottleneck at the lowest fail. If it is unknown there, returns the bottleneck at the
@@ -98,14 +106,17 @@ fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Find
     let nearest = finished.iter().filter(is_known).min_by(|a, b| a.row.rate.total_cmp(&b.row.rate));
     let Some(nearest) = nearest else { return lowest };
     let mut finding = nearest.row.bottleneck.clone()?;
-    let (above, at) = (short(nearest.row.rate), short(failed.row.rate));
-    finding.evidence.insert(0, format!("observed at {above}/s; unclear at {at}/s"));
+    let (observed_rate, failed_rate) = (short(nearest.row.rate), short(failed.row.rate));
+    finding
+        .evidence
+        .insert(0, format!("observed at {observed_rate}/s; unclear at {failed_rate}/s"));
     Some(finding)
 }
 
 /// Returns the CPU time per request of the target's processes in a probe.
 fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
-    let own = finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
+    let target_processes =
+        finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);
     let cost = |process: &lab_model::results::run::ProcessFacts| {
         Some(ProcessCost {
             process: process.name.clone(),
@@ -113,7 +124,7 @@ fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
             probe,
         })
     };
-    own.filter_map(cost).collect()
+    target_processes.filter_map(cost).collect()
 }
 
 /// Fits throughput to iterations in flight over the valid probes with few failures.
@@ -127,15 +138,15 @@ fn scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
 }
 
 fn degraded(summary: &Summary) -> Option<String> {
-    let (first, later) = summary.degraded?;
+    let (first_baseline, later_baseline) = summary.degraded?;
     Some(format!(
         "the target did not recover: at the baseline's rate its median was {:.2} ms at the start and \
          {:.2} ms later ({:.1} % and {:.1} % failed), even after eight times the usual wait; later \
          probes measure the capacity of the target in that state",
-        first.p50_ms,
-        later.p50_ms,
-        first.failed_share * 100.0,
-        later.failed_share * 100.0
+        first_baseline.p50_ms,
+        later_baseline.p50_ms,
+        first_baseline.failed_share * 100.0,
+        later_baseline.failed_share * 100.0
     ))
 }
 
@@ -179,9 +190,9 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
     }
     let passed = summary.passed.map(|index| &search.finished[index]);
     doubts.extend(passed.and_then(little_off));
-    let no_limit = !search.probes.objectives().iter().any(|own| {
+    let no_limit = !search.probes.thresholds().iter().any(|objective| {
         matches!(
-            own.selector.metric,
+            objective.selector.metric,
             lab_model::metrics::Metric::Limited | lab_model::metrics::Metric::Goodput
         )
     });
@@ -219,18 +230,20 @@ fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&B
         }
         _ => String::new(),
     };
-    let why = binding.map(|binding| format!(": {}", binding_words(binding))).unwrap_or_default();
+    let cause = binding.map(|binding| format!(": {}", binding_words(binding))).unwrap_or_default();
     if let Some(reason) = baselines_invalid(search, summary) {
         return match (pass, summary.lowest_fail) {
-            (Some(pass), Some(fail)) => format!("{pass}/s pass; {fail}/s fail{why}; then {reason}"),
+            (Some(pass), Some(fail)) => {
+                format!("{pass}/s pass; {fail}/s fail{cause}; then {reason}")
+            }
             (Some(pass), None) => format!("at least {pass}/s: then {reason}"),
-            (None, Some(fail)) => format!("no rate passed, down to {fail}/s{why}; then {reason}"),
+            (None, Some(fail)) => format!("no rate passed, down to {fail}/s{cause}; then {reason}"),
             (None, None) => format!("no result: {reason}"),
         };
     }
     match (pass, summary.lowest_fail) {
         (Some(pass), Some(fail)) => {
-            let bounds = format!("{pass}/s pass{soak}; {fail}/s fail{why}");
+            let bounds = format!("{pass}/s pass{soak}; {fail}/s fail{cause}");
             match end {
                 End::Converged => bounds,
                 End::ClientLimited => {
@@ -249,7 +262,7 @@ fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&B
             };
             format!("at least {pass}/s{soak}: {beyond}")
         }
-        (None, Some(fail)) => format!("no rate passed, down to {fail}/s{why}"),
+        (None, Some(fail)) => format!("no rate passed, down to {fail}/s{cause}"),
         (None, None) => match end {
             End::ClientLimited => "no result: the generator was the limit at every rate".into(),
             End::NothingPassed => "no rate passed: the target fails even without load".into(),
@@ -261,15 +274,16 @@ fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&B
 
 /// Explains a search that ended because of invalid baselines, and suggests remedies.
 fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
-    let last = search.finished.last().filter(|_| summary.baselines_invalid)?;
-    let rate = last.row.rate;
-    let what = match last.row.judged {
+    let last_baseline = search.finished.last().filter(|_| summary.baselines_invalid)?;
+    let rate = last_baseline.row.rate;
+    let cause = match last_baseline.row.judged {
         Judged::ClientLimited => "the generator was the limit",
         _ => "the numbers were invalid",
     };
-    let why = last.row.reasons.first().map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let reason =
+        last_baseline.row.reasons.first().map(|reason| format!(" ({reason})")).unwrap_or_default();
     Some(format!(
-        "{what} even at the baseline, twice in a row at {rate}/s{why}, so further probes are useless; \
+        "{cause} even at the baseline, twice in a row at {rate}/s{reason}, so further probes are useless; \
          give the generator its own machine or cores, request less data, or start lower \
          (--rate-start)"
     ))
@@ -278,7 +292,7 @@ fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
 /// Formats a broken limit for use inside a sentence: `latency p(99)<100 was 412 (limit 100), by
 /// eth_getLogs`.
 fn binding_words(binding: &Binding) -> String {
-    let mut text = binding.objective.clone();
+    let mut text = binding.threshold.clone();
     if let Some(observed) = binding.observed {
         let limit = binding.limit.map(|limit| format!(" (limit {})", short(limit)));
         text.push_str(&format!(" was {}{}", short(observed), limit.unwrap_or_default()));

@@ -15,8 +15,9 @@ use crate::capacity::search::CapacityFault;
 
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS: f64 = 20.0;
-/// The queue holds the iterations of this time. Dropped iterations reveal a rate that is too high
-/// as well as a long queue does. After the probe the target must drain the queue, so it is short.
+/// Length of the queue of waiting iterations, as the time in which the probe's rate fills it. It is
+/// short, because the target must drain it after the probe, and dropped iterations reveal a rate that
+/// is too high as well as a long queue does.
 const QUEUE: Duration = Duration::from_secs(2);
 /// Minimum length of the queue, in iterations. At low rates a short pause then drops none.
 const QUEUE_MIN: usize = 100;
@@ -39,6 +40,8 @@ pub(super) struct Probes {
 }
 
 impl Probes {
+    /// Derives the settings of a search from its plan.
+    ///
     /// # Errors
     /// If the plan has a closed scenario.
     pub(super) fn of(plan: &Plan) -> Result<Probes, CapacityFault> {
@@ -46,17 +49,18 @@ impl Probes {
         if let Some(scenario) = closed {
             return Err(CapacityFault::Closed { scenario: scenario.name.clone() });
         }
-        let levels: Vec<f64> = plan.scenarios.iter().map(level).collect();
+        let levels: Vec<f64> = plan.scenarios.iter().map(highest_level).collect();
         let sum: f64 = levels.iter().sum();
         let equal = 1.0 / levels.len() as f64;
         let shares = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal });
         let capacity = &plan.capacity;
-        let judged = baseline_time(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
-        let least = BASELINE_CALLS / judged.max(1.0);
+        let judged_seconds =
+            baseline_time(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
+        let min_rate = BASELINE_CALLS / judged_seconds.max(1.0);
         let settings = Settings {
             rate_start: capacity.rate_start,
             rate_max: capacity.rate_max,
-            rate_baseline: (capacity.rate_start / 2.0).max(least).min(capacity.rate_start),
+            rate_baseline: (capacity.rate_start / 2.0).max(min_rate).min(capacity.rate_start),
             precision: capacity.precision,
             repeats: capacity.repeats.max(1),
             soak: !capacity.soak.is_zero(),
@@ -88,7 +92,7 @@ impl Probes {
     }
 
     /// Returns the thresholds of every probe.
-    pub(super) fn objectives(&self) -> &[Threshold] {
+    pub(super) fn thresholds(&self) -> &[Threshold] {
         &self.plan.thresholds
     }
 
@@ -103,7 +107,7 @@ impl Probes {
 
     /// Sets thresholds if the plan has none. They depend on the service times of the first
     /// baseline. Returns an explanation; none if the plan has its own thresholds.
-    pub(super) fn set_default_objectives(&mut self, baseline: &Quantiles) -> Option<String> {
+    pub(super) fn set_default_thresholds(&mut self, baseline: &Quantiles) -> Option<String> {
         if !self.plan.thresholds.is_empty() {
             return None;
         }
@@ -112,9 +116,9 @@ impl Probes {
         let scale = 10_f64.powf(1.0 - limit.log10().floor());
         let limit = (limit * scale).ceil() / scale;
         self.plan.thresholds = vec![
-            objective(Metric::Failed, Aggregation::Rate, 0.01, "failed rate<0.01".to_owned()),
-            objective(Metric::Limited, Aggregation::Rate, 0.01, "limited rate<0.01".to_owned()),
-            objective(
+            threshold(Metric::Failed, Aggregation::Rate, 0.01, "failed rate<0.01".to_owned()),
+            threshold(Metric::Limited, Aggregation::Rate, 0.01, "limited rate<0.01".to_owned()),
+            threshold(
                 Metric::Latency,
                 Aggregation::Percentile(99.0),
                 limit,
@@ -136,31 +140,33 @@ impl Probes {
         let capacity = &self.plan.capacity;
         match kind {
             Kind::Baseline => baseline_time(&self.plan),
-            Kind::Soak => capacity.probe_warmup + capacity.soak.max(self.needed(rate)),
+            Kind::Soak => {
+                capacity.probe_warmup + capacity.soak.max(self.time_for_percentiles(rate))
+            }
             Kind::Climb | Kind::Bisect | Kind::Repeat => {
-                capacity.probe.max(capacity.probe_warmup + self.needed(rate))
+                capacity.probe.max(capacity.probe_warmup + self.time_for_percentiles(rate))
             }
         }
     }
 
     /// Returns the time after the warm-up that gives every percentile enough calls beyond it.
-    fn needed(&self, rate: f64) -> Duration {
-        let second = self.staged(rate, Duration::from_secs(1));
-        let of = |threshold: &Threshold| {
+    fn time_for_percentiles(&self, rate: f64) -> Duration {
+        let second = self.plan_at_rate(rate, Duration::from_secs(1));
+        let seconds_needed = |threshold: &Threshold| {
             let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
             let beyond = samples(&second, threshold)? * (1.0 - percent / 100.0);
             // A longer probe does not help thresholds with a window, because each window is judged
             // alone.
             (beyond > 0.0 && threshold.window.is_none()).then(|| BEYOND_MIN / beyond)
         };
-        let seconds = self.plan.thresholds.iter().filter_map(of).fold(0.0, f64::max);
+        let seconds = self.plan.thresholds.iter().filter_map(seconds_needed).fold(0.0, f64::max);
         Duration::from_secs_f64(seconds.ceil().min(NEEDED_MAX.as_secs_f64()))
     }
 
     /// Returns the plan of one probe: every scenario at its share of the rate, from the start to
     /// the end.
     pub(super) fn probe(&self, kind: Kind, rate: f64) -> Arc<Plan> {
-        let mut plan = self.staged(rate, self.time(kind, rate));
+        let mut plan = self.plan_at_rate(rate, self.time(kind, rate));
         plan.warmup = plan.capacity.probe_warmup;
         let mut few = Vec::new();
         if kind != Kind::Baseline {
@@ -171,7 +177,7 @@ impl Probes {
     }
 
     /// Returns the plan with one stage per scenario, at the scenario's share of the rate.
-    fn staged(&self, rate: f64, duration: Duration) -> Plan {
+    fn plan_at_rate(&self, rate: f64, duration: Duration) -> Plan {
         let mut plan = self.plan.clone();
         for (index, (scenario, share)) in plan.scenarios.iter_mut().zip(&self.shares).enumerate() {
             let level = rate * share;
@@ -202,8 +208,8 @@ impl Probes {
     }
 }
 
-/// Returns the highest level of a scenario. The scenario's share of the rate is proportional to it.
-fn level(scenario: &Scenario) -> f64 {
+/// Returns the highest level of a scenario, to which its share of the rate is proportional.
+fn highest_level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
@@ -221,7 +227,7 @@ const SLOWER: f64 = 10.0;
 /// jitter.
 const SLOW_MS: f64 = 100.0;
 
-fn objective(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {
+fn threshold(metric: Metric, aggregation: Aggregation, limit: f64, text: String) -> Threshold {
     Threshold {
         selector: Selector { metric, method: None, stages: None },
         aggregation,
@@ -241,7 +247,7 @@ fn objective(metric: Metric, aggregation: Aggregation, limit: f64, text: String)
 pub struct Cost {
     /// Probes of the shortest and the longest search, baselines included.
     pub probes: (usize, usize),
-    /// Durations of both.
+    /// Durations of the shortest and the longest search.
     pub time: (Duration, Duration),
 }
 
@@ -252,10 +258,10 @@ pub struct Cost {
 pub fn cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     let probes = Probes::of(plan)?;
     let drain = plan.capacity.drain;
-    let one = |kind, rate, drains: u32| {
+    let probe_cost = |kind, rate, drains: u32| {
         (probes.time(kind, rate) + RUN_OVERHEAD + drain * drains).as_secs_f64()
     };
-    let estimated = estimate(&probes.settings, one);
+    let estimated = estimate(&probes.settings, probe_cost);
     let time = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
     Ok(Cost { probes: estimated.probes, time: (time(estimated.cost.0), time(estimated.cost.1)) })
 }

@@ -60,7 +60,7 @@ pub enum Event<'a> {
     /// A probe has ended.
     Ended(&'a ProbeRow),
     /// Default thresholds were set, because the plan has none.
-    Objectives(&'a str),
+    DefaultThresholds(&'a str),
     /// A warning for the user.
     Warning(&'a str),
 }
@@ -100,22 +100,22 @@ pub fn search(
 ) -> Result<CapacityResult, CapacityFault> {
     let origin = Instant::now();
     let mut wait = |time: Duration| {
-        let end = Instant::now() + time;
-        while !stop.asked() && Instant::now() < end {
-            park_timeout(TICK.min(end.saturating_duration_since(Instant::now())));
+        let deadline = Instant::now() + time;
+        while !stop.is_requested() && Instant::now() < deadline {
+            park_timeout(TICK.min(deadline.saturating_duration_since(Instant::now())));
         }
     };
     let environment = Environment {
         run: &mut |plan, on_second| make_run(plan, stop, on_second),
         wait: &mut wait,
         now: &|| origin.elapsed(),
-        stopped: &|| stop.asked(),
+        stopped: &|| stop.is_requested(),
         save: &mut |name, result, totals, methods| save(name, result, totals, methods),
     };
     search_in(plan, environment, on_event)
 }
 
-/// [`search`] in a given environment.
+/// Runs [`search`] in a given environment.
 pub(super) fn search_in(
     plan: &Plan,
     environment: Environment<'_>,
@@ -128,7 +128,7 @@ pub(super) fn search_in(
         finished: Vec::new(),
         warnings: Vec::new(),
         defaults: None,
-        first: None,
+        first_run: None,
     };
     let end = search.run(on_event)?;
     let seconds = (search.environment.now)().as_secs_f64();
@@ -156,7 +156,7 @@ pub(super) struct Search<'a> {
     pub(super) warnings: Vec<String>,
     pub(super) defaults: Option<String>,
     /// The first run; it describes target and machine.
-    pub(super) first: Option<RunResult>,
+    pub(super) first_run: Option<RunResult>,
 }
 
 /// Number of drain times to wait before an unreachable target is tried a second time.
@@ -169,21 +169,21 @@ impl Search<'_> {
                 Step::End(end) => return Ok(end),
                 Step::Probe { kind, rate, drains } => (kind, rate, drains),
             };
-            let drained = self.drain(drains, on_event);
+            let drain_seconds = self.drain(drains, on_event);
             if (self.environment.stopped)() {
-                return self.stopped(None);
+                return self.end_early(None);
             }
-            let at = (self.environment.now)().as_secs_f64();
+            let started_at = (self.environment.now)().as_secs_f64();
             let plan = self.probes.probe(kind, rate);
             on_event(Event::Begins { kind, rate, time: plan.duration() });
             let finished = match self.try_run(&plan, on_event) {
                 Ok(finished) => finished,
-                Err(fault) => return self.stopped(Some(fault)),
+                Err(fault) => return self.end_early(Some(fault)),
             };
-            let planned = PlannedProbe { kind, rate, drains, at, drained };
+            let planned = PlannedProbe { kind, rate, drains, started_at, drain_seconds };
             self.record(&plan, finished, planned, on_event);
             if (self.environment.stopped)() {
-                return self.stopped(None);
+                return self.end_early(None);
             }
         }
     }
@@ -205,16 +205,17 @@ impl Search<'_> {
         plan: &Arc<Plan>,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Finished, RunFault> {
-        let first = (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)));
-        if first.is_ok() || self.history.is_empty() || (self.environment.stopped)() {
-            return first;
+        let outcome =
+            (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)));
+        if outcome.is_ok() || self.history.is_empty() || (self.environment.stopped)() {
+            return outcome;
         }
         self.drain(UNREACHED_DRAINS, on_event);
         (self.environment.run)(plan, &mut |progress| on_event(Event::Second(progress)))
     }
 
     /// Ends the search early because of an error, or because the user stopped it. Adds a warning.
-    fn stopped(&mut self, fault: Option<RunFault>) -> Result<End, CapacityFault> {
+    fn end_early(&mut self, fault: Option<RunFault>) -> Result<End, CapacityFault> {
         match (fault, self.history.last()) {
             (Some(fault), None) => return Err(fault.into()),
             (Some(fault), Some(last)) => self
@@ -235,7 +236,7 @@ impl Search<'_> {
     ) {
         let Finished { result, totals } = finished;
         let judgement = self.judge(plan, &result, planned);
-        let mut row = row(&result, &judgement, planned);
+        let mut row = probe_row(&result, &judgement, planned);
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
         let is_baseline =
@@ -254,9 +255,9 @@ impl Search<'_> {
             drains: planned.drains,
         });
         if first_baseline {
-            self.defaults = self.probes.set_default_objectives(&result.overall.service);
+            self.defaults = self.probes.set_default_thresholds(&result.overall.service);
             if let Some(text) = &self.defaults {
-                on_event(Event::Objectives(text));
+                on_event(Event::DefaultThresholds(text));
             }
         }
         let probe = self.finished.len();
@@ -269,11 +270,11 @@ impl Search<'_> {
             warnings: result.warnings.clone(),
             in_flight: judgement.in_flight,
         });
-        self.first.get_or_insert(result);
+        self.first_run.get_or_insert(result);
     }
 
     fn judge(&self, plan: &Plan, result: &RunResult, planned: PlannedProbe) -> Judgement {
-        let first = self.finished.first().filter(|probe| probe.row.kind == Kind::Baseline);
+        let first_baseline = self.finished.first().filter(|probe| probe.row.kind == Kind::Baseline);
         let mut judgement = judge(ProbeRun {
             rate: planned.rate,
             warmup: plan.warmup.as_secs_f64(),
@@ -286,7 +287,7 @@ impl Search<'_> {
             names: self.probes.methods(),
             seconds: &result.series,
             methods: &result.methods,
-            baseline: first.map_or(&[], |probe| probe.methods.as_slice()),
+            baseline: first_baseline.map_or(&[], |probe| probe.methods.as_slice()),
         });
         if result.partial && (self.environment.stopped)() {
             // A threshold might have broken in the rest of the probe.
@@ -329,20 +330,20 @@ struct PlannedProbe {
     /// Wait before the probe, as a multiple of the configured drain time.
     drains: u32,
     /// Start in seconds since the start of the search.
-    at: f64,
+    started_at: f64,
     /// Wait before the probe, in seconds.
-    drained: f64,
+    drain_seconds: f64,
 }
 
-fn row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
+fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
     let overall = &result.overall;
     let outcome: Outcome = result.verdict.outcome;
     ProbeRow {
         kind: planned.kind,
         rate: planned.rate,
-        at: planned.at,
+        at: planned.started_at,
         duration: result.duration,
-        drained: planned.drained,
+        drained: planned.drain_seconds,
         judged: judgement.judged,
         outcome,
         reasons: sentences(&judgement.reasons),
@@ -358,7 +359,7 @@ fn row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> Prob
         limited_share: overall.limited_share,
         latency: overall.latency,
         service: overall.service,
-        lateness_p99_ms: result.generator.lateness.p99_ms,
+        scheduling_delay_p99_ms: result.generator.scheduling_delay.p99_ms,
         thresholds: result.thresholds.clone(),
         bottleneck: result.bottleneck.clone(),
         folder: None,

@@ -84,8 +84,8 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
     let busy = (rate.min(capacity) * 0.02).max(1.0) as u64;
     let series = (1..=seconds).map(|at| Second {
         at: at as f64,
-        due: rate.round() as u64,
-        begun: rate.min(capacity).round() as u64,
+        scheduled: rate.round() as u64,
+        started: rate.min(capacity).round() as u64,
         workers_busy: busy,
         in_flight: busy,
         waiting: (growth * at as f64) as u64,
@@ -127,7 +127,7 @@ fn search(
     stopped: &dyn Fn() -> bool,
 ) -> (Result<CapacityResult, CapacityFault>, Vec<String>) {
     let clock = Cell::new(Duration::ZERO);
-    let told = RefCell::new(Vec::new());
+    let messages = RefCell::new(Vec::new());
     let environment = Environment {
         run: &mut |plan: &Arc<Plan>, _| {
             clock.set(clock.get() + plan.duration());
@@ -144,16 +144,16 @@ fn search(
         },
     };
     let result = search_in(plan, environment, &mut |sight| {
-        told.borrow_mut().push(match sight {
+        messages.borrow_mut().push(match sight {
             Event::Waits { drains, .. } => format!("waits {drains}"),
             Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
             Event::Ended(row) => row.judged.as_str().to_owned(),
-            Event::Objectives(_) => "objectives".to_owned(),
+            Event::DefaultThresholds(_) => "thresholds".to_owned(),
             Event::Warning(text) => format!("warning {text}"),
             Event::Second(_) => "second".to_owned(),
         });
     });
-    (result, told.into_inner())
+    (result, messages.into_inner())
 }
 
 fn never() -> bool {
@@ -169,7 +169,7 @@ fn gone() -> RunFault {
 
 #[test]
 fn a_known_capacity_is_found_and_what_breaks_is_named() {
-    let (result, told) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
+    let (result, messages) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
     let result = result.unwrap();
     let answer = &result.answer;
     assert_eq!(answer.end, End::Converged);
@@ -183,9 +183,9 @@ fn a_known_capacity_is_found_and_what_breaks_is_named() {
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(result.probes[binding.probe].rate, answer.lowest_fail.unwrap());
     assert!(answer.sentence.contains("held for 60 s"), "{}", answer.sentence);
-    assert_eq!(told[..3], ["baseline 50", "pass", "objectives"]);
-    assert_eq!(result.objectives, ["failed rate<0.01", "limited rate<0.01", "latency p(99)<600"]);
-    assert!(result.objectives_by_default.unwrap().contains("10 times the p99 of the idle target"));
+    assert_eq!(messages[..3], ["baseline 50", "pass", "thresholds"]);
+    assert_eq!(result.thresholds, ["failed rate<0.01", "limited rate<0.01", "latency p(99)<600"]);
+    assert!(result.thresholds_by_default.unwrap().contains("10 times the p99 of the idle target"));
     assert!(!result.partial);
     let total: f64 = result.probes.iter().map(|row| row.drained + row.duration).sum();
     assert!((result.duration - total).abs() < 1e-6);
@@ -212,17 +212,17 @@ fn probes_keep_the_ratio_of_scenarios() {
 }
 
 #[test]
-fn objectives_of_the_plan_are_kept_but_not_their_stages() {
+fn thresholds_of_the_plan_are_kept_but_not_their_stages() {
     let more =
         "[thresholds]\n\"latency{stage:top}\" = { threshold = \"p(99)<500\", abort = true }\n";
     let mut make = |plan: &Plan| {
         assert!(plan.thresholds[0].selector.stages.is_none() && !plan.thresholds[0].abort);
         Ok(run(plan, 1500.0))
     };
-    let (result, told) = search(&plan(more), None, &mut make, &never);
+    let (result, messages) = search(&plan(more), None, &mut make, &never);
     let result = result.unwrap();
-    assert_eq!((result.objectives.len(), result.objectives_by_default), (1, None));
-    assert!(!told.contains(&"objectives".to_owned()));
+    assert_eq!((result.thresholds.len(), result.thresholds_by_default), (1, None));
+    assert!(!messages.contains(&"thresholds".to_owned()));
     let about =
         result.warnings.iter().any(|warning| warning.contains("a probe has only one stage"));
     assert!(about, "{:?}", result.warnings);
@@ -257,11 +257,11 @@ fn a_target_that_dies_leaves_a_partial_result() {
         dead = rate > 1500.0;
         Ok(run(plan, 1500.0))
     };
-    let (result, told) = search(&plan(""), None, &mut make, &never);
+    let (result, messages) = search(&plan(""), None, &mut make, &never);
     let result = result.unwrap();
     assert!(result.partial);
     assert_eq!((result.answer.end, result.answer.highest_pass), (End::Stopped, Some(800.0)));
-    assert_eq!(told.last().unwrap(), "waits 4");
+    assert_eq!(messages.last().unwrap(), "waits 4");
     let about = result
         .warnings
         .iter()
@@ -312,11 +312,11 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
     // A file where the folder should be cannot be written into by anybody.
     let blocked = folder.path().join("blocked");
     std::fs::write(&blocked, "").unwrap();
-    let (result, told) = search(&small(), Some(&blocked), &mut make, &never);
+    let (result, messages) = search(&small(), Some(&blocked), &mut make, &never);
     let result = result.unwrap();
     assert_eq!(result.answer.end, End::RateMax);
     assert!(result.probes.iter().all(|row| row.folder.is_none()));
-    assert!(told.iter().any(|one| one.starts_with("warning the run of this probe could not")));
+    assert!(messages.iter().any(|one| one.starts_with("warning the run of this probe could not")));
     let about = result.warnings.iter().filter(|one| one.contains("could not be saved"));
     assert!(about.count() >= 1);
 }
@@ -371,14 +371,14 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
             result.verdict = Verdict { outcome, reasons };
             Ok(result)
         };
-        let (result, told) = search(&plan(""), None, &mut make, &never);
+        let (result, messages) = search(&plan(""), None, &mut make, &never);
         let result = result.unwrap();
         assert_eq!((result.answer.end, result.probes.len()), (end, 2));
         let sentence = &result.answer.sentence;
         for part in [what, "at 50/s (the generator read 600 MB/s)", "start lower"] {
             assert!(sentence.contains(part), "{sentence}");
         }
-        assert!(!told.contains(&"objectives".to_owned()), "chosen of what is not believed");
+        assert!(!messages.contains(&"thresholds".to_owned()), "chosen of what is not believed");
     }
 }
 

@@ -15,7 +15,7 @@ pub fn probe_head() -> String {
 /// One line about a finished probe.
 pub fn probe_line(row: &ProbeRow) -> String {
     let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
-    let mut line = format!(
+    let mut text = format!(
         "{:>6.0}s  {:<8}  {:>10}  {:>10.1}  {:>9.2}  {:>9.2}  {:>7.2}%  {:>7.2}%  {}",
         row.at,
         row.kind.as_str(),
@@ -28,7 +28,7 @@ pub fn probe_line(row: &ProbeRow) -> String {
         row.judged.as_str()
     );
     if let Some(reason) = row.reasons.first() {
-        let _ = write!(line, ": {reason}");
+        let _ = write!(text, ": {reason}");
     }
-    line
+    text
 }

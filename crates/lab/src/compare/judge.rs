@@ -1,32 +1,32 @@
-//! The comparison itself: arms in, [`CompareResult`] out. It reads no files and prints nothing.
+//! The comparison itself: variants in, [`CompareResult`] out. It reads no files and prints nothing.
 
 use std::collections::BTreeSet;
 
 use lab_model::results::compare::{
-    ArmRow, CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, Weight,
+    CompareResult, Difference, Metric, Mismatch, NormalRow, SCHEMA, VariantRow, Weight,
 };
-use lab_model::results::{Basis, Outcome, Word};
+use lab_model::results::{Basis, ComparisonVerdict, Outcome};
 
 use crate::analysis::comparability::{Tool, mismatches};
 use crate::analysis::compare::{
     Design, MetricDifference, Values, classify_all, compare as compare_values, spread,
 };
 use crate::analysis::statistics::median;
-use crate::arm::{ALL, Arm, Key, Run};
+use crate::variant::{ALL, Key, Run, Variant};
 use crate::wording::{comparability, difference};
 
-/// How arms are compared.
+/// How variants are compared.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Runs of equal arms (A/A). Their spread is the smallest difference that counts.
-    pub same: Option<Arm>,
-    /// True if run n of one arm belongs to run n of the other.
+    /// Runs of equal variants (A/A). Their spread is the smallest difference that counts.
+    pub same: Option<Variant>,
+    /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
     /// True if mismatches that refuse a comparison are ignored.
     pub anyway: bool,
 }
 
-/// Metrics with a verdict, each with its replacement. If an arm has no latencies (from the
+/// Metrics with a verdict, each with its replacement. If a variant has no latencies (from the
 /// scheduled send), service times (from the actual send) replace them. The list is short, because
 /// each further metric makes all differences harder to detect.
 const METRICS: [(Metric, Option<Metric>); 5] = [
@@ -37,60 +37,65 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::FailedShare, None),
 ];
 
-/// Compares every other arm with the first. If a mismatch refuses the comparison, the result has no
+/// Compares every other variant with the first. If a mismatch refuses the comparison, the result has no
 /// differences, unless [`Options::anyway`] is set.
 pub fn compare(
-    mut arms: Vec<Arm>,
+    mut variants: Vec<Variant>,
     options: &Options,
     random: &mut dyn FnMut() -> u64,
 ) -> CompareResult {
-    make_names_unique(&mut arms);
+    make_names_unique(&mut variants);
     let mut result = CompareResult {
         schema: SCHEMA.to_owned(),
         weir: env!("CARGO_PKG_VERSION").to_owned(),
-        arms: Vec::new(),
+        variants: Vec::new(),
         mismatches: Vec::new(),
         differences: Vec::new(),
         normalised: Vec::new(),
         sentences: Vec::new(),
         warnings: Vec::new(),
     };
-    for arm in &mut arms {
-        result.mismatches.extend(check_runs(arm, options.anyway));
-        result.warnings.extend(arm.notes.iter().map(|note| format!("{}: {note}", arm.name)));
-        result.arms.push(arm_row(arm));
+    for variant in &mut variants {
+        result.mismatches.extend(check_runs(variant, options.anyway));
+        result
+            .warnings
+            .extend(variant.notes.iter().map(|note| format!("{}: {note}", variant.name)));
+        result.variants.push(variant_row(variant));
     }
-    let Some((first, others)) = arms.split_first() else { return result };
+    let Some((first, others)) = variants.split_first() else { return result };
     for other in others {
         if let Some((a, b)) = first.runs.first().zip(other.runs.first()) {
-            let found = mismatches(&a.facts, &b.facts);
-            let found = found.iter().map(|one| comparability::mismatch(one, &other.name));
-            result.mismatches.extend(found);
+            let unlike = mismatches(&a.facts, &b.facts);
+            let unlike =
+                unlike.iter().map(|mismatch| comparability::mismatch(mismatch, &other.name));
+            result.mismatches.extend(unlike);
         }
     }
-    result.normalised = arms.iter().map(normal_row).collect();
+    result.normalised = variants.iter().map(normal_row).collect();
     let refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
     if refused && !options.anyway {
-        result.sentences.push("not compared: the arms do not measure the same".to_owned());
+        result.sentences.push("not compared: the variants do not measure the same".to_owned());
         return result;
     }
     let mut keys = Vec::new();
-    let mut found = Vec::new();
+    let mut metric_differences = Vec::new();
     for other in others {
         for (method, metric) in common(first, other) {
             let key = (method, metric);
             let design =
                 Design { paired: options.paired, spread: floor(options, first, other, &key) };
             let (a, b) = (values(first, &key), values(other, &key));
-            if let Some(one) = compare_values(metric, &a, &b, design, random) {
+            if let Some(compared) = compare_values(metric, &a, &b, design, random) {
                 keys.push((other.name.clone(), key.0));
-                found.push(one);
+                metric_differences.push(compared);
             }
         }
     }
-    let classified = classify_all(&found);
-    for (((arm, method), found), (verdict, p)) in keys.into_iter().zip(&found).zip(classified) {
-        result.differences.push(difference(arm, method, found, verdict, p));
+    let classified = classify_all(&metric_differences);
+    for (((variant, method), compared), (verdict, p)) in
+        keys.into_iter().zip(&metric_differences).zip(classified)
+    {
+        result.differences.push(difference(variant, method, compared, verdict, p));
     }
     result.sentences = others.iter().map(|other| sentence(&result, first, other)).collect();
     result.warnings.extend(doubts(&result, options));
@@ -99,58 +104,58 @@ pub fn compare(
     result
 }
 
-/// Adds numbers to equal names of arms.
-fn make_names_unique(arms: &mut [Arm]) {
+/// Adds numbers to equal names of variants.
+fn make_names_unique(variants: &mut [Variant]) {
     let mut taken = BTreeSet::new();
-    for arm in arms {
-        let own = arm.name.clone();
+    for variant in variants {
+        let base_name = variant.name.clone();
         let mut number = 2;
-        while !taken.insert(arm.name.clone()) {
-            arm.name = format!("{own} ({number})");
+        while !taken.insert(variant.name.clone()) {
+            variant.name = format!("{base_name} ({number})");
             number += 1;
         }
     }
 }
 
-/// Removes invalid runs from an arm, and returns the mismatches between its remaining runs.
-fn check_runs(arm: &mut Arm, anyway: bool) -> Vec<Mismatch> {
-    let mut found = Vec::new();
+/// Removes invalid runs from a variant, and returns the mismatches between its remaining runs.
+fn check_runs(variant: &mut Variant, anyway: bool) -> Vec<Mismatch> {
+    let mut unlike = Vec::new();
     let invalid =
         |run: &Run| matches!(run.facts.outcome, Some(Outcome::Invalid | Outcome::ClientLimited));
     if !anyway {
-        for run in arm.runs.iter().filter(|run| invalid(run)) {
-            let why = match run.facts.outcome {
+        for run in variant.runs.iter().filter(|run| invalid(run)) {
+            let reason = match run.facts.outcome {
                 Some(Outcome::ClientLimited) => "the generator was its limit",
                 _ => "the verdict of the run is invalid",
             };
-            arm.left_out.push(format!("{}: {why}", run.label));
+            variant.left_out.push(format!("{}: {reason}", run.label));
         }
-        arm.runs.retain(|run| !invalid(run));
+        variant.runs.retain(|run| !invalid(run));
     }
-    if arm.runs.is_empty() {
-        found.push(Mismatch {
+    if variant.runs.is_empty() {
+        unlike.push(Mismatch {
             what: "runs".to_owned(),
             a: String::new(),
             b: "none is left".to_owned(),
-            arm: arm.name.clone(),
+            variant: variant.name.clone(),
             weight: Weight::Refuse,
-            why: arm.left_out.first().cloned().unwrap_or("it has no runs".to_owned()),
+            why: variant.left_out.first().cloned().unwrap_or("it has no runs".to_owned()),
         });
     }
-    let Some((first, others)) = arm.runs.split_first() else { return found };
+    let Some((first, others)) = variant.runs.split_first() else { return unlike };
     for other in others {
-        let pair = format!("{}, {} compared with {}", arm.name, other.label, first.label);
-        let mut unlike = mismatches(&first.facts, &other.facts);
-        unlike.retain(|mismatch| mismatch.weight > Weight::Note);
-        found.extend(unlike.iter().map(|one| comparability::mismatch(one, &pair)));
+        let pair = format!("{}, {} compared with {}", variant.name, other.label, first.label);
+        let mut differing = mismatches(&first.facts, &other.facts);
+        differing.retain(|mismatch| mismatch.weight > Weight::Note);
+        unlike.extend(differing.iter().map(|mismatch| comparability::mismatch(mismatch, &pair)));
     }
-    let partial = arm.runs.iter().filter(|run| run.facts.partial);
-    arm.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
-    found
+    let partial = variant.runs.iter().filter(|run| run.facts.partial);
+    variant.notes.extend(partial.map(|run| format!("{} ended before its plan", run.label)));
+    unlike
 }
 
-fn arm_row(arm: &Arm) -> ArmRow {
-    let facts = arm.runs.first().map(|run| &run.facts);
+fn variant_row(variant: &Variant) -> VariantRow {
+    let facts = variant.runs.first().map(|run| &run.facts);
     let known = facts.map(|facts| {
         let machine = facts.machine.as_ref().map(|machine| machine.cpu.clone());
         let parts = [
@@ -163,29 +168,31 @@ fn arm_row(arm: &Arm) -> ArmRow {
         ];
         parts.into_iter().flatten().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
     });
-    ArmRow {
-        name: arm.name.clone(),
+    VariantRow {
+        name: variant.name.clone(),
         tool: facts.map_or("none", |facts| facts.tool.as_str()).to_owned(),
-        runs: arm.runs.len(),
-        left_out: arm.left_out.clone(),
+        runs: variant.runs.len(),
+        left_out: variant.left_out.clone(),
         described: known.unwrap_or_default(),
     }
 }
 
-/// Returns the methods and metrics that both arms have.
-fn common(a: &Arm, b: &Arm) -> Vec<Key> {
-    let of = |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
-    let theirs: BTreeSet<String> = b.runs.iter().flat_map(of).collect();
-    // The total over all methods comes first, then the methods in the order of the first arm.
-    let mut seen = BTreeSet::new();
-    let mut shared: Vec<String> = a.runs.iter().flat_map(of).collect();
-    shared.retain(|method| theirs.contains(method) && seen.insert(method.clone()));
+/// Returns the methods and metrics that both variants have.
+fn common(a: &Variant, b: &Variant) -> Vec<Key> {
+    let methods_of =
+        |run: &Run| run.values.keys().map(|(method, _)| method.clone()).collect::<Vec<_>>();
+    let methods_of_b: BTreeSet<String> = b.runs.iter().flat_map(methods_of).collect();
+    // The total over all methods comes first, then the methods in the order of the first variant.
+    let mut added = BTreeSet::new();
+    let mut shared: Vec<String> = a.runs.iter().flat_map(methods_of).collect();
+    shared.retain(|method| methods_of_b.contains(method) && added.insert(method.clone()));
     shared.sort_by_key(|method| method != ALL);
-    let knows = |arm: &Arm, key: &Key| arm.runs.iter().any(|run| run.values.contains_key(key));
+    let knows =
+        |variant: &Variant, key: &Key| variant.runs.iter().any(|run| run.values.contains_key(key));
     let mut keys = Vec::new();
     for method in shared {
-        for (metric, instead) in METRICS {
-            let choices = [Some(metric), instead].into_iter().flatten();
+        for (metric, replacement) in METRICS {
+            let choices = [Some(metric), replacement].into_iter().flatten();
             let mut choices = choices.map(|metric| (method.clone(), metric));
             keys.extend(choices.find(|key| knows(a, key) && knows(b, key)));
         }
@@ -193,80 +200,84 @@ fn common(a: &Arm, b: &Arm) -> Vec<Key> {
     keys
 }
 
-fn values(arm: &Arm, key: &Key) -> Values {
-    let runs: Vec<f64> = arm.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
-    let only = arm.runs.iter().find(|run| run.values.contains_key(key));
+fn values(variant: &Variant, key: &Key) -> Values {
+    let runs: Vec<f64> =
+        variant.runs.iter().filter_map(|run| run.values.get(key).copied()).collect();
+    let only = variant.runs.iter().find(|run| run.values.contains_key(key));
     let only = only.filter(|_| runs.len() == 1);
     let seconds = only.and_then(|run| run.seconds.get(key));
     let calls = only.and_then(|run| run.calls.get(&key.0)).copied();
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// Returns the spread of a metric between equal runs. If the arms have a single run, it is the
+/// Returns the spread of a metric between equal runs. If the variants have a single run, it is the
 /// largest difference of any two equal runs. Otherwise it is the difference between the medians of
 /// two halves of them.
-fn floor(options: &Options, a: &Arm, b: &Arm, key: &Key) -> Option<f64> {
+fn floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {
     let runs = values(options.same.as_ref()?, key).runs;
-    let least = values(a, key).runs.len().min(values(b, key).runs.len());
-    if least < 2 {
+    let min_runs = values(a, key).runs.len().min(values(b, key).runs.len());
+    if min_runs < 2 {
         return spread(key.1, &runs);
     }
-    let half = |first| -> Option<f64> {
-        median(&runs.iter().skip(first).step_by(2).copied().collect::<Vec<_>>())
+    let half = |offset| -> Option<f64> {
+        median(&runs.iter().skip(offset).step_by(2).copied().collect::<Vec<_>>())
     };
     spread(key.1, &[half(0)?, half(1)?])
 }
 
 fn difference(
-    arm: String,
+    variant: String,
     method: String,
-    found: &MetricDifference,
-    verdict: Word,
+    compared: &MetricDifference,
+    verdict: ComparisonVerdict,
     p: Option<f64>,
 ) -> Difference {
     Difference {
-        arm,
+        variant,
         method,
-        metric: found.metric,
-        a: found.a,
-        b: found.b,
-        a_count: found.a_count,
-        b_count: found.b_count,
-        change: found.change,
-        interval: found.interval.map(|interval| (interval.low, interval.high)),
+        metric: compared.metric,
+        a: compared.a,
+        b: compared.b,
+        a_count: compared.a_count,
+        b_count: compared.b_count,
+        change: compared.change,
+        interval: compared.interval.map(|interval| (interval.low, interval.high)),
         p,
-        floor: found.floor,
-        basis: found.basis,
+        floor: compared.floor,
+        basis: compared.basis,
         verdict,
     }
 }
 
-fn normal_row(arm: &Arm) -> NormalRow {
-    let of = |metrics: [Metric; 2]| {
-        let wanted = |key: &Key| key.0 == ALL && metrics.contains(&key.1);
-        let only = arm.runs.iter().flat_map(|run| run.values.keys()).map(|(method, _)| method);
-        let methods: BTreeSet<&String> = only.collect();
-        let alone = methods.len() == 1;
-        let any = |key: &Key| wanted(key) || alone && metrics.contains(&key.1);
-        let value =
-            |run: &Run| run.values.iter().find(|(key, _)| any(key)).map(|(_, value)| *value);
-        median(&arm.runs.iter().filter_map(value).collect::<Vec<_>>())
+fn normal_row(variant: &Variant) -> NormalRow {
+    let median_of = |metrics: [Metric; 2]| {
+        let is_total = |key: &Key| key.0 == ALL && metrics.contains(&key.1);
+        let method_names =
+            variant.runs.iter().flat_map(|run| run.values.keys()).map(|(method, _)| method);
+        let methods: BTreeSet<&String> = method_names.collect();
+        let has_single_method = methods.len() == 1;
+        let is_selected =
+            |key: &Key| is_total(key) || has_single_method && metrics.contains(&key.1);
+        let value = |run: &Run| {
+            run.values.iter().find(|(key, _)| is_selected(key)).map(|(_, value)| *value)
+        };
+        median(&variant.runs.iter().filter_map(value).collect::<Vec<_>>())
     };
-    let first = arm.runs.first();
-    let machine = first.and_then(|run| run.facts.machine.as_ref());
-    let cores = first.and_then(|run| run.cores).filter(|cores| *cores > 0.0);
-    let goodput = of([Metric::Goodput, Metric::Goodput]);
-    let costs: Vec<f64> = arm.runs.iter().filter_map(|run| run.cpu_ms_per_request).collect();
+    let first_run = variant.runs.first();
+    let machine = first_run.and_then(|run| run.facts.machine.as_ref());
+    let cores = first_run.and_then(|run| run.cores).filter(|cores| *cores > 0.0);
+    let goodput = median_of([Metric::Goodput, Metric::Goodput]);
+    let costs: Vec<f64> = variant.runs.iter().filter_map(|run| run.cpu_ms_per_request).collect();
     NormalRow {
-        arm: arm.name.clone(),
+        variant: variant.name.clone(),
         machine: machine.map_or(String::new(), |machine| {
             [machine.host.trim(), machine.cpu.trim()].join(" ").trim().to_owned()
         }),
         cores,
         goodput,
         goodput_per_core: goodput.zip(cores).map(|(goodput, cores)| goodput / cores),
-        p50_ms: of([Metric::LatencyP50, Metric::ServiceP50]),
-        p99_ms: of([Metric::LatencyP99, Metric::ServiceP99]),
+        p50_ms: median_of([Metric::LatencyP50, Metric::ServiceP50]),
+        p99_ms: median_of([Metric::LatencyP99, Metric::ServiceP99]),
         cpu_ms_per_request: median(&costs),
     }
 }
@@ -274,39 +285,48 @@ fn normal_row(arm: &Arm) -> NormalRow {
 /// Maximum number of differences that a sentence names.
 const NAMED_MAX: usize = 4;
 
-fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
-    let own = || result.differences.iter().filter(|one| one.arm == other.name);
-    let count = |word| own().filter(|one| one.verdict == word).count();
-    let named = |word| -> Vec<String> {
-        let mut all: Vec<&Difference> = own().filter(|one| one.verdict == word).collect();
-        all.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
-        let mut names: Vec<String> =
-            all.iter().take(NAMED_MAX).map(|one| difference::sentence(one)).collect();
-        if all.len() > NAMED_MAX {
-            names.push(format!("and {} more", all.len() - NAMED_MAX));
+fn sentence(result: &CompareResult, first: &Variant, other: &Variant) -> String {
+    let differences_of_other =
+        || result.differences.iter().filter(|difference| difference.variant == other.name);
+    let count =
+        |word| differences_of_other().filter(|difference| difference.verdict == word).count();
+    let name_largest = |word| -> Vec<String> {
+        let mut matching: Vec<&Difference> =
+            differences_of_other().filter(|difference| difference.verdict == word).collect();
+        matching.sort_by(|x, y| y.change.abs().total_cmp(&x.change.abs()));
+        let mut names: Vec<String> = matching
+            .iter()
+            .take(NAMED_MAX)
+            .map(|difference| difference::sentence(difference))
+            .collect();
+        if matching.len() > NAMED_MAX {
+            names.push(format!("and {} more", matching.len() - NAMED_MAX));
         }
         names
     };
     let mut parts = Vec::new();
-    for (word, name) in [(Word::Worse, "worse"), (Word::Better, "better")] {
+    for (word, name) in [(ComparisonVerdict::Worse, "worse"), (ComparisonVerdict::Better, "better")]
+    {
         if count(word) > 0 {
-            parts.push(format!("{name} in {}", named(word).join(", ")));
+            parts.push(format!("{name} in {}", name_largest(word).join(", ")));
         }
     }
-    let (same, open) = (count(Word::Same), count(Word::CannotTell));
+    let (same, open) = (count(ComparisonVerdict::Same), count(ComparisonVerdict::CannotTell));
     if parts.is_empty() {
         parts.push("no significant difference".to_owned());
     }
-    let total = own().count();
+    let total = differences_of_other().count();
     let mut text = format!("{} compared with {}: {}", other.name, first.name, parts.join("; "));
-    let small = match count(Word::Negligible) {
+    let small = match count(ComparisonVerdict::Negligible) {
         0 => String::new(),
         small => format!(", {small} differ negligibly"),
     };
     text.push_str(&format!(
         "; of {total} figures {same} are the same{small} and {open} cannot be told"
     ));
-    if own().any(|one| matches!(one.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)) {
+    if differences_of_other().any(|difference| {
+        matches!(difference.basis, Basis::WithinRun | Basis::Calls | Basis::FarApart)
+    }) {
         text.push_str(
             " (one run each: the spread between runs is unknown, so the floors are wider)",
         );
@@ -314,91 +334,94 @@ fn sentence(result: &CompareResult, first: &Arm, other: &Arm) -> String {
     text
 }
 
-/// Returns a warning if all runs of one arm started before all runs of the other, as far as known.
-fn one_after_another(first: &Arm, other: &Arm) -> Option<String> {
-    let started = |arm: &Arm| -> Option<Vec<f64>> {
-        arm.runs
+/// Returns a warning if all runs of one variant started before all runs of the other, as far as known.
+fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
+    let started = |variant: &Variant| -> Option<Vec<f64>> {
+        variant
+            .runs
             .iter()
             .map(|run| run.started)
             .collect::<Option<Vec<f64>>>()
-            .filter(|all| all.len() > 1)
+            .filter(|starts| starts.len() > 1)
     };
     let (a, b) = (started(first)?, started(other)?);
-    let before = |a: &[f64], b: &[f64]| a.iter().all(|one| b.iter().all(|two| one < two));
-    let (earlier, later) = match (before(&a, &b), before(&b, &a)) {
+    let all_before = |a: &[f64], b: &[f64]| {
+        a.iter().all(|start| b.iter().all(|other_start| start < other_start))
+    };
+    let (earlier, later) = match (all_before(&a, &b), all_before(&b, &a)) {
         (true, _) => (first, other),
         (_, true) => (other, first),
         _ => return None,
     };
     Some(format!(
         "all runs of {} were started before those of {}: a drift of the machine or the target looks \
-         like a difference between the arms; alternate their runs (A B B A)",
+         like a difference between the variants; alternate their runs (A B B A)",
         earlier.name, later.name
     ))
 }
 
 /// Returns a warning about changes that have the opposite sign of the difference of medians.
 fn against_medians(result: &CompareResult) -> Option<String> {
-    let against = |one: &&Difference| {
-        let medians = one.b - one.a;
-        one.interval.is_some() && medians * one.change < 0.0
+    let is_against = |difference: &&Difference| {
+        let medians = difference.b - difference.a;
+        difference.interval.is_some() && medians * difference.change < 0.0
     };
-    let mut named: Vec<String> =
-        result.differences.iter().filter(against).map(difference::sentence).collect();
-    if named.is_empty() {
+    let mut sentences: Vec<String> =
+        result.differences.iter().filter(is_against).map(difference::sentence).collect();
+    if sentences.is_empty() {
         return None;
     }
-    let more = named.len().saturating_sub(NAMED_MAX);
-    named.truncate(NAMED_MAX);
+    let more = sentences.len().saturating_sub(NAMED_MAX);
+    sentences.truncate(NAMED_MAX);
     if more > 0 {
-        named.push(format!("and {more} more"));
+        sentences.push(format!("and {more} more"));
     }
     Some(format!(
         "medians and change differ in direction for {}: A and B are medians over runs, while the \
          change is computed from pairs of runs",
-        named.join(", ")
+        sentences.join(", ")
     ))
 }
 
 fn doubts(result: &CompareResult, options: &Options) -> Vec<String> {
     let mut doubts = Vec::new();
-    let any = |basis| result.differences.iter().any(|one| one.basis == basis);
-    if any(Basis::WithinRun) {
+    let any_with = |basis| result.differences.iter().any(|difference| difference.basis == basis);
+    if any_with(Basis::WithinRun) {
         doubts.push(
-            "with one run per arm, the means of its seconds are compared instead of the values of \
-             whole runs; make several alternating runs of each arm (A B B A) for a reliable verdict"
+            "with one run per variant, the means of its seconds are compared instead of the values of \
+             whole runs; make several alternating runs of each variant (A B B A) for a reliable verdict"
                 .to_owned(),
         );
     }
-    if any(Basis::FarApart) {
+    if any_with(Basis::FarApart) {
         doubts.push(
-            "with only one value of an arm, only differences far beyond noise count (×3 for medians \
+            "with only one value of a variant, only differences far beyond noise count (×3 for medians \
              and rates, ×5 for p95, ×10 for p99)"
                 .to_owned(),
         );
     }
-    if any(Basis::ValuesOnly) {
+    if any_with(Basis::ValuesOnly) {
         doubts.push(
-            "a difference cannot be told if an arm has one value and its seconds are fewer than 20, \
-             unknown, or drifting: make at least two runs of each arm, better five"
+            "a difference cannot be told if a variant has one value and its seconds are fewer than 20, \
+             unknown, or drifting: make at least two runs of each variant, better five"
                 .to_owned(),
         );
     }
-    if any(Basis::FewRuns) {
+    if any_with(Basis::FewRuns) {
         doubts.push(
-            "with two or three runs of an arm a normal distribution is assumed; with four or more of \
+            "with two or three runs of a variant a normal distribution is assumed; with four or more of \
              each, a rank test is used"
                 .to_owned(),
         );
     }
-    if options.paired && !any(Basis::PairedRuns) {
-        doubts.push("pairs need two runs or more of each arm, equally many".to_owned());
+    if options.paired && !any_with(Basis::PairedRuns) {
+        doubts.push("pairs need two runs or more of each variant, equally many".to_owned());
     }
-    if result.arms.iter().any(|arm| arm.tool != Tool::Weir.as_str())
-        && result.arms.iter().any(|arm| arm.tool == Tool::Weir.as_str())
+    if result.variants.iter().any(|variant| variant.tool != Tool::Weir.as_str())
+        && result.variants.iter().any(|variant| variant.tool == Tool::Weir.as_str())
     {
         doubts.push(
-            "arms of other tools are compared by service times (from the actual send), which hide \
+            "variants of other tools are compared by service times (from the actual send), which hide \
              the wait before a send"
                 .to_owned(),
         );

@@ -8,14 +8,14 @@ use lab_model::results::run::{
     Generator, HostFacts, MethodSecond, Row, RunResult, SCHEMA, Second, StageRow, WireFacts,
 };
 use lab_model::results::{
-    Basis, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, Verdict, Word,
+    Basis, ComparisonVerdict, Fingerprint, Outcome, PlanFacts, Quantiles, TargetFacts, Verdict,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Options, arm_of, arms_at, compare};
-use crate::arm::{Arm, of_result};
+use super::{Options, compare, variant_of, variants_at};
 use crate::report::{Colour, Report};
+use crate::variant::{Variant, of_result};
 
 fn row(method: &str, calls: u64, p50_ms: f64) -> Row {
     let times = Quantiles {
@@ -49,8 +49,8 @@ fn result(seed: u64, factor: f64) -> RunResult {
     let methods = ["eth_call", "eth_getLogs"];
     let series = (1..=62).map(|at| Second {
         at: f64::from(at),
-        due: 1000,
-        begun: 1000,
+        scheduled: 1000,
+        started: 1000,
         methods: methods
             .iter()
             .map(|method| MethodSecond {
@@ -73,7 +73,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
         level_from: 1000.0,
         level_to: 1000.0,
         iterations: Iterations::default(),
-        rate_begun: 1000.0,
+        rate_started: 1000.0,
         overall: row("all", 60_000, slow),
         methods: Vec::new(),
     };
@@ -114,97 +114,100 @@ fn result(seed: u64, factor: f64) -> RunResult {
     }
 }
 
-fn arm(name: &str, results: &[RunResult]) -> Arm {
+fn variant(name: &str, results: &[RunResult]) -> Variant {
     let runs =
         results.iter().enumerate().map(|(place, result)| of_result(&place.to_string(), result));
-    Arm { name: name.to_owned(), runs: runs.collect(), left_out: Vec::new(), notes: Vec::new() }
+    Variant { name: name.to_owned(), runs: runs.collect(), left_out: Vec::new(), notes: Vec::new() }
 }
 
 fn runs(seeds: std::ops::Range<u64>, factor: f64) -> Vec<RunResult> {
     seeds.map(|seed| result(seed, factor)).collect()
 }
 
-fn compared(arms: Vec<Arm>, options: &Options) -> CompareResult {
+fn compared(variants: Vec<Variant>, options: &Options) -> CompareResult {
     let mut random = StdRng::seed_from_u64(7);
-    compare(arms, options, &mut || random.random())
+    compare(variants, options, &mut || random.random())
 }
 
-fn word(found: &CompareResult, method: &str, metric: Metric) -> Word {
+fn word(comparison: &CompareResult, method: &str, metric: Metric) -> ComparisonVerdict {
     let of = |one: &&lab_model::results::compare::Difference| {
         one.method == method && one.metric == metric
     };
-    found.differences.iter().find(of).unwrap().verdict
+    comparison.differences.iter().find(of).unwrap().verdict
 }
 
 #[test]
 fn five_runs_each_tell_what_is_planted() {
-    let arms = vec![arm("old", &runs(0..5, 1.0)), arm("new", &runs(10..15, 0.8))];
-    let found = compared(arms, &Options::default());
-    assert_eq!(word(&found, "eth_call", Metric::LatencyP50), Word::Better);
-    assert_eq!(word(&found, "eth_call", Metric::Goodput), Word::Same);
-    assert_eq!(found.differences[0].basis, Basis::Runs);
+    let variants = vec![variant("old", &runs(0..5, 1.0)), variant("new", &runs(10..15, 0.8))];
+    let comparison = compared(variants, &Options::default());
+    assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Better);
+    assert_eq!(word(&comparison, "eth_call", Metric::Goodput), ComparisonVerdict::Same);
+    assert_eq!(comparison.differences[0].basis, Basis::Runs);
     assert!(
-        found.sentences[0].starts_with("new compared with old: better in "),
+        comparison.sentences[0].starts_with("new compared with old: better in "),
         "{:?}",
-        found.sentences
+        comparison.sentences
     );
     let same = compared(
-        vec![arm("one", &runs(0..5, 1.0)), arm("two", &runs(20..25, 1.0))],
+        vec![variant("one", &runs(0..5, 1.0)), variant("two", &runs(20..25, 1.0))],
         &Options::default(),
     );
-    assert!(same.differences.iter().all(|one| one.verdict != Word::Better));
+    assert!(same.differences.iter().all(|one| one.verdict != ComparisonVerdict::Better));
     assert!(same.sentences[0].contains("no significant difference"), "{:?}", same.sentences);
 }
 
 #[test]
 fn one_run_each_is_said_to_be_one() {
-    let arms = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.5))];
-    let found = compared(arms, &Options::default());
-    assert_eq!(word(&found, "eth_call", Metric::LatencyP50), Word::Worse);
+    let variants = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.5))];
+    let comparison = compared(variants, &Options::default());
+    assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
     // All methods together have no percentiles by second.
-    assert_eq!(word(&found, "all", Metric::LatencyP50), Word::CannotTell);
-    assert!(found.sentences[0].contains("one run each"));
-    let near = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.05))];
+    assert_eq!(word(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::CannotTell);
+    assert!(comparison.sentences[0].contains("one run each"));
+    let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.05))];
     let near = compared(near, &Options::default());
     assert_ne!(
         word(&near, "eth_call", Metric::LatencyP50),
-        Word::Worse,
+        ComparisonVerdict::Worse,
         "5 % of one run is nothing"
     );
     // Unless it is known that runs of the same thing do not differ so.
-    let same = Some(arm("same", &runs(30..34, 1.0)));
-    let near = vec![arm("old", &runs(0..1, 1.0)), arm("new", &runs(1..2, 1.1))];
+    let same = Some(variant("same", &runs(30..34, 1.0)));
+    let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.1))];
     let near = compared(near, &Options { same, ..Options::default() });
-    assert_eq!(word(&near, "eth_call", Metric::LatencyP50), Word::Worse);
+    assert_eq!(word(&near, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
 }
 
 #[test]
 fn what_is_not_of_the_same_thing_is_refused() {
     let mut other = result(1, 1.0);
     other.target.family = "bitcoin".to_owned();
-    let arms = || vec![arm("a", &runs(0..1, 1.0)), arm("b", std::slice::from_ref(&other))];
-    let found = compared(arms(), &Options::default());
-    assert!(found.differences.is_empty());
-    assert_eq!(found.mismatches[0].weight, Weight::Refuse);
+    let variants =
+        || vec![variant("a", &runs(0..1, 1.0)), variant("b", std::slice::from_ref(&other))];
+    let comparison = compared(variants(), &Options::default());
+    assert!(comparison.differences.is_empty());
+    assert_eq!(comparison.mismatches[0].weight, Weight::Refuse);
     assert!(
-        !compared(arms(), &Options { anyway: true, ..Options::default() }).differences.is_empty()
+        !compared(variants(), &Options { anyway: true, ..Options::default() })
+            .differences
+            .is_empty()
     );
 }
 
-/// Each run of one arm before each of the other: what drifts looks like a difference.
+/// Each run of one variant before each of the other: what drifts looks like a difference.
 #[test]
-fn arms_that_were_not_taken_in_turn_are_warned_of() {
-    let arms = |starts: [f64; 4]| {
+fn variants_that_were_not_taken_in_turn_are_warned_of() {
+    let variants = |starts: [f64; 4]| {
         let mut all = runs(0..4, 1.0);
         for (run, started) in all.iter_mut().zip(starts) {
             run.started_unix = started;
         }
-        vec![arm("old", &all[..2]), arm("new", &all[2..])]
+        vec![variant("old", &all[..2]), variant("new", &all[2..])]
     };
     let warned = |starts| {
-        let found = compared(arms(starts), &Options::default());
-        let told = "all runs of old were started before those of new";
-        found.warnings.iter().any(|warning| warning.starts_with(told))
+        let comparison = compared(variants(starts), &Options::default());
+        let expected = "all runs of old were started before those of new";
+        comparison.warnings.iter().any(|warning| warning.starts_with(expected))
     };
     assert!(warned([1.0, 2.0, 3.0, 4.0]));
     assert!(!warned([1.0, 4.0, 2.0, 3.0]), "A B B A");
@@ -219,17 +222,21 @@ fn medians_that_contradict_the_change_are_explained() {
         for (run, value) in all.iter_mut().zip(values) {
             run.methods[0].latency.p50_ms = value;
         }
-        arm(name, &all)
+        variant(name, &all)
     };
-    let arms = vec![
+    let variants = vec![
         of("a", [10.0, 10.0, 12.0, 12.0, 14.0, 14.0]),
         of("b", [1.0, 2.0, 13.0, 13.0, 15.0, 15.0]),
     ];
-    let found = compared(arms, &Options { paired: true, ..Options::default() });
-    let one = found.differences.iter().find(|one| one.change < -0.3).unwrap();
+    let comparison = compared(variants, &Options { paired: true, ..Options::default() });
+    let one = comparison.differences.iter().find(|one| one.change < -0.3).unwrap();
     assert!(one.b > one.a, "{one:?}");
-    let told = "medians and change differ in direction for eth_call";
-    assert!(found.warnings.iter().any(|line| line.starts_with(told)), "{:?}", found.warnings);
+    let expected = "medians and change differ in direction for eth_call";
+    assert!(
+        comparison.warnings.iter().any(|warning| warning.starts_with(expected)),
+        "{:?}",
+        comparison.warnings
+    );
 }
 
 /// Numbers that a run itself does not believe are not compared.
@@ -237,11 +244,12 @@ fn medians_that_contradict_the_change_are_explained() {
 fn unbelieved_runs_are_left_out() {
     let mut all = runs(0..5, 1.0);
     all[2].verdict.outcome = Outcome::ClientLimited;
-    let found = compared(vec![arm("a", &all), arm("b", &runs(5..9, 1.0))], &Options::default());
-    assert_eq!(found.arms[0].runs, 4);
-    assert_eq!(found.arms[0].left_out, ["2: the generator was its limit"]);
+    let comparison =
+        compared(vec![variant("a", &all), variant("b", &runs(5..9, 1.0))], &Options::default());
+    assert_eq!(comparison.variants[0].runs, 4);
+    assert_eq!(comparison.variants[0].left_out, ["2: the generator was its limit"]);
     let limited = &all[2..3];
-    let none = compared(vec![arm("a", limited), arm("b", &all[..1])], &Options::default());
+    let none = compared(vec![variant("a", limited), variant("b", &all[..1])], &Options::default());
     assert_eq!(none.mismatches[0].weight, Weight::Refuse);
     assert!(none.differences.is_empty());
 }
@@ -256,48 +264,48 @@ pub(crate) fn machines() -> CompareResult {
     };
     let mut unbelieved = machine(8);
     unbelieved.verdict.outcome = Outcome::ClientLimited;
-    let arms = [vec![machine(2)], vec![machine(4)], vec![machine(8), unbelieved]];
-    let names = ["2", "4", "8"].iter().zip(arms);
-    compared(names.map(|(name, runs)| arm(name, &runs)).collect(), &Options::default())
+    let variants = [vec![machine(2)], vec![machine(4)], vec![machine(8), unbelieved]];
+    let names = ["2", "4", "8"].iter().zip(variants);
+    compared(names.map(|(name, runs)| variant(name, &runs)).collect(), &Options::default())
 }
 
 #[test]
 fn three_machines_are_set_side_by_side() {
-    let found = machines();
+    let comparison = machines();
     let per_core: Vec<f64> =
-        found.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
+        comparison.normalised.iter().map(|row| row.goodput_per_core.unwrap()).collect();
     assert_eq!(per_core, [500.0, 250.0, 125.0]);
     assert!(
-        Report::compare(&found).text(Colour::Plain).contains("Machines differ"),
+        Report::compare(&comparison).text(Colour::Plain).contains("Machines differ"),
         "{}",
-        Report::compare(&found).text(Colour::Plain)
+        Report::compare(&comparison).text(Colour::Plain)
     );
-    assert!(Report::compare(&found).markdown().contains("## Per core and per request"));
+    assert!(Report::compare(&comparison).markdown().contains("## Per core and per request"));
 }
 
 fn reports(part: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf");
     let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let mut found: Vec<PathBuf> =
+    let mut paths: Vec<PathBuf> =
         all.filter(|path| path.to_string_lossy().contains(part)).collect();
-    found.sort();
-    found
+    paths.sort();
+    paths
 }
 
 /// In this report silk's median at 1000/s is about a third of rpcdaemon's once it is warm.
 #[test]
 fn a_published_report_is_judged_by_its_repetitions() {
-    let arms = arms_at(&reports("eth_getBalance")[0]).unwrap();
-    assert_eq!(arms.len(), 2);
-    let found = compared(arms, &Options::default());
+    let variants = variants_at(&reports("eth_getBalance")[0]).unwrap();
+    assert_eq!(variants.len(), 2);
+    let comparison = compared(variants, &Options::default());
     let key = "eth_getBalance at 1000/s";
-    let one = found.differences.iter().find(|one| one.method == key).unwrap();
+    let one = comparison.differences.iter().find(|one| one.method == key).unwrap();
     assert_eq!(one.basis, Basis::Runs);
     assert!(one.b_count < one.a_count, "silk's cold repetition is left out");
     assert!(
-        Report::compare(&found).text(Colour::Plain).contains("cold"),
+        Report::compare(&comparison).text(Colour::Plain).contains("cold"),
         "{}",
-        Report::compare(&found).text(Colour::Plain)
+        Report::compare(&comparison).text(Colour::Plain)
     );
 }
 
@@ -316,7 +324,7 @@ fn a_part_of_a_second_is_no_second() {
 }
 
 #[test]
-fn folders_and_lists_become_arms() {
+fn folders_and_lists_become_variants() {
     let folder = tempfile::tempdir().unwrap();
     for seed in 0..3_u64 {
         let own = folder.path().join(format!("run{seed}"));
@@ -324,28 +332,29 @@ fn folders_and_lists_become_arms() {
         let json = serde_json::to_string(&result(seed, 1.0)).unwrap();
         std::fs::write(own.join("result.json"), json).unwrap();
     }
-    let all = arms_at(folder.path()).unwrap();
+    let all = variants_at(folder.path()).unwrap();
     assert_eq!((all.len(), all[0].runs.len()), (1, 3));
-    let one = arms_at(&folder.path().join("run1")).unwrap();
+    let one = variants_at(&folder.path().join("run1")).unwrap();
     assert_eq!((one[0].name.as_str(), one[0].runs.len()), ("run1", 1));
     let two = [folder.path().join("run0"), folder.path().join("run2/result.json")];
-    let arm = arm_of("mine", &two).unwrap();
-    assert_eq!((arm.name.as_str(), arm.runs.len()), ("mine", 2));
-    assert_eq!(arm.runs[0].values.len(), 30);
+    let variant = variant_of("mine", &two).unwrap();
+    assert_eq!((variant.name.as_str(), variant.runs.len()), ("mine", 2));
+    assert_eq!(variant.runs[0].values.len(), 30);
     let empty = folder.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    assert!(arms_at(&empty).unwrap_err().to_string().contains("no result.json"));
+    assert!(variants_at(&empty).unwrap_err().to_string().contains("no result.json"));
 }
 
 #[test]
 fn what_was_read_does_not_become_markup() {
     let mut all = runs(0..1, 1.0);
     all[0].target.client = Some("<b>|x|</b> `y`\n# z".to_owned());
-    let found = compared(vec![arm("a|b", &all), arm("a|b", &runs(1..2, 1.0))], &Options::default());
-    assert_eq!(found.arms[1].name, "a|b (2)");
-    let page = Report::compare(&found).markdown();
+    let comparison =
+        compared(vec![variant("a|b", &all), variant("a|b", &runs(1..2, 1.0))], &Options::default());
+    assert_eq!(comparison.variants[1].name, "a|b (2)");
+    let page = Report::compare(&comparison).markdown();
     assert!(page.contains(r"&lt;b\>\|x\|&lt;/b\> \`y\` \# z"), "{page}");
-    let json = serde_json::to_string(&found).unwrap();
+    let json = serde_json::to_string(&comparison).unwrap();
     let again: CompareResult = serde_json::from_str(&json).unwrap();
-    assert_eq!((again.arms, again.sentences), (found.arms, found.sentences));
+    assert_eq!((again.variants, again.sentences), (comparison.variants, comparison.sentences));
 }

@@ -80,8 +80,8 @@ impl Distribution {
             }
             if let Some(classic) = &mut classic {
                 // Buckets are cumulative.
-                let from = BOUNDS.partition_point(|bound| *bound < value);
-                classic[from..].iter_mut().for_each(|bucket| *bucket += count);
+                let first_index = BOUNDS.partition_point(|bound| *bound < value);
+                classic[first_index..].iter_mut().for_each(|bucket| *bucket += count);
             }
         }
         let shape = match (form, native, classic) {
@@ -103,7 +103,7 @@ impl Native {
             self.zero += count;
             return;
         }
-        let index = index(value, self.schema);
+        let index = bucket_index(value, self.schema);
         match self.buckets.last_mut() {
             Some((last, known)) if *last == index => *known += count,
             _ => self.buckets.push((index, count)),
@@ -112,7 +112,7 @@ impl Native {
 }
 
 /// Returns the bucket of a value above zero: the first bucket with an end not below the value.
-fn index(value: f64, schema: i32) -> i32 {
+fn bucket_index(value: f64, schema: i32) -> i32 {
     (value.log2() * f64::from(schema).exp2()).ceil() as i32
 }
 

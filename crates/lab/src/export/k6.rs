@@ -11,7 +11,7 @@ use lab_model::plan::{HttpVersion, Model};
 use lab_model::record::{Cell, Class, Iterations, Slot, Times};
 
 use super::table::Kind::{Counter, Gauge, Histogram};
-use super::table::{Metric, SampleBuilder, expected, merged};
+use super::table::{Metric, SampleBuilder, expected, merge};
 
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];
@@ -67,8 +67,8 @@ pub(super) const METRICS: &[Metric] = &[
         help: "Time of TLS handshakes; calls on an open connection are not included.",
         samples: |out| {
             let totals = out.progress.totals;
-            let both = [&totals.handshake_full_time, &totals.handshake_resumed_time];
-            for times in merged(both.into_iter().map(|times| ((), times))).into_values() {
+            let handshakes = [&totals.handshake_full_time, &totals.handshake_resumed_time];
+            for times in merge(handshakes.into_iter().map(|times| ((), times))).into_values() {
                 out.times(&[], &times);
             }
         },
@@ -84,7 +84,7 @@ pub(super) const METRICS: &[Metric] = &[
             for (slot, cell) in &out.progress.totals.cells {
                 let [scenario, _, name] = out.names(*slot);
                 let (failed, calls) = shares.entry([scenario, name]).or_default();
-                *failed += if slot.class.failed() { cell.latency.len() } else { 0 };
+                *failed += if slot.class.is_failure() { cell.latency.len() } else { 0 };
                 *calls += cell.latency.len();
             }
             for (labels, (failed, calls)) in shares {
@@ -136,9 +136,9 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &[],
         help: "Workers that the plan allows.",
         samples: |out| {
-            let most =
+            let max_workers =
                 out.plan().scenarios.iter().map(|scenario| scenario.workers_max as u64).sum();
-            out.count(&[], most);
+            out.count(&[], max_workers);
         },
     },
     Metric {
@@ -190,19 +190,19 @@ fn requests<'p>(out: &SampleBuilder<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     [scenario, name, status, if expected { "true" } else { "false" }, "POST", proto]
 }
 
-fn durations(out: &mut SampleBuilder<'_, '_>, of: fn(&Cell) -> &Times) {
+fn durations(out: &mut SampleBuilder<'_, '_>, times_of: fn(&Cell) -> &Times) {
     let cells = out.progress.totals.cells.iter();
-    let whole = merged(cells.map(|(slot, cell)| (tags(out, *slot), of(cell))));
-    for (tags, times) in whole {
+    let by_tags = merge(cells.map(|(slot, cell)| (tags(out, *slot), times_of(cell))));
+    for (tags, times) in by_tags {
         let labels = requests(out, tags);
         out.times(&labels, &times);
     }
 }
 
-fn iterations(out: &mut SampleBuilder<'_, '_>, of: fn(&Iterations) -> u64) {
+fn iterations(out: &mut SampleBuilder<'_, '_>, count_of: fn(&Iterations) -> u64) {
     let mut by_scenario = BTreeMap::<&str, u64>::new();
     for ((scenario, _), counts) in out.plan().stages().zip(&out.progress.totals.iterations) {
-        *by_scenario.entry(&scenario.name).or_default() += of(counts);
+        *by_scenario.entry(&scenario.name).or_default() += count_of(counts);
     }
     for (scenario, count) in by_scenario {
         out.count(&[scenario], count);

@@ -41,11 +41,11 @@ const END: &str = "
 
 | question | query |
 | --- | --- |
-| planned and started iterations per second | `sum(rate(weir_lab_iterations_due_total[30s]))`, `sum(rate(weir_lab_iterations_begun_total[30s]))` |
+| planned and started iterations per second | `sum(rate(weir_lab_iterations_scheduled_total[30s]))`, `sum(rate(weir_lab_iterations_started_total[30s]))` |
 | results per second by method | `sum by (method) (rate(weir_lab_calls_total{class=\"ok\"}[30s]))` |
 | share of calls by class | `sum by (class) (rate(weir_lab_calls_total[30s])) / ignoring(class) group_left sum(rate(weir_lab_calls_total[30s]))` |
 | p99 by method, native histograms | `histogram_quantile(0.99, sum by (method) (rate(weir_lab_latency_seconds[30s])))` |
-| whether the generator kept up | `histogram_quantile(0.99, rate(weir_lab_lateness_seconds[30s])) < 0.001` |
+| whether the generator kept up | `histogram_quantile(0.99, rate(weir_lab_scheduling_delay_seconds[30s])) < 0.001` |
 ";
 
 /// The lab's part of `docs/metrics.md`.

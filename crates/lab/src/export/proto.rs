@@ -98,7 +98,7 @@ pub(super) struct Identity {
 impl Identity {
     /// Returns the series with a stale marker as its only sample. The marker is of the same kind as
     /// the other samples of the series.
-    pub(super) fn ended(self, timestamp: i64) -> TimeSeries {
+    pub(super) fn into_stale_marker(self, timestamp: i64) -> TimeSeries {
         let mut series = TimeSeries { labels: self.labels, ..TimeSeries::default() };
         if self.native {
             let (count_int, zero_count_int) = (Some(0), Some(0));
@@ -130,10 +130,10 @@ pub(super) fn series(
     labels: &Labels,
     timestamp: i64,
 ) -> Vec<TimeSeries> {
-    let mut all = Vec::with_capacity(samples.len());
+    let mut series_list = Vec::with_capacity(samples.len());
     for sample in samples {
         let number = |name: String, value: f64| TimeSeries {
-            labels: sorted(name, sample, labels),
+            labels: sorted_labels(name, sample, labels),
             samples: vec![Point { value, timestamp }],
             histograms: Vec::new(),
         };
@@ -145,11 +145,11 @@ pub(super) fn series(
                     Kind::Info => format!("{name}_info"),
                     Kind::Gauge | Kind::Histogram => name.to_owned(),
                 };
-                all.push(number(name, *value));
+                series_list.push(number(name, *value));
             }
             Value::Distribution(Distribution { shape: Shape::Stats(stats), .. }) => {
                 let gauges = stats.iter();
-                all.extend(
+                series_list.extend(
                     gauges.map(|(stat, value)| number(format!("{name}_{}", stat.suffix()), *value)),
                 );
             }
@@ -160,8 +160,8 @@ pub(super) fn series(
                     Names::K6 => format!("{name}_{}", sample.metric.unit),
                 };
                 if let Shape::Native(native) = &distribution.shape {
-                    all.push(TimeSeries {
-                        labels: sorted(name, sample, labels),
+                    series_list.push(TimeSeries {
+                        labels: sorted_labels(name, sample, labels),
                         samples: Vec::new(),
                         histograms: vec![histogram(distribution, native, timestamp)],
                     });
@@ -169,16 +169,16 @@ pub(super) fn series(
             }
         }
     }
-    all
+    series_list
 }
 
 /// Returns the name, the sample's labels and the labels of all series. They are sorted, without
 /// duplicates and empty values.
-fn sorted(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
+fn sorted_labels(name: String, sample: &Sample, more: &Labels) -> Vec<Label> {
     let label = |name: &str, value: &str| Label { name: name.to_owned(), value: value.to_owned() };
     let mut labels = vec![Label { name: "__name__".to_owned(), value: name }];
-    let own = sample.metric.labels.iter().zip(&sample.labels);
-    labels.extend(own.map(|(name, value)| label(name, value)));
+    let sample_labels = sample.metric.labels.iter().zip(&sample.labels);
+    labels.extend(sample_labels.map(|(name, value)| label(name, value)));
     labels.extend(more.0.iter().map(|(name, value)| label(name, value)));
     labels.retain(|label| !label.value.is_empty());
     labels.sort();
@@ -195,17 +195,17 @@ fn histogram(distribution: &Distribution, native: &Native, timestamp: i64) -> Hi
         timestamp,
         ..Histogram::default()
     };
-    let mut next = 0;
-    let mut before = 0_i64;
+    let mut next_index = 0;
+    let mut previous_count = 0_i64;
     for &(index, count) in &native.buckets {
         match histogram.positive_spans.last_mut() {
-            Some(span) if index == next => span.length += 1,
-            _ => histogram.positive_spans.push(Span { offset: index - next, length: 1 }),
+            Some(span) if index == next_index => span.length += 1,
+            _ => histogram.positive_spans.push(Span { offset: index - next_index, length: 1 }),
         }
-        next = index + 1;
+        next_index = index + 1;
         let count = i64::try_from(count).unwrap_or(i64::MAX);
-        histogram.positive_deltas.push(count - before);
-        before = count;
+        histogram.positive_deltas.push(count - previous_count);
+        previous_count = count;
     }
     histogram
 }

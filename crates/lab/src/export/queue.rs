@@ -25,7 +25,7 @@ const BYTES_MAX: usize = 32 << 20;
 /// Maximum number of characters of a receiver's error message that are stored.
 const ERROR_CHARS_MAX: usize = 300;
 
-/// A queued request.
+/// A queued request with the number of its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Push {
     pub(super) body: Vec<u8>,
@@ -84,7 +84,7 @@ impl Queue {
     }
 
     /// Returns the push to send now, if any.
-    pub(super) fn due(&self, now: Duration) -> Option<&Push> {
+    pub(super) fn next_due(&self, now: Duration) -> Option<&Push> {
         self.pending.front().filter(|_| now >= self.not_before)
     }
 
@@ -96,11 +96,11 @@ impl Queue {
     /// Records the outcome of sending the first push. `random` is any number; it spreads the
     /// retries of several machines over time.
     pub(super) fn record(&mut self, now: Duration, outcome: Outcome, error: &str, random: u32) {
-        let Some(first) = self.pending.front() else { return };
-        let samples = first.samples;
+        let Some(push) = self.pending.front() else { return };
+        let samples = push.samples;
         if outcome != Outcome::Stored {
-            let line = error.trim().lines().next().unwrap_or_default();
-            self.summary.last_error = line.chars().take(ERROR_CHARS_MAX).collect();
+            let first_line = error.trim().lines().next().unwrap_or_default();
+            self.summary.last_error = first_line.chars().take(ERROR_CHARS_MAX).collect();
         }
         match outcome {
             Outcome::Stored => self.summary.stored += samples,

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use settings::url::{NodeUrl, shown_text};
+use settings::url::{NodeUrl, mask_url};
 use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::TlsConfig;
@@ -99,7 +99,7 @@ impl fmt::Debug for Settings {
         let Settings { url, headers, auth, interval, names, trends, labels } = self;
         let headers: Vec<&String> = headers.iter().map(|(name, _)| name).collect();
         f.debug_struct("Settings")
-            .field("url", &shown_text(url))
+            .field("url", &mask_url(url))
             .field("headers", &headers)
             .field("auth", auth)
             .field("interval", interval)
@@ -125,9 +125,10 @@ pub struct RemoteWrite {
     form: Form,
     table: &'static [Metric],
     interval: Duration,
+    /// Time of the next push, since the start of the run.
     next: Duration,
     skipped: u64,
-    gathered: SyncSender<Batch>,
+    batches: SyncSender<Batch>,
     thread: JoinHandle<PushSummary>,
 }
 
@@ -151,13 +152,13 @@ impl RemoteWrite {
             return Err(ExportFault::Interval(settings.interval.as_secs_f64()));
         }
         let receiver = Endpoint::of(settings)?;
-        let (gathered, batches) = sync_channel(PENDING_MAX);
+        let (batches, received_batches) = sync_channel(PENDING_MAX);
         let sender = Sender {
             receiver,
             names: settings.names,
             labels: settings.labels.clone(),
             queue: Queue::default(),
-            known: BTreeSet::new(),
+            last_series: BTreeSet::new(),
             origin: Instant::now(),
             origin_unix: UNIX_EPOCH.elapsed().unwrap_or_default(),
             timestamp: 0,
@@ -165,7 +166,7 @@ impl RemoteWrite {
         };
         let thread = std::thread::Builder::new()
             .name("remote write".to_owned())
-            .spawn(move || sender.run(&batches))
+            .spawn(move || sender.run(&received_batches))
             .map_err(ExportFault::Thread)?;
         Ok(RemoteWrite {
             form: Form::Trends(settings.trends.clone()),
@@ -176,7 +177,7 @@ impl RemoteWrite {
             interval: settings.interval,
             next: Duration::ZERO,
             skipped: 0,
-            gathered,
+            batches,
             thread,
         })
     }
@@ -184,12 +185,12 @@ impl RemoteWrite {
     /// Takes the progress at the end of a second and passes it to the sending thread if a push is
     /// due. Never blocks.
     pub fn update(&mut self, progress: &Progress<'_>) {
-        if progress.at < self.next && progress.at < progress.of {
+        if progress.elapsed < self.next && progress.elapsed < progress.duration {
             return;
         }
-        self.next = progress.at + self.interval;
+        self.next = progress.elapsed + self.interval;
         let samples = collect_samples(self.table, progress, &self.form);
-        match self.gathered.try_send((samples, Instant::now())) {
+        match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
             // If the thread has ended, it panicked. `finish` detects that.
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => self.skipped += 1,
@@ -199,7 +200,7 @@ impl RemoteWrite {
     /// Ends every series and sends the remaining pushes for at most ten seconds. Returns the number
     /// of samples that were and were not pushed.
     pub fn finish(self) -> PushSummary {
-        drop(self.gathered);
+        drop(self.batches);
         let summary = self.thread.join().unwrap_or_default();
         PushSummary { skipped: self.skipped, ..summary }
     }
@@ -212,7 +213,7 @@ struct Sender {
     labels: Labels,
     queue: Queue,
     /// Series of the last push. A series that is missing in the next push has ended.
-    known: BTreeSet<Identity>,
+    last_series: BTreeSet<Identity>,
     origin: Instant,
     /// `origin` as time since 1970. The wall clock is read only once, because it may be set back
     /// and the samples of a series must be in order.
@@ -223,24 +224,24 @@ struct Sender {
 }
 
 impl Sender {
-    fn run(mut self, gathered: &Receiver<Batch>) -> PushSummary {
+    fn run(mut self, batches: &Receiver<Batch>) -> PushSummary {
         loop {
             let wait = self.queue.wait(self.origin.elapsed()).unwrap_or(Duration::MAX);
-            match gathered.recv_timeout(wait) {
+            match batches.recv_timeout(wait) {
                 Ok((samples, at)) => self.put(&samples, at),
                 Err(RecvTimeoutError::Timeout) => self.send_first(TIMEOUT),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.put(&[], Instant::now());
-        let end = self.origin.elapsed() + END_MAX;
+        let deadline = self.origin.elapsed() + END_MAX;
         loop {
             let now = self.origin.elapsed();
             match self.queue.wait(now) {
-                Some(wait) if now + wait < end => {
+                Some(wait) if now + wait < deadline => {
                     // An early wake-up is harmless, because nothing is due then.
                     std::thread::park_timeout(wait);
-                    self.send_first(TIMEOUT.min(end - now));
+                    self.send_first(TIMEOUT.min(deadline - now));
                 }
                 _ => return self.queue.end(),
             }
@@ -253,24 +254,25 @@ impl Sender {
         // Receivers reject two samples of a series at the same time.
         let timestamp = i64::try_from(since.as_millis()).unwrap_or(0).max(self.timestamp + 1);
         self.timestamp = timestamp;
-        let mut all = series(samples, self.names, &self.labels, timestamp);
-        let now: BTreeSet<Identity> = all.iter().map(TimeSeries::identity).collect();
-        let ended = std::mem::replace(&mut self.known, now);
-        let ended = ended.into_iter().filter(|series| !self.known.contains(series));
-        all.extend(ended.map(|series| series.ended(timestamp)));
-        while !all.is_empty() {
-            let rest = all.split_off(all.len().min(SERIES_MAX));
-            let samples = all.len() as u64;
-            self.queue.put(Push { body: body(std::mem::replace(&mut all, rest)), samples });
+        let mut series_list = series(samples, self.names, &self.labels, timestamp);
+        let current: BTreeSet<Identity> = series_list.iter().map(TimeSeries::identity).collect();
+        let ended = std::mem::replace(&mut self.last_series, current);
+        let ended = ended.into_iter().filter(|series| !self.last_series.contains(series));
+        series_list.extend(ended.map(|series| series.into_stale_marker(timestamp)));
+        while !series_list.is_empty() {
+            let remaining = series_list.split_off(series_list.len().min(SERIES_MAX));
+            let samples = series_list.len() as u64;
+            self.queue
+                .put(Push { body: body(std::mem::replace(&mut series_list, remaining)), samples });
         }
     }
 
     fn send_first(&mut self, timeout: Duration) {
-        let Some(push) = self.queue.due(self.origin.elapsed()) else { return };
+        let Some(push) = self.queue.next_due(self.origin.elapsed()) else { return };
         let (outcome, error) = self.receiver.send(&push.body, timeout);
-        let now = self.origin.elapsed();
-        let random = self.random.hash_one(now) as u32;
-        self.queue.record(now, outcome, &error, random);
+        let sent_at = self.origin.elapsed();
+        let random = self.random.hash_one(sent_at) as u32;
+        self.queue.record(sent_at, outcome, &error, random);
     }
 }
 
@@ -284,7 +286,7 @@ struct Endpoint {
 impl Endpoint {
     fn of(settings: &Settings) -> Result<Endpoint, ExportFault> {
         let fault = |reason: &str| {
-            let (shown, reason) = (shown_text(&settings.url), reason.to_owned());
+            let (shown, reason) = (mask_url(&settings.url), reason.to_owned());
             ExportFault::Url { shown, reason }
         };
         let parts = NodeUrl::parse_http(&settings.url).map_err(fault)?;
@@ -299,7 +301,7 @@ impl Endpoint {
             // A proxy from the environment would also get requests to a local receiver.
             .proxy(None)
             .tls_config(tls.build());
-        let headers = headers(settings, parts.authorization())?;
+        let headers = build_headers(settings, parts.authorization())?;
         Ok(Endpoint { agent: config.build().into(), url, headers })
     }
 
@@ -335,7 +337,7 @@ fn wait(retry_after: &str) -> Option<Duration> {
 }
 
 /// Returns the headers of the protocol, of the settings and for authentication.
-fn headers(
+fn build_headers(
     settings: &Settings,
     authorization: Option<&HeaderValue>,
 ) -> Result<HeaderMap, ExportFault> {
@@ -349,20 +351,20 @@ fn headers(
     ] {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
-    let mut given = settings.headers.clone();
+    let mut named_headers = settings.headers.clone();
     let authorization = authorization.and_then(|value| value.to_str().ok());
-    given.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
+    named_headers.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
     match &settings.auth {
         None => {}
         Some(Auth::Bearer(token)) => {
-            given.push(("authorization".to_owned(), format!("Bearer {token}")));
+            named_headers.push(("authorization".to_owned(), format!("Bearer {token}")));
         }
         Some(Auth::Basic { user, password }) => {
-            let both = BASE64_STANDARD.encode(format!("{user}:{password}").as_bytes());
-            given.push(("authorization".to_owned(), format!("Basic {both}")));
+            let credentials = BASE64_STANDARD.encode(format!("{user}:{password}").as_bytes());
+            named_headers.push(("authorization".to_owned(), format!("Basic {credentials}")));
         }
     }
-    for (name, value) in given {
+    for (name, value) in named_headers {
         let fault = |reason: &str| {
             let (name, reason) = (name.clone(), reason.to_owned());
             ExportFault::Header { name, reason }

@@ -97,10 +97,10 @@ impl Scrape {
 
     /// Takes the progress at the end of a second. Never waits for a scraper.
     pub fn update(&mut self, progress: &Progress<'_>) {
-        if progress.at < self.next && progress.at < progress.of {
+        if progress.elapsed < self.next && progress.elapsed < progress.duration {
             return;
         }
-        self.next = progress.at + INTERVAL;
+        self.next = progress.elapsed + INTERVAL;
         let samples = collect_samples(self.table, progress, &Form::Classic);
         *self.shared.samples.lock() = Arc::new(samples);
     }
@@ -191,15 +191,15 @@ fn respond(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
                 );
             }
         }
-        let rest = until.saturating_duration_since(Instant::now());
+        let remaining = until.saturating_duration_since(Instant::now());
         // A timeout of zero would mean no timeout.
-        connection.set_read_timeout(Some(rest.max(Duration::from_millis(1))))?;
-        let mut part = [0; 1024];
-        let bytes = connection.read(&mut part)?;
-        if bytes == 0 || rest.is_zero() {
+        connection.set_read_timeout(Some(remaining.max(Duration::from_millis(1))))?;
+        let mut chunk = [0; 1024];
+        let bytes = connection.read(&mut chunk)?;
+        if bytes == 0 || remaining.is_zero() {
             return Ok(());
         }
-        head.extend_from_slice(&part[..bytes]);
+        head.extend_from_slice(&chunk[..bytes]);
     };
     let kind = if status.starts_with("200") { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
     let length = body.len();
@@ -269,13 +269,13 @@ fn encode_value(encoder: &mut MetricEncoder<'_>, sample: &Sample) -> fmt::Result
         Value::Distribution(distribution) => {
             let Shape::Classic(upto) = &distribution.shape else { return Ok(()) };
             // The encoder makes the counts cumulative again.
-            let mut before = 0;
+            let mut previous = 0;
             let mut buckets = Vec::with_capacity(BOUNDS.len() + 1);
             for (bound, count) in BOUNDS.into_iter().zip(upto) {
-                buckets.push((bound, count - before));
-                before = *count;
+                buckets.push((bound, count - previous));
+                previous = *count;
             }
-            buckets.push((f64::INFINITY, distribution.count - before));
+            buckets.push((f64::INFINITY, distribution.count - previous));
             encoder.encode_histogram::<NoLabelSet>(
                 distribution.sum,
                 distribution.count,

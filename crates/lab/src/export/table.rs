@@ -117,41 +117,42 @@ impl<'p> SampleBuilder<'_, 'p> {
         self.plan().methods.get(usize::from(index)).map_or("", |name| name)
     }
 
-    /// Adds one histogram of each slot, chosen by `of`.
-    pub(super) fn cells(&mut self, of: fn(&lab_model::record::Cell) -> &Times) {
+    /// Adds the histogram that `histogram_of` selects from each slot.
+    pub(super) fn cells(&mut self, histogram_of: fn(&lab_model::record::Cell) -> &Times) {
         let totals = self.progress.totals;
         for (slot, cell) in &totals.cells {
             let [scenario, stage, method] = self.names(*slot);
-            self.times(&[scenario, stage, method, slot.class.as_str()], of(cell));
+            self.times(&[scenario, stage, method, slot.class.as_str()], histogram_of(cell));
         }
     }
 
-    fn iterations(&mut self, of: fn(&Iterations) -> u64) {
+    fn iterations(&mut self, count_of: fn(&Iterations) -> u64) {
         for ((scenario, stage), counts) in
             self.plan().stages().zip(&self.progress.totals.iterations)
         {
-            self.count(&[&scenario.name, &stage.name], of(counts));
+            self.count(&[&scenario.name, &stage.name], count_of(counts));
         }
     }
 
     /// Returns the current stages with their planned level.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
-        let at = self.progress.at;
-        let now = self.plan().spans().filter(|(_, _, span)| span.from <= at && at < span.to);
-        now.map(|(scenario, stage, span)| (scenario, stage, stage.level(at - span.from))).collect()
+        let elapsed = self.progress.elapsed;
+        let running =
+            self.plan().spans().filter(|(_, _, span)| span.from <= elapsed && elapsed < span.to);
+        running
+            .map(|(scenario, stage, span)| (scenario, stage, stage.level(elapsed - span.from)))
+            .collect()
     }
 }
 
 /// Merges the histograms that have the same labels.
-pub(super) fn merged<'h, K: Ord>(
-    parts: impl Iterator<Item = (K, &'h Times)>,
-) -> BTreeMap<K, Times> {
-    let mut all = BTreeMap::new();
-    for (key, part) in parts {
-        let whole = all.entry(key).or_insert_with(times);
-        record::add(whole, part);
+pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> BTreeMap<K, Times> {
+    let mut by_key = BTreeMap::new();
+    for (key, histogram) in parts {
+        let merged = by_key.entry(key).or_insert_with(times);
+        record::add(merged, histogram);
     }
-    all
+    by_key
 }
 
 const CALLS: &[&str] = &["scenario", "stage", "method", "class"];
@@ -177,7 +178,7 @@ pub(super) const METRICS: &[Metric] = &[
         unit: "seconds",
         labels: &[],
         help: "Time since the start of the run.",
-        samples: |out| out.number(&[], out.progress.at.as_secs_f64()),
+        samples: |out| out.number(&[], out.progress.elapsed.as_secs_f64()),
     },
     Metric {
         name: "weir_lab_calls",
@@ -238,20 +239,20 @@ pub(super) const METRICS: &[Metric] = &[
         },
     },
     Metric {
-        name: "weir_lab_iterations_due",
+        name: "weir_lab_iterations_scheduled",
         kind: Counter,
         unit: "",
         labels: STAGE,
         help: "Iterations that the plan scheduled; in the closed model, the started ones.",
-        samples: |out| out.iterations(|counts| counts.due),
+        samples: |out| out.iterations(|counts| counts.scheduled),
     },
     Metric {
-        name: "weir_lab_iterations_begun",
+        name: "weir_lab_iterations_started",
         kind: Counter,
         unit: "",
         labels: STAGE,
         help: "Started iterations.",
-        samples: |out| out.iterations(|counts| counts.begun),
+        samples: |out| out.iterations(|counts| counts.started),
     },
     Metric {
         name: "weir_lab_iterations_ended",
@@ -278,12 +279,12 @@ pub(super) const METRICS: &[Metric] = &[
         samples: |out| out.times(&[], &out.progress.totals.iteration_time),
     },
     Metric {
-        name: "weir_lab_lateness_seconds",
+        name: "weir_lab_scheduling_delay_seconds",
         kind: Histogram,
         unit: "seconds",
         labels: &[],
         help: "Delay of sends that the generator itself caused.",
-        samples: |out| out.times(&[], &out.progress.totals.lateness),
+        samples: |out| out.times(&[], &out.progress.totals.scheduling_delay),
     },
     Metric {
         name: "weir_lab_generator_busy_ratio",

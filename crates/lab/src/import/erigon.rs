@@ -3,7 +3,7 @@
 //!
 //! The first lines of a report have facts of the machine, with the name in column 13 and the value
 //! in column 14. A header that begins with `Daemon` follows. A report may cover several servers.
-//! Each server becomes an arm, and each repetition becomes a run at its rate. Two kinds of
+//! Each server becomes a variant, and each repetition becomes a run at its rate. Two kinds of
 //! repetitions would distort a comparison and are treated separately: the first repetition of a
 //! rate if it ran on cold caches, and repetitions that failed because of the client.
 
@@ -15,7 +15,7 @@ use lab_model::results::compare::Metric;
 
 use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
-use crate::arm::{Arm, P95_CALLS, P99_CALLS, Run};
+use crate::variant::{P95_CALLS, P99_CALLS, Run, Variant};
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
 /// Columns of the header.
@@ -57,8 +57,8 @@ struct Repetition {
     error: Option<ErrorKind>,
 }
 
-/// Returns one arm for each server in the report.
-pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault> {
+/// Returns one variant for each server in the report.
+pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
     let mut reader = csv::ReaderBuilder::new()
         .has_headers(false)
         .flexible(true)
@@ -67,43 +67,45 @@ pub(super) fn read(content: &[u8], path: &Path) -> Result<Vec<Arm>, ImportFault>
     let mut record = csv::StringRecord::new();
     let mut facts: BTreeMap<String, String> = BTreeMap::new();
     let mut repetitions: Vec<Repetition> = Vec::new();
-    let mut within = false;
+    let mut in_table = false;
     loop {
         let line = reader.position().line();
-        let wrong = |why: String| ImportFault::Line { path: path.to_owned(), line, why };
+        let wrong = |reason: String| ImportFault::Line { path: path.to_owned(), line, reason };
         if !reader.read_record(&mut record).map_err(|error| wrong(error.to_string()))? {
             break;
         }
         if record.get(0) == Some("Daemon") {
-            within = true;
-        } else if within {
+            in_table = true;
+        } else if in_table {
             repetitions.push(repetition(&record).map_err(wrong)?);
         } else if let Some((key, value)) = record.get(12).zip(record.get(13)) {
             facts.insert(key.to_owned(), value.to_owned());
         }
     }
     if repetitions.is_empty() {
-        let why = "no line follows the header".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), why });
+        let reason = "no line follows the header".to_owned();
+        return Err(ImportFault::Empty { path: path.to_owned(), reason });
     }
-    let mut daemons: Vec<String> = repetitions.iter().map(|it| it.daemon.clone()).collect();
+    let mut daemons: Vec<String> =
+        repetitions.iter().map(|repetition| repetition.daemon.clone()).collect();
     daemons.sort();
     daemons.dedup();
     let several = daemons.len() > 1;
-    let arms = daemons.iter().map(|daemon| {
-        let own: Vec<&Repetition> = repetitions.iter().filter(|it| it.daemon == *daemon).collect();
+    let variants = daemons.iter().map(|daemon| {
+        let daemon_repetitions: Vec<&Repetition> =
+            repetitions.iter().filter(|repetition| repetition.daemon == *daemon).collect();
         let file = label(path);
         let name = if several { format!("{daemon} in {file}") } else { file };
-        arm(name, &own, &facts)
+        variant(name, &daemon_repetitions, &facts)
     });
-    Ok(arms.collect())
+    Ok(variants.collect())
 }
 
 fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     if record.len() != COLUMNS {
         return Err(format!("{} columns instead of {COLUMNS} as in the header", record.len()));
     }
-    let column = |place: usize| record.get(place).unwrap_or_default();
+    let column = |index: usize| record.get(index).unwrap_or_default();
     let test = column(1).trim_matches(['[', ']']);
     let numbers = test.split_once('.').map(|(level, number)| (level.trim(), number.trim()));
     let (level, number) = numbers
@@ -114,10 +116,10 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     let seconds = column(4).parse().ok().filter(|seconds: &f64| *seconds > 0.0);
     let seconds = seconds.ok_or_else(|| format!("Time is {:?}, not seconds above 0", column(4)))?;
     let mut times_ms = [0.0; 4];
-    for (time, place) in times_ms.iter_mut().zip([6, 7, 9, 10]) {
-        let text = column(place);
+    for (time, index) in times_ms.iter_mut().zip([6, 7, 9, 10]) {
+        let text = column(index);
         *time = go_duration_ms(text).ok_or_else(|| {
-            format!("column {} is {text:?}, not a duration such as 1.5ms", place + 1)
+            format!("column {} is {text:?}, not a duration such as 1.5ms", index + 1)
         })?;
     }
     let ratio = column(12).strip_suffix('%').and_then(|share| share.parse::<f64>().ok());
@@ -149,52 +151,52 @@ fn error_kind(error: &str) -> Option<ErrorKind> {
     }
 }
 
-fn arm(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, String>) -> Arm {
-    let mut arm = Arm { name, runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
-    let method = method(facts, &arm.name);
-    let mut levels: Vec<u32> = repetitions.iter().map(|it| it.level).collect();
+fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, String>) -> Variant {
+    let mut variant = Variant { name, runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
+    let method = method_name(facts, &variant.name);
+    let mut levels: Vec<u32> = repetitions.iter().map(|repetition| repetition.level).collect();
     levels.sort_unstable();
     levels.dedup();
     for level in levels {
-        let mut own: Vec<&Repetition> =
-            repetitions.iter().copied().filter(|it| it.level == level).collect();
-        own.sort_by_key(|it| it.number);
-        let cold = cold(&own);
-        for it in own {
-            let key = format!("{method} at {}/s", it.rate);
-            let place = format!("{key}, repetition {}", it.number);
-            if cold == Some(it.number) {
-                arm.left_out.push(format!(
-                    "{place}: cold caches: a mean of {:.3} ms, far above all later ones",
-                    it.times_ms[0]
+        let mut level_repetitions: Vec<&Repetition> =
+            repetitions.iter().copied().filter(|repetition| repetition.level == level).collect();
+        level_repetitions.sort_by_key(|repetition| repetition.number);
+        let cold = cold_repetition(&level_repetitions);
+        for repetition in level_repetitions {
+            let key = format!("{method} at {}/s", repetition.rate);
+            let run_label = format!("{key}, repetition {}", repetition.number);
+            if cold == Some(repetition.number) {
+                variant.left_out.push(format!(
+                    "{run_label}: cold caches: a mean of {:.3} ms, far above all later ones",
+                    repetition.times_ms[0]
                 ));
-            } else if it.error == Some(ErrorKind::PortsExhausted) {
-                arm.left_out.push(format!(
-                    "{place}: the client ran out of local ports ({:.2} % of the calls succeeded): \
+            } else if repetition.error == Some(ErrorKind::PortsExhausted) {
+                variant.left_out.push(format!(
+                    "{run_label}: the client ran out of local ports ({:.2} % of the calls succeeded): \
                      this is not the server's fault",
-                    it.success * 100.0
+                    repetition.success * 100.0
                 ));
             } else {
-                arm.runs.push(run(it, &key, &place, facts));
+                variant.runs.push(run(repetition, &key, &run_label, facts));
             }
         }
     }
-    notes(&mut arm, repetitions);
-    arm
+    notes(&mut variant, repetitions);
+    variant
 }
 
-fn notes(arm: &mut Arm, repetitions: &[&Repetition]) {
+fn notes(variant: &mut Variant, repetitions: &[&Repetition]) {
     let count = |kind| repetitions.iter().filter(|it| it.error == Some(kind)).count();
     let timed_out = count(ErrorKind::TimedOut);
     if timed_out > 0 {
-        arm.notes.push(format!(
+        variant.notes.push(format!(
             "in {timed_out} repetitions the client timed out; the timeout cuts off their times, so only \
              their failed share is used"
         ));
     }
     let closed = count(ErrorKind::ConnectionClosed);
     if closed > 0 {
-        arm.notes.push(format!(
+        variant.notes.push(format!(
             "in {closed} repetitions the server's side closed connections; they are used, including \
              their failures"
         ));
@@ -202,15 +204,21 @@ fn notes(arm: &mut Arm, repetitions: &[&Repetition]) {
 }
 
 /// Returns the number of the first repetition if it ran on cold caches.
-fn cold(level: &[&Repetition]) -> Option<u32> {
-    let (first, others) = level.split_first()?;
-    let slowest = others.iter().map(|it| it.times_ms[0]).fold(0.0, f64::max);
-    let enough = first.number == 1 && others.len() >= OTHERS_MIN;
-    (enough && first.times_ms[0] > COLD * slowest).then_some(first.number)
+fn cold_repetition(level: &[&Repetition]) -> Option<u32> {
+    let (first_repetition, later_repetitions) = level.split_first()?;
+    let slowest =
+        later_repetitions.iter().map(|repetition| repetition.times_ms[0]).fold(0.0, f64::max);
+    let enough = first_repetition.number == 1 && later_repetitions.len() >= OTHERS_MIN;
+    (enough && first_repetition.times_ms[0] > COLD * slowest).then_some(first_repetition.number)
 }
 
-fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>) -> Run {
-    let mut run = Run::new(place, Tool::Erigon);
+fn run(
+    repetition: &Repetition,
+    key: &str,
+    run_label: &str,
+    facts: &BTreeMap<String, String>,
+) -> Run {
+    let mut run = Run::new(run_label, Tool::Erigon);
     let fact = |name: &str| facts.get(name).map(|value| value.trim().to_owned());
     run.facts.load = fact("VegetaFile")
         .zip(fact("VegetaChecksum"))
@@ -222,50 +230,50 @@ fn run(it: &Repetition, key: &str, place: &str, facts: &BTreeMap<String, String>
         target_local: true,
         ..Fingerprint::default()
     });
-    if it.error != Some(ErrorKind::TimedOut) {
+    if repetition.error != Some(ErrorKind::TimedOut) {
         let metrics = [
             (Metric::ServiceMean, 1),
             (Metric::ServiceP50, 1),
             (Metric::ServiceP95, P95_CALLS),
             (Metric::ServiceP99, P99_CALLS),
         ];
-        for ((metric, least), value) in metrics.into_iter().zip(it.times_ms) {
-            if it.calls >= least as f64 {
+        for ((metric, min_calls), value) in metrics.into_iter().zip(repetition.times_ms) {
+            if repetition.calls >= min_calls as f64 {
                 run.put(key, metric, value);
             }
         }
     }
-    run.put(key, Metric::FailedShare, 1.0 - it.success);
+    run.put(key, Metric::FailedShare, 1.0 - repetition.success);
     run
 }
 
 /// Returns the method from the name of the request file (`stress_test_eth_call_001_14M.tar`), else
 /// from the name of the report.
-fn method(facts: &BTreeMap<String, String>, name: &str) -> String {
+fn method_name(facts: &BTreeMap<String, String>, name: &str) -> String {
     let file = facts.get("VegetaFile").map_or("", String::as_str);
     let prefixes = ["eth", "trace", "debug", "ots", "erigon", "net", "web3", "txpool", "parity"];
-    let found = [file, name].into_iter().find_map(|text| {
+    let name_found = [file, name].into_iter().find_map(|text| {
         let words: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
-        let place = words.windows(2).position(|pair| prefixes.contains(&pair[0]))?;
-        Some(format!("{}_{}", words[place], words[place + 1]))
+        let index = words.windows(2).position(|pair| prefixes.contains(&pair[0]))?;
+        Some(format!("{}_{}", words[index], words[index + 1]))
     });
-    found.unwrap_or_else(|| "calls".to_owned())
+    name_found.unwrap_or_else(|| "calls".to_owned())
 }
 
 /// Parses a duration as Go prints it (`time.Duration.String`): `104.244µs`, `1.053ms`, `1m24s`,
 /// `0s`.
 fn go_duration_ms(text: &str) -> Option<f64> {
-    let mut rest = text.trim();
+    let mut remaining = text.trim();
     let mut sum = 0.0;
-    if rest.is_empty() {
+    if remaining.is_empty() {
         return None;
     }
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let end = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        let unit_ms = match &rest[..end] {
+    while !remaining.is_empty() {
+        let digits = remaining.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let number: f64 = remaining[..digits].parse().ok()?;
+        remaining = &remaining[digits..];
+        let unit_end = remaining.find(|c: char| c.is_ascii_digit()).unwrap_or(remaining.len());
+        let unit_ms = match &remaining[..unit_end] {
             "ns" => 1e-6,
             "µs" | "μs" | "us" => 1e-3,
             "ms" => 1.0,
@@ -275,7 +283,7 @@ fn go_duration_ms(text: &str) -> Option<f64> {
             _ => return None,
         };
         sum += number * unit_ms;
-        rest = &rest[end..];
+        remaining = &remaining[unit_end..];
     }
     Some(sum)
 }

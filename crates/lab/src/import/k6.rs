@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
-use crate::arm::{ALL, Run};
+use crate::variant::{ALL, Run};
 
 /// Returns true if the value looks like a summary of k6.
 pub(super) fn is_summary(value: &Value) -> bool {
@@ -24,7 +24,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
     let mut run = Run::new(&label(path), Tool::K6);
     let seconds = value.pointer("/config/duration").and_then(Value::as_f64);
     let mut requests = None;
-    let mut failed = None;
+    let mut failed_share = None;
     for (name, values) in metrics(value) {
         let (metric, tags) = name.split_once('{').unwrap_or((name, ""));
         let tags = tags.trim_end_matches('}');
@@ -34,7 +34,7 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
                 let share = number(values, &["rate", "value"]);
                 if let Some((method, share)) = method_of(tags).zip(share) {
                     run.put(method, Metric::FailedShare, share);
-                    failed = if tags.is_empty() { Some(share) } else { failed };
+                    failed_share = if tags.is_empty() { Some(share) } else { failed_share };
                 }
             }
             "http_reqs" if tags.is_empty() => {
@@ -46,11 +46,11 @@ pub(super) fn read(value: &Value, path: &Path) -> Result<(Run, Vec<String>), Imp
         }
     }
     if run.values.is_empty() {
-        let why = "the summary has no http_req_duration".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), why });
+        let reason = "the summary has no http_req_duration".to_owned();
+        return Err(ImportFault::Empty { path: path.to_owned(), reason });
     }
     if let Some(requests) = requests {
-        run.put(ALL, Metric::Goodput, requests * (1.0 - failed.unwrap_or(0.0)));
+        run.put(ALL, Metric::Goodput, requests * (1.0 - failed_share.unwrap_or(0.0)));
     }
     let script = value.pointer("/config/script").and_then(Value::as_str);
     run.facts.load = script.map(|script| format!("a k6 script of {} bytes", script.len()));
@@ -81,8 +81,8 @@ fn metrics(value: &Value) -> Vec<(&str, &Value)> {
         return map.iter().map(|(name, metric)| (name.as_str(), values(metric))).collect();
     }
     let list = value.pointer("/results/metrics").and_then(Value::as_array);
-    let named = |metric| Some((Value::as_str(Value::get(metric, "name")?)?, values(metric)));
-    list.into_iter().flatten().filter_map(named).collect()
+    let with_name = |metric| Some((Value::as_str(Value::get(metric, "name")?)?, values(metric)));
+    list.into_iter().flatten().filter_map(with_name).collect()
 }
 
 /// Returns the method of a submetric. It is the value of the only tag, unless that is one of k6's
@@ -92,9 +92,10 @@ fn method_of(tags: &str) -> Option<&str> {
         return Some(ALL);
     }
     let (tag, method) = tags.split_once(':')?;
-    let other = ["expected_response", "status", "scenario", "group", "proto", "url", "method"];
-    let one = !method.contains(',') && !other.contains(&tag.trim());
-    one.then(|| method.trim().trim_matches('"'))
+    let reserved_tags =
+        ["expected_response", "status", "scenario", "group", "proto", "url", "method"];
+    let is_method = !method.contains(',') && !reserved_tags.contains(&tag.trim());
+    is_method.then(|| method.trim().trim_matches('"'))
 }
 
 fn put_times(run: &mut Run, tags: &str, values: &Value) {

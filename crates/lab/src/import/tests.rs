@@ -6,17 +6,17 @@ use std::path::Path;
 use lab_model::results::compare::Metric;
 
 use super::read;
-use crate::arm::{ALL, Run};
+use crate::variant::{ALL, Run};
 
 fn file(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata").join(name)).unwrap()
 }
 
 fn one(content: &[u8]) -> (Run, Vec<String>) {
-    let mut arms = read(content, Path::new("runs/own.json")).unwrap();
-    assert_eq!((arms.len(), arms[0].runs.len()), (1, 1));
-    let arm = arms.remove(0);
-    (arm.runs.into_iter().next().unwrap(), arm.notes)
+    let mut variants = read(content, Path::new("runs/own.json")).unwrap();
+    assert_eq!((variants.len(), variants[0].runs.len()), (1, 1));
+    let variant = variants.remove(0);
+    (variant.runs.into_iter().next().unwrap(), variant.notes)
 }
 
 fn value(run: &Run, method: &str, metric: Metric) -> Option<f64> {

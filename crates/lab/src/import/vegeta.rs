@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
 use crate::analysis::statistics::sorted;
-use crate::arm::{ALL, Run};
+use crate::variant::{ALL, Run};
 
 const NANOS_PER_MS: f64 = 1e6;
 const NANOS_PER_S: i64 = 1_000_000_000;
@@ -41,8 +41,8 @@ pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), I
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
     let requests = number("/requests").unwrap_or(0.0);
     if requests <= 0.0 {
-        let why = "the report counts no requests".to_owned();
-        return Err(ImportFault::Empty { path: path.to_owned(), why });
+        let reason = "the report counts no requests".to_owned();
+        return Err(ImportFault::Empty { path: path.to_owned(), reason });
     }
     for (metric, key) in [
         (Metric::ServiceMean, "/latencies/mean"),
@@ -90,24 +90,26 @@ struct Hit {
 
 /// Returns true if the first line is a result.
 pub(super) fn is_lines(content: &[u8]) -> bool {
-    let first = content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
-    first.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
+    let first_line =
+        content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+    first_line.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
 }
 
 /// Reads results, one JSON object per line.
 pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
-    for (place, line) in content.split(|byte| *byte == b'\n').enumerate() {
+    for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();
         if line.is_empty() {
             continue;
         }
-        let wrong = |why| ImportFault::Line { path: path.to_owned(), line: place as u64 + 1, why };
+        let wrong =
+            |reason| ImportFault::Line { path: path.to_owned(), line: index as u64 + 1, reason };
         let hit: Hit = serde_json::from_slice(line)
             .map_err(|error| wrong(format!("not a vegeta result: {error}")))?;
-        let at = unix_nanos(&hit.timestamp)
+        let sent_at = unix_nanos(&hit.timestamp)
             .ok_or_else(|| wrong(format!("{:?} is not an RFC 3339 time", hit.timestamp)))?;
-        hits.add(at, hit.code, hit.latency, &hit.error);
+        hits.add(sent_at, hit.code, hit.latency, &hit.error);
     }
     hits.run(path)
 }
@@ -116,8 +118,8 @@ pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), I
 pub(super) fn is_csv(content: &[u8]) -> bool {
     let mut reader = csv_reader(content);
     let mut record = csv::ByteRecord::new();
-    let read = reader.read_byte_record(&mut record).unwrap_or(false);
-    read && record.len() >= 9 && (0..5).all(|column| whole(&record, column).is_some())
+    let has_record = reader.read_byte_record(&mut record).unwrap_or(false);
+    has_record && record.len() >= 9 && (0..5).all(|column| integer(&record, column).is_some())
 }
 
 fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
@@ -128,7 +130,7 @@ fn csv_reader(content: &[u8]) -> csv::Reader<&[u8]> {
         .from_reader(content)
 }
 
-fn whole(record: &csv::ByteRecord, column: usize) -> Option<i64> {
+fn integer(record: &csv::ByteRecord, column: usize) -> Option<i64> {
     std::str::from_utf8(record.get(column)?).ok()?.parse().ok()
 }
 
@@ -140,21 +142,22 @@ pub(super) fn csv(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), Imp
     let mut record = csv::ByteRecord::new();
     loop {
         let line = reader.position().line();
-        let wrong = |why| ImportFault::Line { path: path.to_owned(), line, why };
+        let wrong = |reason| ImportFault::Line { path: path.to_owned(), line, reason };
         if !reader.read_byte_record(&mut record).map_err(|error| wrong(error.to_string()))? {
             break;
         }
-        let column = |place: usize, name: &str| {
-            whole(&record, place).ok_or_else(|| {
-                let text = String::from_utf8_lossy(record.get(place).unwrap_or_default());
-                wrong(format!("column {} ({name}) is {text:?}, not a whole number", place + 1))
+        let column = |index: usize, name: &str| {
+            integer(&record, index).ok_or_else(|| {
+                let text = String::from_utf8_lossy(record.get(index).unwrap_or_default());
+                wrong(format!("column {} ({name}) is {text:?}, not a whole number", index + 1))
             })
         };
-        let (at, code, latency) = (column(0, "time")?, column(1, "status")?, column(2, "latency")?);
+        let (sent_at, code, latency) =
+            (column(0, "time")?, column(1, "status")?, column(2, "latency")?);
         let code = u16::try_from(code)
             .map_err(|_| wrong(format!("the status is {code}, not from 0 to 999")))?;
         let error = String::from_utf8_lossy(record.get(5).unwrap_or_default());
-        hits.add(at, code, latency, &error);
+        hits.add(sent_at, code, latency, &error);
     }
     hits.run(path)
 }
@@ -180,8 +183,8 @@ impl Hits {
             self.out_of_ports += 1;
             return;
         }
-        let (first, last) = self.span.unwrap_or((at, at));
-        self.span = Some((first.min(at), last.max(at)));
+        let (first_send, last_send) = self.span.unwrap_or((at, at));
+        self.span = Some((first_send.min(at), last_send.max(at)));
         let second = self.seconds.entry(at.div_euclid(NANOS_PER_S)).or_default();
         second.latencies_ms.push(latency as f64 / NANOS_PER_MS);
         // As in vegeta's own report, a status from 200 to 399 is a success.
@@ -189,45 +192,48 @@ impl Hits {
     }
 
     fn run(mut self, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
-        let empty = |why: &str| ImportFault::Empty { path: path.to_owned(), why: why.to_owned() };
-        let (Some((&first, _)), Some((&last, _))) =
+        let empty =
+            |reason: &str| ImportFault::Empty { path: path.to_owned(), reason: reason.to_owned() };
+        let (Some((&first_second, _)), Some((&last_second, _))) =
             (self.seconds.first_key_value(), self.seconds.last_key_value())
         else {
             return Err(empty("no request was sent"));
         };
-        if last - first >= SECONDS_MAX {
+        if last_second - first_second >= SECONDS_MAX {
             return Err(empty("its time stamps span more than 11 days"));
         }
         let mut run = Run::new(&label(path), Tool::Vegeta);
         let mut series: BTreeMap<Metric, Vec<f64>> = BTreeMap::new();
         // The first and the last second are incomplete.
-        for at in first + 1..last {
-            let second = self.seconds.entry(at).or_default();
+        for unix_second in first_second + 1..last_second {
+            let second = self.seconds.entry(unix_second).or_default();
             let calls = second.latencies_ms.len() as f64;
             let mut put = |metric, value| series.entry(metric).or_default().push(value);
             put(Metric::Goodput, calls - second.failed as f64);
             if calls > 0.0 {
-                let sorted = sorted(&second.latencies_ms);
-                put(Metric::ServiceP50, quantile(&sorted, 0.5));
-                put(Metric::ServiceP95, quantile(&sorted, 0.95));
-                put(Metric::ServiceP99, quantile(&sorted, 0.99));
+                let ascending = sorted(&second.latencies_ms);
+                put(Metric::ServiceP50, quantile(&ascending, 0.5));
+                put(Metric::ServiceP95, quantile(&ascending, 0.95));
+                put(Metric::ServiceP99, quantile(&ascending, 0.99));
                 put(Metric::FailedShare, second.failed as f64 / calls);
             }
         }
-        let all = self.seconds.values().flat_map(|second| second.latencies_ms.iter().copied());
-        let all = sorted(&all.collect::<Vec<_>>());
+        let latencies =
+            self.seconds.values().flat_map(|second| second.latencies_ms.iter().copied());
+        let latencies = sorted(&latencies.collect::<Vec<_>>());
         let failed: u64 = self.seconds.values().map(|second| second.failed).sum();
-        let count = all.len() as f64;
-        run.put(ALL, Metric::ServiceMean, all.iter().sum::<f64>() / count);
-        run.put(ALL, Metric::ServiceP50, quantile(&all, 0.5));
-        run.put(ALL, Metric::ServiceP95, quantile(&all, 0.95));
-        run.put(ALL, Metric::ServiceP99, quantile(&all, 0.99));
+        let count = latencies.len() as f64;
+        run.put(ALL, Metric::ServiceMean, latencies.iter().sum::<f64>() / count);
+        run.put(ALL, Metric::ServiceP50, quantile(&latencies, 0.5));
+        run.put(ALL, Metric::ServiceP95, quantile(&latencies, 0.95));
+        run.put(ALL, Metric::ServiceP99, quantile(&latencies, 0.99));
         run.put(ALL, Metric::FailedShare, failed as f64 / count);
         // The rate is computed as vegeta does: there are n - 1 intervals between n sends.
-        let between = self.span.map_or(0, |(first, last)| last.saturating_sub(first));
-        let lasted = match between {
+        let span_nanos =
+            self.span.map_or(0, |(first_send, last_send)| last_send.saturating_sub(first_send));
+        let lasted = match span_nanos {
             0 => 1.0,
-            between => between as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
+            span_nanos => span_nanos as f64 / NANOS_PER_S as f64 * count / (count - 1.0).max(1.0),
         };
         run.put(ALL, Metric::Goodput, (count - failed as f64) / lasted);
         run.seconds =
@@ -244,8 +250,8 @@ impl Hits {
 }
 
 fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let place = (share * (sorted.len() - 1) as f64).round();
-    sorted[place as usize]
+    let index = (share * (sorted.len() - 1) as f64).round();
+    sorted[index as usize]
 }
 
 /// Converts an RFC 3339 time, as Go writes it, to nanoseconds since 1970.

@@ -63,12 +63,13 @@ type Part = (Tone, String);
 pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
     let area = frame.area();
     if area.width < SMALL.0 || area.height < SMALL.1 {
-        let line = format!("{}  {}", passed(state), number::rate(state.second.begun as f64));
+        let line =
+            format!("{}  {}", elapsed_text(state), number::rate(state.second.started as f64));
         frame.render_widget(Paragraph::new(line), area);
         return;
     }
     let thresholds_max = if area.height < 32 { 2 } else { THRESHOLDS_MAX };
-    let threshold_lines = threshold_lines(&state.thresholds, thresholds_max);
+    let threshold_lines = format_thresholds(&state.thresholds, thresholds_max);
     let hosts: Vec<Vec<Part>> = state.hosts.iter().filter_map(host).collect();
     // The chart gets the space that the table does not use. On a larger screen it gets at least a
     // quarter of the height.
@@ -88,7 +89,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
             fixed(1),
         ])
         .areas(area);
-    draw_sides(frame, title, state, title_parts(state), vec![(Tone::Plain, passed(state))]);
+    draw_sides(frame, title, state, title_parts(state), vec![(Tone::Plain, elapsed_text(state))]);
     draw_bar(frame, bar, state);
     draw_line(frame, rates, state, rate_parts(state));
     draw_chart(frame, chart, state);
@@ -124,9 +125,9 @@ fn draw_sides(frame: &mut Frame<'_>, area: Rect, state: &State, left: Vec<Part>,
     frame.render_widget(right, end);
 }
 
-fn passed(state: &State) -> String {
+fn elapsed_text(state: &State) -> String {
     let clock = |time: Duration| number::clock(time.as_secs_f64());
-    format!("{} of {}", clock(state.at), clock(state.of))
+    format!("{} of {}", clock(state.elapsed), clock(state.duration))
 }
 
 fn title_parts(state: &State) -> Vec<Part> {
@@ -137,7 +138,7 @@ fn title_parts(state: &State) -> Vec<Part> {
     if let Some(client) = &state.target.client {
         parts.push((Tone::Quiet, format!("  {client}")));
     }
-    if state.at < state.plan.warmup {
+    if state.elapsed < state.plan.warmup {
         parts.push((Tone::Doubtful, "  warm-up".to_owned()));
     }
     parts
@@ -146,7 +147,7 @@ fn title_parts(state: &State) -> Vec<Part> {
 /// Draws the progress bar, and the running stages with their remaining times.
 fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
     const BAR: u16 = 24;
-    let share = state.at.as_secs_f64() / state.of.as_secs_f64().max(f64::MIN_POSITIVE);
+    let share = state.elapsed.as_secs_f64() / state.duration.as_secs_f64().max(f64::MIN_POSITIVE);
     let done = (share.clamp(0.0, 1.0) * f64::from(BAR)) as usize;
     let mut parts = vec![
         (Tone::Good, "━".repeat(done)),
@@ -155,21 +156,27 @@ fn draw_bar(frame: &mut Frame<'_>, area: Rect, state: &State) {
     ];
     let stages = state.stages();
     let several = state.plan.scenarios.len() > 1;
-    for (index, (scenario, stage, left)) in stages.iter().enumerate() {
+    for (index, (scenario, stage, remaining)) in stages.iter().enumerate() {
         let gap = if index > 0 { ", " } else { "" };
-        let of = if several { format!("{}: ", scenario.name) } else { String::new() };
+        let scenario_prefix = if several { format!("{}: ", scenario.name) } else { String::new() };
         let level = match scenario.model {
             Model::Open { .. } => "/s",
             Model::Closed => " workers",
         };
-        let (from, to) = (number::short(stage.from), number::short(stage.to));
-        let level =
-            if from == to { format!("{to}{level}") } else { format!("{from} to {to}{level}") };
-        let left = number::clock(left.as_secs_f64());
-        parts.push((Tone::Plain, format!("{gap}{of}{} at {level}, {left} left", stage.name)));
+        let (start_level, end_level) = (number::short(stage.from), number::short(stage.to));
+        let level = if start_level == end_level {
+            format!("{end_level}{level}")
+        } else {
+            format!("{start_level} to {end_level}{level}")
+        };
+        let remaining = number::clock(remaining.as_secs_f64());
+        parts.push((
+            Tone::Plain,
+            format!("{gap}{scenario_prefix}{} at {level}, {remaining} left", stage.name),
+        ));
     }
     if stages.is_empty() {
-        let ended = state.at >= state.of;
+        let ended = state.elapsed >= state.duration;
         let text = if ended { "waiting for calls in flight" } else { "no stage has started" };
         parts.push((Tone::Plain, text.to_owned()));
     }
@@ -183,13 +190,13 @@ fn rate_parts(state: &State) -> Vec<Part> {
         .filter(|(class, _)| *class == Class::Ok)
         .map(|(_, count)| count)
         .sum();
-    let short = second.begun * 100 < second.due * 99;
+    let is_behind = second.started * 100 < second.scheduled * 99;
     let mut parts = Vec::new();
     if state.is_open() {
-        parts.push((Tone::Quiet, format!("planned {}/s  ", number::count(second.due))));
+        parts.push((Tone::Quiet, format!("planned {}/s  ", number::count(second.scheduled))));
     }
-    let tone = if short { Tone::Bad } else { Tone::Good };
-    parts.push((tone, format!("started {}/s", number::count(second.begun))));
+    let tone = if is_behind { Tone::Bad } else { Tone::Good };
+    parts.push((tone, format!("started {}/s", number::count(second.started))));
     parts.push((Tone::Plain, format!("  requests {}/s", number::count(second.requests))));
     parts.push((Tone::Plain, format!("  results {}/s", number::count(results))));
     parts.push((Tone::Plain, format!("  in flight {}", number::count(second.in_flight))));
@@ -205,8 +212,8 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     if area.height < 3 || points.is_empty() {
         return;
     }
-    let curve = |of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
-        points.iter().enumerate().map(|(index, point)| (index as f64, of(point))).collect()
+    let curve = |value_of: fn(&(f64, f64)) -> f64| -> Vec<(f64, f64)> {
+        points.iter().enumerate().map(|(index, point)| (index as f64, value_of(point))).collect()
     };
     let (planned, started) = (curve(|point| point.0), curve(|point| point.1));
     let top = points.iter().map(|point| point.0.max(point.1)).fold(1.0, f64::max);
@@ -224,8 +231,11 @@ fn draw_chart(frame: &mut Frame<'_>, area: Rect, state: &State) {
     }
     datasets.push(dataset("started", Tone::Good).data(&started));
     let seconds = state.rates.seconds();
-    let axis = |labels: [String; 2], end: f64| {
-        Axis::default().bounds([0.0, end]).labels(labels).style(Tone::Quiet.style(state.colour))
+    let axis = |labels: [String; 2], upper_bound: f64| {
+        Axis::default()
+            .bounds([0.0, upper_bound])
+            .labels(labels)
+            .style(Tone::Quiet.style(state.colour))
     };
     let chart = Chart::new(datasets)
         .legend_position(None)
@@ -243,7 +253,7 @@ fn failure_parts(state: &State) -> Vec<Part> {
     }
     let mut parts = Vec::new();
     for (class, count) in &state.classes {
-        let tone = if class.failed() { Tone::Bad } else { Tone::Doubtful };
+        let tone = if class.is_failure() { Tone::Bad } else { Tone::Doubtful };
         parts.push((tone, format!("{} {}  ", class.as_str(), number::count(*count))));
         if *class == Class::RpcError {
             let shown: Vec<String> = (state.codes.iter().take(3))
@@ -259,17 +269,17 @@ fn failure_parts(state: &State) -> Vec<Part> {
 fn generator_parts(state: &State) -> Vec<Part> {
     let validity = &state.plan.validity;
     let iterations = state.iterations;
-    let delivered = iterations.begun as f64 / iterations.due.max(1) as f64;
-    let judged = |bad: bool| if bad { Tone::Bad } else { Tone::Good };
-    let late = state.lateness_p99_ms;
+    let delivered = iterations.started as f64 / iterations.scheduled.max(1) as f64;
+    let tone_for = |bad: bool| if bad { Tone::Bad } else { Tone::Good };
+    let late = state.scheduling_delay_p99_ms;
     let late_max = validity.lateness_p99_max.as_secs_f64() * 1e3;
     let busy = state.second.generator_busy;
     let mut parts = vec![(Tone::Plain, "generator  ".to_owned())];
-    if state.is_open() && iterations.due > 0 {
-        let tone = judged(delivered < validity.delivered_share_min);
+    if state.is_open() && iterations.scheduled > 0 {
+        let tone = tone_for(delivered < validity.delivered_share_min);
         parts.push((tone, format!("delivered {}", number::percent(delivered))));
     }
-    parts.push((judged(late > late_max), format!("  late p99 {}", number::ms(late))));
+    parts.push((tone_for(late > late_max), format!("  late p99 {}", number::ms(late))));
     // Threads that are busier than this cannot handle a burst.
     let tone = if busy > 0.9 { Tone::Doubtful } else { Tone::Plain };
     parts.push((tone, format!("  busy {}", number::percent(busy))));
@@ -297,10 +307,10 @@ fn host(sample: &HostSample) -> Option<Vec<Part>> {
 }
 
 /// Returns one line per threshold, broken ones first.
-fn threshold_lines(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
-    let mut sorted: Vec<&ThresholdOutcome> = all.iter().collect();
+fn format_thresholds(outcomes: &[ThresholdOutcome], max_lines: usize) -> Vec<Vec<Part>> {
+    let mut sorted: Vec<&ThresholdOutcome> = outcomes.iter().collect();
     sorted.sort_by_key(|outcome| outcome.kept);
-    let lines = sorted.into_iter().take(most).map(|outcome| {
+    let lines = sorted.into_iter().take(max_lines).map(|outcome| {
         let (tone, word) = match (outcome.kept, outcome.observed) {
             (true, Some(_)) => (Tone::Good, "kept  "),
             (_, None) => (Tone::Quiet, "      "),
@@ -309,8 +319,8 @@ fn threshold_lines(all: &[ThresholdOutcome], most: usize) -> Vec<Vec<Part>> {
         let observed = outcome.observed.map_or_else(|| "no data".to_owned(), number);
         let mut parts = vec![(tone, word.to_owned())];
         parts.push((Tone::Plain, format!("  {}  is {observed}", outcome.text)));
-        if let Some(at) = outcome.broken_at.filter(|_| !outcome.kept) {
-            parts.push((Tone::Plain, format!("  since {at:.0} s")));
+        if let Some(broken_at) = outcome.broken_at.filter(|_| !outcome.kept) {
+            parts.push((Tone::Plain, format!("  since {broken_at:.0} s")));
         }
         parts
     });

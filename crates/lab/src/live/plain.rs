@@ -29,14 +29,14 @@ pub struct Plain<W> {
 #[derive(Debug, Default)]
 struct Counts {
     seconds: u64,
-    due: u64,
-    begun: u64,
+    scheduled: u64,
+    started: u64,
     dropped: u64,
     calls: u64,
     failed: u64,
     limited: u64,
     p99_ms: f64,
-    lateness_p99_ms: f64,
+    scheduling_delay_p99_ms: f64,
 }
 
 impl<W: Write> Plain<W> {
@@ -51,10 +51,10 @@ impl<W: Write> Plain<W> {
         let mut text = String::new();
         self.print_stages(progress, &mut text);
         self.counts.add(progress);
-        if progress.at >= self.next || progress.at >= progress.of {
-            self.next = progress.at + INTERVAL;
+        if progress.elapsed >= self.next || progress.elapsed >= progress.duration {
+            self.next = progress.elapsed + INTERVAL;
             let counts = std::mem::take(&mut self.counts);
-            text.push_str(&format!("{}{}\n", at(progress), counts.line()));
+            text.push_str(&format!("{}{}\n", time_prefix(progress), counts.line()));
         }
         self.print_broken(progress, &mut text);
         // A closed standard error must not stop the run.
@@ -64,17 +64,20 @@ impl<W: Write> Plain<W> {
     fn print_stages(&mut self, progress: &Progress<'_>, text: &mut String) {
         // A second may end slightly before or after the end of a stage. It then counts for the next
         // stage.
-        let near = Duration::from_millis(500);
+        let half_second = Duration::from_millis(500);
         let mut stages = Vec::new();
         for scenario in &progress.plan.scenarios {
-            if let Some((stage, left)) = stage_at(scenario, progress.at + near) {
-                let left = number::clock((left + near).as_secs_f64());
-                stages.push((format!("{}/{}", scenario.name, stage.name), left));
+            if let Some((stage, remaining)) = stage_at(scenario, progress.elapsed + half_second) {
+                let remaining = number::clock((remaining + half_second).as_secs_f64());
+                stages.push((format!("{}/{}", scenario.name, stage.name), remaining));
             }
         }
-        for (name, left) in &stages {
+        for (name, remaining) in &stages {
             if !self.stages.contains(name) {
-                text.push_str(&format!("{}stage {name}, {left} left\n", at(progress)));
+                text.push_str(&format!(
+                    "{}stage {name}, {remaining} left\n",
+                    time_prefix(progress)
+                ));
             }
         }
         self.stages = stages.into_iter().map(|(name, _)| name).collect();
@@ -85,8 +88,8 @@ impl<W: Write> Plain<W> {
         for outcome in progress.thresholds {
             let Some(observed) = outcome.observed.filter(|_| !outcome.kept) else { continue };
             if !self.broken.contains(&outcome.text) {
-                let now = at(progress);
-                text.push_str(&format!("{now}BROKEN {} (is {observed:.4})\n", outcome.text));
+                let prefix = time_prefix(progress);
+                text.push_str(&format!("{prefix}BROKEN {} (is {observed:.4})\n", outcome.text));
             }
             broken.push(outcome.text.clone());
         }
@@ -94,23 +97,24 @@ impl<W: Write> Plain<W> {
     }
 }
 
-fn at(progress: &Progress<'_>) -> String {
-    format!("{:>7.1} s  ", progress.at.as_secs_f64())
+fn time_prefix(progress: &Progress<'_>) -> String {
+    format!("{:>7.1} s  ", progress.elapsed.as_secs_f64())
 }
 
 impl Counts {
     fn add(&mut self, progress: &Progress<'_>) {
         let second = progress.second;
         self.seconds += 1;
-        self.due += second.due;
-        self.begun += second.begun;
+        self.scheduled += second.scheduled;
+        self.started += second.started;
         self.dropped += second.dropped;
-        self.lateness_p99_ms = self.lateness_p99_ms.max(second.lateness_p99_ms);
+        self.scheduling_delay_p99_ms =
+            self.scheduling_delay_p99_ms.max(second.scheduling_delay_p99_ms);
         for method in &second.methods {
             self.p99_ms = self.p99_ms.max(method.p99_ms);
             for (class, count) in &method.classes {
                 self.calls += count;
-                self.failed += if class.failed() { *count } else { 0 };
+                self.failed += if class.is_failure() { *count } else { 0 };
                 self.limited += if *class == Class::Limited { *count } else { 0 };
             }
         }
@@ -120,22 +124,22 @@ impl Counts {
         let per_second = |count: u64| number::rate(count as f64 / self.seconds.max(1) as f64);
         let mut text = format!(
             "planned {}  started {}  calls {}",
-            per_second(self.due),
-            per_second(self.begun),
+            per_second(self.scheduled),
+            per_second(self.started),
             per_second(self.calls)
         );
         if self.dropped > 0 {
             text.push_str(&format!("  dropped {}", number::count(self.dropped)));
         }
         if self.calls > 0 {
-            let share = |part: u64| number::percent(part as f64 / self.calls as f64);
+            let share = |count: u64| number::percent(count as f64 / self.calls as f64);
             text.push_str(&format!("  failed {}", share(self.failed)));
             if self.limited > 0 {
                 text.push_str(&format!("  429 {}", share(self.limited)));
             }
             text.push_str(&format!("  worst p99 {}", number::ms(self.p99_ms)));
         }
-        text.push_str(&format!("  late p99 {}", number::ms(self.lateness_p99_ms)));
+        text.push_str(&format!("  late p99 {}", number::ms(self.scheduling_delay_p99_ms)));
         text
     }
 }

@@ -1,4 +1,4 @@
-//! A small plan with counted calls, for tests of the screen and of exports.
+//! The state of a small run after twelve seconds, for tests of the screen and of exports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::run::Progress;
 /// The data that a [`Progress`] borrows.
 pub(crate) struct Scene {
     pub(crate) plan: Arc<Plan>,
-    pub(crate) at: Duration,
+    pub(crate) elapsed: Duration,
     pub(crate) target: TargetFacts,
     pub(crate) second: Second,
     pub(crate) totals: Totals,
@@ -27,12 +27,13 @@ pub(crate) struct Scene {
 pub(crate) const METHODS: [&str; 3] = ["eth_blockNumber", "eth_getLogs", "eth_call"];
 
 impl Scene {
-    /// Twelve seconds into a run of a minute: two stages, 12,000 calls, some of them failed.
+    /// Creates a run of a minute with two stages. After twelve seconds it has 12,000 calls, of which
+    /// 70 failed and 30 were limited.
     pub(crate) fn new() -> Scene {
         let mut interval = Interval::new(0, 2, METHODS.len());
         let mut record = |stage, method, class, count: u64, ms: f64| {
             for index in 0..count {
-                // Spread over a tenth, so that quantiles differ.
+                // The latencies rise evenly from `ms` to 1.1 × `ms`, so their quantiles differ.
                 let nanos = (ms * 1e6 * (1.0 + 0.1 * index as f64 / count as f64)) as u64;
                 interval.record(Slot { stage, method, class }, nanos, nanos / 2);
             }
@@ -48,11 +49,12 @@ impl Scene {
             interval.record_code(1, code);
         }
         for index in 0..12_000 {
-            interval.lateness.saturating_record(20_000 + index);
+            interval.scheduling_delay.saturating_record(20_000 + index);
             interval.iteration_time.saturating_record(2_000_000);
         }
         for stage in &mut interval.iterations {
-            (stage.due, stage.begun, stage.ended, stage.dropped) = (6_010, 6_000, 5_990, 10);
+            (stage.scheduled, stage.started, stage.ended, stage.dropped) =
+                (6_010, 6_000, 5_990, 10);
         }
         interval.traffic.requests = 12_000;
         interval.traffic.connections = 50;
@@ -67,15 +69,15 @@ impl Scene {
         let plan = Arc::new(plan());
         let target =
             TargetFacts { client: Some("Geth/v1.16.9".to_owned()), ..TargetFacts::default() };
-        let at = Duration::from_secs(12);
+        let elapsed = Duration::from_secs(12);
         let (host, thresholds) = (host(), thresholds());
-        Scene { plan, at, target, second: second(), totals, host, thresholds }
+        Scene { plan, elapsed, target, second: second(), totals, host, thresholds }
     }
 
     pub(crate) fn progress(&self) -> Progress<'_> {
         Progress {
-            at: self.at,
-            of: self.plan.duration(),
+            elapsed: self.elapsed,
+            duration: self.plan.duration(),
             plan: &self.plan,
             target: &self.target,
             second: &self.second,
@@ -98,11 +100,11 @@ fn second() -> Second {
     };
     Second {
         at: 12.0,
-        due: 1_000,
-        begun: 998,
+        scheduled: 1_000,
+        started: 998,
         dropped: 2,
         requests: 997,
-        lateness_p99_ms: 0.031,
+        scheduling_delay_p99_ms: 0.031,
         generator_busy: 0.34,
         in_flight: 12,
         workers_busy: 14,
@@ -139,7 +141,7 @@ fn thresholds() -> Vec<ThresholdOutcome> {
     ]
 }
 
-/// A minute: 10 s at 500/s, then 50 s from 500/s to 2,000/s.
+/// Creates a plan of a minute: 10 s at 500/s, then 50 s from 500/s to 2,000/s.
 fn plan() -> Plan {
     let mut plan = samples::open(500.0, 10, &METHODS);
     samples::stage(&mut plan, 0, 50, 500.0, 2_000.0);

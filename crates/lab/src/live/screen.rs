@@ -45,7 +45,8 @@ struct Shared {
     state: Mutex<State>,
     /// True if the state has changed since it was drawn.
     changed: AtomicBool,
-    over: AtomicBool,
+    /// True if the run has ended.
+    finished: AtomicBool,
     stop: Arc<Stop>,
 }
 
@@ -63,7 +64,7 @@ impl Screen {
         let shared = Arc::new(Shared {
             state: Mutex::new(State::new(Arc::clone(plan), colour)),
             changed: AtomicBool::new(true),
-            over: AtomicBool::new(false),
+            finished: AtomicBool::new(false),
             stop: Arc::clone(stop),
         });
         let full_screen = FullScreen::enter()?;
@@ -95,7 +96,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.shared.over.store(true, Ordering::Release);
+        self.shared.finished.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             // If the thread panicked, the hook has reported that and restored the terminal.
             let _ = thread.join();
@@ -106,7 +107,7 @@ impl Drop for Screen {
 impl Shared {
     /// Draws until the run is over or stopped; returns true if a key stopped it.
     fn draw_until_over(&self, terminal: &mut Terminal<CrosstermBackend<Stderr>>) -> bool {
-        while !self.over.load(Ordering::Acquire) && !self.stop.asked() {
+        while !self.finished.load(Ordering::Acquire) && !self.stop.is_requested() {
             if self.changed.swap(false, Ordering::AcqRel) {
                 let state = self.state.lock();
                 // A closed terminal ends the screen, not the run.
@@ -133,12 +134,12 @@ impl Shared {
             Event::Resize(..) => {}
             Event::Key(key) if key.kind == KeyEventKind::Press => match command(*key) {
                 Some(Command::Stop) => {
-                    self.stop.ask();
+                    self.stop.request();
                     return true;
                 }
                 Some(Command::ToggleTimes) => {
                     let mut state = self.state.lock();
-                    state.over = match state.over {
+                    state.table_span = match state.table_span {
                         Span::LastSecond => Span::WholeRun,
                         Span::WholeRun => Span::LastSecond,
                     };

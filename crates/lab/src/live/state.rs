@@ -22,8 +22,10 @@ const POINTS_MAX: usize = 600;
 pub(super) struct State {
     pub(super) plan: Arc<Plan>,
     pub(super) target: TargetFacts,
-    pub(super) at: Duration,
-    pub(super) of: Duration,
+    /// Time since the start of the run.
+    pub(super) elapsed: Duration,
+    /// Duration of the plan.
+    pub(super) duration: Duration,
     pub(super) second: Second,
     pub(super) rates: RateSeries,
     /// The totals, then each called method.
@@ -34,11 +36,12 @@ pub(super) struct State {
     pub(super) codes: Vec<(i64, u64)>,
     pub(super) iterations: Iterations,
     /// p99 of the scheduling delay over the run, in milliseconds.
-    pub(super) lateness_p99_ms: f64,
+    pub(super) scheduling_delay_p99_ms: f64,
     /// The last sample of each host.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
-    pub(super) over: Span,
+    /// The period of the times in the table.
+    pub(super) table_span: Span,
     /// True if colours are used.
     pub(super) colour: bool,
     scratch: Times,
@@ -70,50 +73,58 @@ pub(super) struct Row {
     /// Calls that ended in the last second.
     pub(super) calls_last: u64,
     /// Percentiles of the last second; none if there was no call.
-    pub(super) last: Option<Percentiles>,
-    pub(super) whole: Percentiles,
+    pub(super) last_second: Option<Percentiles>,
+    /// Percentiles since the start of the run.
+    pub(super) whole_run: Percentiles,
 }
 
 /// Planned and started iterations per second over the run so far.
 #[derive(Clone, Debug)]
 pub(super) struct RateSeries {
     seconds_per_point: u64,
-    /// The incomplete point: sums of planned and started iterations, and the number of seconds.
-    rest: (u64, u64, u64),
+    incomplete: IncompletePoint,
     /// Planned and started iterations per second.
     pub(super) points: Vec<(f64, f64)>,
 }
 
+/// The last point while its seconds are added up.
+#[derive(Clone, Debug, Default)]
+struct IncompletePoint {
+    planned: u64,
+    started: u64,
+    seconds: u64,
+}
+
 impl State {
-    /// Starts without data.
+    /// Creates the state of a run that has not started.
     pub(super) fn new(plan: Arc<Plan>, colour: bool) -> State {
         State {
-            of: plan.duration(),
+            duration: plan.duration(),
             plan,
             target: TargetFacts::default(),
-            at: Duration::ZERO,
+            elapsed: Duration::ZERO,
             second: Second::default(),
             rates: RateSeries::new(),
             rows: Vec::new(),
             classes: Vec::new(),
             codes: Vec::new(),
             iterations: Iterations::default(),
-            lateness_p99_ms: 0.0,
+            scheduling_delay_p99_ms: 0.0,
             hosts: Vec::new(),
             thresholds: Vec::new(),
-            over: Span::LastSecond,
+            table_span: Span::LastSecond,
             colour,
             scratch: times(),
         }
     }
 
-    /// Adds a second.
+    /// Updates the state at the end of a second.
     pub(super) fn update(&mut self, progress: &Progress<'_>) {
         self.target.clone_from(progress.target);
-        self.at = progress.at;
-        self.of = progress.of;
+        self.elapsed = progress.elapsed;
+        self.duration = progress.duration;
         self.second = progress.second.clone();
-        self.rates.push(progress.second.due, progress.second.begun);
+        self.rates.push(progress.second.scheduled, progress.second.started);
         self.rows = self.rows_of(progress);
         self.classes = Class::ALL
             .into_iter()
@@ -127,7 +138,7 @@ impl State {
         for stage in &progress.totals.iterations {
             self.iterations.add(*stage);
         }
-        self.lateness_p99_ms = ms(progress.totals.lateness.value_at_quantile(0.99));
+        self.scheduling_delay_p99_ms = ms(progress.totals.scheduling_delay.value_at_quantile(0.99));
         for sample in progress.host {
             match self.hosts.iter_mut().find(|known| known.host == sample.host) {
                 Some(known) => known.clone_from(sample),
@@ -139,9 +150,9 @@ impl State {
 
     /// Returns the running stages with their remaining times.
     pub(super) fn stages(&self) -> Vec<(&Scenario, &Stage, Duration)> {
-        let running = |scenario| Some((scenario, stage_at(scenario, self.at)?));
-        let found = self.plan.scenarios.iter().filter_map(running);
-        found.map(|(scenario, (stage, left))| (scenario, stage, left)).collect()
+        let running = |scenario| Some((scenario, stage_at(scenario, self.elapsed)?));
+        let running_stages = self.plan.scenarios.iter().filter_map(running);
+        running_stages.map(|(scenario, (stage, remaining))| (scenario, stage, remaining)).collect()
     }
 
     /// Returns true if a scenario is open. Only then can the run fall behind its plan.
@@ -152,37 +163,39 @@ impl State {
     fn rows_of(&mut self, progress: &Progress<'_>) -> Vec<Row> {
         let mut rows = vec![];
         for (index, method) in self.plan.methods.iter().enumerate() {
-            let wanted = |slot: lab_model::record::Slot| usize::from(slot.method) == index;
-            let cells = progress.totals.cells.iter().filter(|(slot, _)| wanted(**slot));
+            let is_method = |slot: lab_model::record::Slot| usize::from(slot.method) == index;
+            let cells = progress.totals.cells.iter().filter(|(slot, _)| is_method(**slot));
             let (mut failed, mut limited) = (0, 0);
             self.scratch.reset();
             for (slot, cell) in cells {
-                failed += if slot.class.failed() { cell.latency.len() } else { 0 };
+                failed += if slot.class.is_failure() { cell.latency.len() } else { 0 };
                 limited += if slot.class == Class::Limited { cell.latency.len() } else { 0 };
                 record::add(&mut self.scratch, &cell.latency);
             }
             if self.scratch.is_empty() {
                 continue;
             }
-            let last = progress.second.methods.iter().find(|known| *known.method == **method);
+            let method_second =
+                progress.second.methods.iter().find(|known| *known.method == **method);
             rows.push(Row {
                 method: method.to_string(),
                 calls: self.scratch.len(),
                 failed,
                 limited,
-                calls_last: last.map_or(0, |last| last.classes.iter().map(|(_, n)| n).sum()),
-                last: last.map(|last| Percentiles {
-                    p50: last.p50_ms,
-                    p95: last.p95_ms,
-                    p99: last.p99_ms,
-                    max: last.max_ms,
+                calls_last: method_second
+                    .map_or(0, |method_second| method_second.classes.iter().map(|(_, n)| n).sum()),
+                last_second: method_second.map(|method_second| Percentiles {
+                    p50: method_second.p50_ms,
+                    p95: method_second.p95_ms,
+                    p99: method_second.p99_ms,
+                    max: method_second.max_ms,
                 }),
-                whole: Percentiles::of(&self.scratch),
+                whole_run: Percentiles::of(&self.scratch),
             });
         }
         if rows.len() > 1 {
-            let whole = Percentiles::of(&progress.totals.latency(|_| true));
-            rows.insert(0, Row::all(&rows, whole));
+            let whole_run = Percentiles::of(&progress.totals.latency(|_| true));
+            rows.insert(0, Row::totals(&rows, whole_run));
         }
         rows
     }
@@ -191,21 +204,21 @@ impl State {
 impl Row {
     /// Returns the totals. The percentiles of a second cannot be computed from the percentiles of
     /// its methods. Only the maximum is known.
-    fn all(rows: &[Row], whole: Percentiles) -> Row {
-        let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum();
+    fn totals(rows: &[Row], whole_run: Percentiles) -> Row {
+        let sum = |count_of: fn(&Row) -> u64| rows.iter().map(count_of).sum();
         Row {
             method: "all".to_owned(),
             calls: sum(|row| row.calls),
             failed: sum(|row| row.failed),
             limited: sum(|row| row.limited),
             calls_last: sum(|row| row.calls_last),
-            last: rows
+            last_second: rows
                 .iter()
-                .filter_map(|row| row.last)
+                .filter_map(|row| row.last_second)
                 .map(|last| last.max)
                 .reduce(f64::max)
                 .map(|max| Percentiles { max, ..Percentiles::NONE }),
-            whole,
+            whole_run,
         }
     }
 }
@@ -216,23 +229,33 @@ impl Percentiles {
         Percentiles { p50: f64::NAN, p95: f64::NAN, p99: f64::NAN, max: f64::NAN };
 
     fn of(times: &Times) -> Percentiles {
-        let at = |quantile| ms(times.value_at_quantile(quantile));
-        Percentiles { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: ms(times.max()) }
+        let quantile_ms = |quantile| ms(times.value_at_quantile(quantile));
+        Percentiles {
+            p50: quantile_ms(0.5),
+            p95: quantile_ms(0.95),
+            p99: quantile_ms(0.99),
+            max: ms(times.max()),
+        }
     }
 }
 
 impl RateSeries {
     fn new() -> RateSeries {
-        RateSeries { seconds_per_point: 1, rest: (0, 0, 0), points: Vec::new() }
+        RateSeries {
+            seconds_per_point: 1,
+            incomplete: IncompletePoint::default(),
+            points: Vec::new(),
+        }
     }
 
     fn push(&mut self, planned: u64, started: u64) {
-        let (rest_planned, rest_started, seconds) = self.rest;
-        self.rest = (rest_planned + planned, rest_started + started, seconds + 1);
-        if self.rest.2 < self.seconds_per_point {
+        self.incomplete.planned += planned;
+        self.incomplete.started += started;
+        self.incomplete.seconds += 1;
+        if self.incomplete.seconds < self.seconds_per_point {
             return;
         }
-        let (planned, started, seconds) = std::mem::take(&mut self.rest);
+        let IncompletePoint { planned, started, seconds } = std::mem::take(&mut self.incomplete);
         let per_second = |count: u64| count as f64 / seconds as f64;
         self.points.push((per_second(planned), per_second(started)));
         if self.points.len() == POINTS_MAX {
@@ -253,13 +276,13 @@ impl RateSeries {
 
 /// Returns the stage of a scenario at a time, with its remaining time.
 pub(super) fn stage_at(scenario: &Scenario, at: Duration) -> Option<(&Stage, Duration)> {
-    let mut end = scenario.start;
-    if at < end {
+    let mut stage_end = scenario.start;
+    if at < stage_end {
         return None;
     }
     scenario.stages.iter().find_map(|stage| {
-        end += stage.duration;
-        (at < end).then(|| (stage, end - at))
+        stage_end += stage.duration;
+        (at < stage_end).then(|| (stage, stage_end - at))
     })
 }
 

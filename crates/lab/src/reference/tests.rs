@@ -57,11 +57,11 @@ fn answers_that_stay_different_are_wrong_and_the_first_few_are_kept() {
     let believed = saying(|_| "{\"a\":2}".to_owned());
     let mut calls = vec![(1, "{\"a\":2}")];
     calls.extend([(0, "{\"a\":1}"); 8]);
-    let told = compare(&target, &believed, &calls);
-    assert_eq!((told.compared, told.wrong, told.moved), (9, 8, 0));
-    assert_eq!(told.methods, [("eth_call".to_owned(), 8, 8), ("eth_getLogs".to_owned(), 1, 0)]);
-    assert_eq!(told.examples.len(), 5);
-    let first = &told.examples[0];
+    let compared = compare(&target, &believed, &calls);
+    assert_eq!((compared.compared, compared.wrong, compared.moved), (9, 8, 0));
+    assert_eq!(compared.methods, [("eth_call".to_owned(), 8, 8), ("eth_getLogs".to_owned(), 1, 0)]);
+    assert_eq!(compared.examples.len(), 5);
+    let first = &compared.examples[0];
     assert_eq!(
         (first.pointer.as_str(), first.target.as_str(), first.reference.as_str()),
         ("/a", "1", "2")
@@ -73,8 +73,8 @@ fn answers_that_stay_different_are_wrong_and_the_first_few_are_kept() {
 fn a_chain_that_moved_between_two_calls_is_not_wrong() {
     let target = saying(|_| "\"0x2\"".to_owned());
     let believed = saying(|_| "\"0x2\"".to_owned());
-    let told = compare(&target, &believed, &[(0, "\"0x1\"")]);
-    assert_eq!((told.compared, told.wrong, told.moved), (1, 0, 1));
+    let compared = compare(&target, &believed, &[(0, "\"0x1\"")]);
+    assert_eq!((compared.compared, compared.wrong, compared.moved), (1, 0, 1));
 }
 
 /// The target answers wrongly now and then: asked again it is right, and the reference never moved.
@@ -82,7 +82,7 @@ fn a_chain_that_moved_between_two_calls_is_not_wrong() {
 fn a_wrong_answer_of_a_named_block_is_wrong_though_the_next_one_is_right() {
     let right = || saying(|_| "\"0x2\"".to_owned());
     let (target, believed) = (right(), right());
-    let told = |block: &str| {
+    let compare_block = |block: &str| {
         let mut comparison =
             Comparison::start(&plan(&target), &reference(), &believed.target()).unwrap();
         let request =
@@ -91,11 +91,11 @@ fn a_wrong_answer_of_a_named_block_is_wrong_though_the_next_one_is_right() {
         let (at, request) = (Instant::now(), request.into_bytes());
         comparison.offer(SampledCall { at, method: 0, request, response });
         comparison.samples = None;
-        let told = comparison.thread.take().unwrap().join().unwrap();
-        (told.wrong, told.moved)
+        let compared = comparison.thread.take().unwrap().join().unwrap();
+        (compared.wrong, compared.moved)
     };
-    assert_eq!(told("0x10"), (1, 0));
-    assert_eq!(told("latest"), (0, 1), "the head was not known long enough to be sure");
+    assert_eq!(compare_block("0x10"), (1, 0));
+    assert_eq!(compare_block("latest"), (0, 1), "the head was not known long enough to be sure");
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn a_reference_that_does_not_answer_says_nothing_about_the_target() {
         let first = calls.fetch_add(1, Ordering::Relaxed) == 0;
         Some(if first { http("200 OK", &answer("1")) } else { http("503 Oops", "<html>") })
     });
-    let told = compare(&saying(|_| "1".to_owned()), &believed, &[(0, "1"), (0, "2")]);
-    assert_eq!((told.compared, told.wrong, told.unanswered), (0, 0, 2));
+    let compared = compare(&saying(|_| "1".to_owned()), &believed, &[(0, "1"), (0, "2")]);
+    assert_eq!((compared.compared, compared.wrong, compared.unanswered), (0, 0, 2));
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn what_waits_at_the_end_is_skipped_and_counted() {
         let response = answer("1").into_bytes();
         comparison.offer(SampledCall { at: Instant::now(), method: 0, request, response });
     }
-    let told = comparison.finish(5);
-    assert_eq!(told.compared + told.skipped + told.unanswered, 2_005);
-    assert!(told.skipped > 0);
+    let compared = comparison.finish(5);
+    assert_eq!(compared.compared + compared.skipped + compared.unanswered, 2_005);
+    assert!(compared.skipped > 0);
 }
 
 #[test]
@@ -138,9 +138,9 @@ fn a_reference_that_is_no_node_is_refused_before_the_run() {
 #[test]
 fn writes_and_what_nodes_say_of_themselves_are_not_compared() {
     for method in ["eth_sendRawTransaction", "web3_clientVersion", "unknown_method"] {
-        assert!(!super::comparable(method), "{method}");
+        assert!(!super::is_comparable(method), "{method}");
     }
     for method in ["eth_getBalance", "eth_getLogs", "eth_blockNumber", "hmyv2_getBlockByNumber"] {
-        assert!(super::comparable(method), "{method}");
+        assert!(super::is_comparable(method), "{method}");
     }
 }

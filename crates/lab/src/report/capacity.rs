@@ -7,8 +7,8 @@ use lab_model::results::capacity::{
 use super::chart::axis::{Axis, Scale, log};
 use super::chart::{Chart, Ink, Shape, curve};
 use super::document::{
-    Block, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Table, Text, bold,
-    code, table, text, tone,
+    Block, Column, Document, FILES, List, MARKDOWN, PAGE, Row, Section, Span, TERMINAL, Table,
+    Text, bold, code, table, text, tone,
 };
 use super::parts::{self, line};
 use crate::wording::number::{bare_ms, clock, percent, plural, rate, short, span};
@@ -35,7 +35,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         parts::sentences("Doubts", List::of(doubts(result)), text),
         Some(summary(result)),
         curves(result),
-        broke(result),
+        broken_limit(result),
         parts::bottleneck(finding, MARKDOWN),
         parts::bottleneck(finding, PAGE),
         costs(result),
@@ -87,7 +87,7 @@ fn end(answer: &Answer) -> &'static str {
 }
 
 /// Describes the shape of the boundary; none if it is unknown.
-fn boundary(boundary: Boundary) -> Option<&'static str> {
+fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
     match boundary {
         Boundary::Cliff => Some("cliff: it comes without warning"),
         Boundary::Gradual => Some("gradual: the values approach the thresholds step by step"),
@@ -106,7 +106,7 @@ fn binding(binding: &Binding) -> String {
         (Some(observed), None) => format!(": {}", short(observed)),
         (None, _) => String::new(),
     };
-    format!("{}{method} at {}{values}", binding.objective, rate(binding.rate))
+    format!("{}{method} at {}{values}", binding.threshold, rate(binding.rate))
 }
 
 /// Returns reasons to doubt the capacity.
@@ -117,8 +117,8 @@ fn doubts(result: &CapacityResult) -> Vec<String> {
     );
     let soak =
         (answer.soak_held == Some(false)).then_some("the soak at the highest pass did not hold");
-    let own = monotone.into_iter().chain(soak).map(str::to_owned);
-    own.chain(answer.degraded.clone()).collect()
+    let descriptions = monotone.into_iter().chain(soak).map(str::to_owned);
+    descriptions.chain(answer.degraded.clone()).collect()
 }
 
 fn head(result: &CapacityResult) -> Section {
@@ -131,16 +131,16 @@ fn head(result: &CapacityResult) -> Section {
     let partial_mark = if result.partial { "  PARTIAL: ended before its result" } else { "" };
     let partial = Block::Partial("the search ended before its result");
     let (word, sentence) = (answer(result), &result.answer.sentence);
-    let (head, rest) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
+    let (head, title) = (format!("CAPACITY {word}"), format!("{}{partial_mark}", result.plan.name));
     let because = format!("because {}", end(&result.answer));
-    let boundary = boundary(result.answer.boundary);
+    let boundary = describe_boundary(result.answer.boundary);
     let shape = boundary.map(|shape| format!(" [Boundary](boundary) {shape}.")).unwrap_or_default();
     let search =
         text![format!("Ended {because}. {}, on ", searched(result)), code(&result.target.url), "."];
     let fact = |name: &str, value: &str| Block::Paragraph(text![bold(name), format!(": {value}.")]);
     Section::default()
         .on(FILES, result.partial.then_some(partial))
-        .on(TERMINAL, Block::Banner(class, head, rest))
+        .on(TERMINAL, Block::Banner(class, head, title))
         .on(PAGE, Block::Verdict(class, word, sentence.clone(), doubts(result)))
         .on(PAGE, Block::Tiles(tiles(result)))
         .on(PAGE, Block::Note(Text::marked(&format!("Ended {because}.{shape}"))))
@@ -163,7 +163,11 @@ fn summary(result: &CapacityResult) -> Section {
     let finding = result.bottleneck.as_ref();
     Section::default()
         .on(TERMINAL, result.binding.as_ref().map(|found| line("binding", binding(found))))
-        .on(TERMINAL, boundary(result.answer.boundary).map(|how| line("boundary", how)))
+        .on(
+            TERMINAL,
+            describe_boundary(result.answer.boundary)
+                .map(|description| line("boundary", description)),
+        )
         .on(TERMINAL, finding.map(|finding| line("bottleneck", &finding.sentence)))
         .on(TERMINAL, (!costs.is_empty()).then(|| line("CPU/request", costs.join(", "))))
         .on(TERMINAL, line("target", &result.target.url))
@@ -194,40 +198,43 @@ fn tiles(result: &CapacityResult) -> Vec<(&'static str, String, Text)> {
 }
 
 /// Returns all probes except the baselines.
-fn counted(result: &CapacityResult) -> impl Iterator<Item = &ProbeRow> {
+fn probes_without_baselines(result: &CapacityResult) -> impl Iterator<Item = &ProbeRow> {
     result.probes.iter().filter(|probe| probe.kind != Kind::Baseline)
 }
 
 /// Draws latency, failures and achieved rate by planned rate.
 fn curves(result: &CapacityResult) -> Option<Section> {
-    let most = counted(result).map(|probe| probe.rate).reduce(f64::max)?;
-    let x = Axis::up_to(most.max(0.0), Scale::Number);
+    let max_rate = probes_without_baselines(result).map(|probe| probe.rate).reduce(f64::max)?;
+    let x = Axis::up_to(max_rate.max(0.0), Scale::Number);
     let figure = |title: &str, tall, y: Axis, shapes: Vec<Shape>, keys: [(Ink, &str); 2]| {
         let chart = Chart::new(title, (WIDE, tall), (x.clone(), y), shapes);
         Block::Figure(chart, keys.map(|(ink, text)| (ink, text.to_owned())).to_vec())
     };
-    let all = |of: fn(&ProbeRow) -> f64| counted(result).map(of);
-    let dots = |of: fn(&ProbeRow) -> f64| counted(result).map(move |probe| dot(probe, of(probe)));
+    let values = |value_of: fn(&ProbeRow) -> f64| probes_without_baselines(result).map(value_of);
+    let dots = |value_of: fn(&ProbeRow) -> f64| {
+        probes_without_baselines(result).map(move |probe| dot(probe, value_of(probe)))
+    };
     let (p50, p99) = (Ink::Series(2), Ink::Series(0));
 
-    let least = all(|probe| probe.latency.p50_ms).filter(|ms| *ms > 0.0).reduce(f64::min);
-    let most = all(|probe| probe.latency.p99_ms).fold(0.0, f64::max);
+    let lowest_p50 = values(|probe| probe.latency.p50_ms).filter(|ms| *ms > 0.0).reduce(f64::min);
+    let highest_p99 = values(|probe| probe.latency.p99_ms).fold(0.0, f64::max);
     let mut latency = band(result);
     latency.push(medians(result, |probe| log(probe.latency.p50_ms), p50, 16));
     latency.push(medians(result, |probe| log(probe.latency.p99_ms), p99, 18));
     latency.extend(dots(|probe| log(probe.latency.p99_ms)));
-    let y = Axis::log_ms(least.unwrap_or(0.1), most);
+    let y = Axis::log_ms(lowest_p50.unwrap_or(0.1), highest_p99);
     let keys = [(p99, "p99"), (p50, "p50")];
     let latency = figure("Latency, all outcomes", 320, y, latency, keys);
 
-    let most = all(|probe| probe.failed_share.max(probe.limited_share)).fold(0.001, f64::max);
+    let highest_share =
+        values(|probe| probe.failed_share.max(probe.limited_share)).fold(0.001, f64::max);
     let failed = Ink::Series(5);
     let mut shares = band(result);
     shares.push(medians(result, |probe| probe.limited_share, Ink::Limited, 15));
     shares.push(medians(result, |probe| probe.failed_share, failed, 16));
     shares.extend(dots(|probe| probe.failed_share));
     let keys = [(failed, "failed"), (Ink::Limited, "limited (429)")];
-    let y = Axis::up_to(most, Scale::Share);
+    let y = Axis::up_to(highest_share, Scale::Share);
     let shares = figure("Failed and limited calls", 180, y, shares, keys);
 
     let mut achieved = band(result);
@@ -256,8 +263,8 @@ fn curves(result: &CapacityResult) -> Option<Section> {
 }
 
 fn band(result: &CapacityResult) -> Vec<Shape> {
-    let both = result.answer.highest_pass.zip(result.answer.lowest_fail);
-    both.map(|x| Shape::Band(x, Ink::Limited, 0.28)).into_iter().collect()
+    let bounds = result.answer.highest_pass.zip(result.answer.lowest_fail);
+    bounds.map(|x| Shape::Band(x, Ink::Limited, 0.28)).into_iter().collect()
 }
 
 fn dot(probe: &ProbeRow, y: f64) -> Shape {
@@ -271,32 +278,33 @@ fn dot(probe: &ProbeRow, y: f64) -> Shape {
 }
 
 /// Returns a curve with one point per rate: the median of the probes at that rate.
-fn medians(result: &CapacityResult, of: fn(&ProbeRow) -> f64, ink: Ink, width: u32) -> Shape {
-    let mut rates: Vec<f64> = counted(result).map(|probe| probe.rate).collect();
+fn medians(result: &CapacityResult, value_of: fn(&ProbeRow) -> f64, ink: Ink, width: u32) -> Shape {
+    let mut rates: Vec<f64> = probes_without_baselines(result).map(|probe| probe.rate).collect();
     rates.sort_by(f64::total_cmp);
     rates.dedup();
     let points = rates.iter().filter_map(|rate| {
-        let same = counted(result).filter(|probe| (probe.rate - rate).abs() < 1e-9);
-        let mut values: Vec<f64> = same.map(of).collect();
+        let at_rate =
+            probes_without_baselines(result).filter(|probe| (probe.rate - rate).abs() < 1e-9);
+        let mut values: Vec<f64> = at_rate.map(value_of).collect();
         values.sort_by(f64::total_cmp);
         Some((*rate, *values.get(values.len() / 2)?))
     });
     curve(points.collect(), ink, width)
 }
 
-fn broke(result: &CapacityResult) -> Option<Section> {
-    let found = result.binding.as_ref()?;
-    let probe = format!("Observed in probe {}.", found.probe + 1);
-    let limit = Block::Paragraph(format!("{}.", binding(found)).into());
+fn broken_limit(result: &CapacityResult) -> Option<Section> {
+    let limit_broken = result.binding.as_ref()?;
+    let probe = format!("Observed in probe {}.", limit_broken.probe + 1);
+    let limit = Block::Paragraph(format!("{}.", binding(limit_broken)).into());
     let section = Section::new("binding", "First broken limit").nav("Broken limit");
     Some(section.on(PAGE, Block::Card(vec![limit, Block::Note(probe.into())])))
 }
 
 fn costs(result: &CapacityResult) -> Option<Section> {
     let table = table!(&result.costs, |cost|
-        "<process" => &cost.process,
-        "[CPU ms per request](CPU per request)" => short(cost.cpu_ms_per_request),
-        "probe" => (cost.probe + 1).to_string(),
+        Column::text("process") => &cost.process,
+        Column::number("[CPU ms per request](CPU per request)") => short(cost.cpu_ms_per_request),
+        Column::number("probe") => (cost.probe + 1).to_string(),
     );
     let section = Section::new("costs", "CPU cost of a request");
     let section = section.lead("At the highest rate that passed.").on(PAGE, Block::Table(table));
@@ -304,47 +312,49 @@ fn costs(result: &CapacityResult) -> Option<Section> {
 }
 
 fn probes(result: &CapacityResult) -> Section {
-    let near = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
-    let all: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
-    let mut chosen = all.clone();
-    chosen.sort_by(|(_, a), (_, b)| (a.rate - near).abs().total_cmp(&(b.rate - near).abs()));
-    chosen.truncate(PROBES);
-    chosen.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut on_terminal = probe_table(&chosen).at_most(PROBES, "probe");
-    on_terminal.all = Some(all.len());
+    let nearest_rate = result.answer.highest_pass.or(result.answer.lowest_fail).unwrap_or(0.0);
+    let indexed: Vec<(usize, &ProbeRow)> = result.probes.iter().enumerate().collect();
+    let mut selected = indexed.clone();
+    selected.sort_by(|(_, a), (_, b)| {
+        (a.rate - nearest_rate).abs().total_cmp(&(b.rate - nearest_rate).abs())
+    });
+    selected.truncate(PROBES);
+    selected.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
+    let mut on_terminal = probe_table(&selected).at_most(PROBES, "probe");
+    on_terminal.total_rows = Some(indexed.len());
     Section::new("probes", "Probes")
         .nav("Probes")
         .lead("In order of time. [Margin](margin): distance to the nearest limit.")
         .on(TERMINAL, Block::Table(on_terminal))
-        .on(FILES, Block::Table(probe_table(&all)))
+        .on(FILES, Block::Table(probe_table(&indexed)))
 }
 
 fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
-    let paint = |judged| match judged {
+    let class_of = |judged| match judged {
         Judged::Pass => "kept",
         Judged::Fail => "broken",
         Judged::ClientLimited | Judged::Invalid => "limited",
     };
     let margin = |margin: f64| format!("{:.0} %", margin * 100.0);
     let table = table!(probes, |(index, probe)|
-        "# @p" => number(*index, probe),
-        "at @mp" => clock(probe.at),
-        "rate/s" => short(probe.rate),
-        "<probe" => probe.kind.as_str(),
-        "<judged" => tone(paint(probe.judged), probe.judged.as_str()),
-        "ended/s @p" => short(probe.rate_ended),
-        "results/s" => short(probe.goodput),
-        "failed" => percent(probe.failed_share),
-        "429 @p" => percent(probe.limited_share),
-        "p50 ms" => bare_ms(probe.latency.p50_ms),
-        "p95 ms" => bare_ms(probe.latency.p95_ms),
-        "p99 ms" => bare_ms(probe.latency.p99_ms),
-        "margin" => probe.margin.map_or_else(|| "–".to_owned(), margin),
-        "started @p" => percent(probe.delivered_share),
-        "late p99 ms @p" => bare_ms(probe.lateness_p99_ms),
+        Column::number("#").only(PAGE) => number(*index, probe),
+        Column::number("at").only(FILES) => clock(probe.at),
+        Column::number("rate/s") => short(probe.rate),
+        Column::text("probe") => probe.kind.as_str(),
+        Column::text("judged") => tone(class_of(probe.judged), probe.judged.as_str()),
+        Column::number("ended/s").only(PAGE) => short(probe.rate_ended),
+        Column::number("results/s") => short(probe.goodput),
+        Column::number("failed") => percent(probe.failed_share),
+        Column::number("429").only(PAGE) => percent(probe.limited_share),
+        Column::number("p50 ms") => bare_ms(probe.latency.p50_ms),
+        Column::number("p95 ms") => bare_ms(probe.latency.p95_ms),
+        Column::number("p99 ms") => bare_ms(probe.latency.p99_ms),
+        Column::number("margin") => probe.margin.map_or_else(|| "–".to_owned(), margin),
+        Column::number("started").only(PAGE) => percent(probe.delivered_share),
+        Column::number("late p99 ms").only(PAGE) => bare_ms(probe.scheduling_delay_p99_ms),
     );
-    table.with_parts("even", |place| {
-        let reasons = probes[place].1.reasons.iter();
+    table.with_sub_rows("even", |index| {
+        let reasons = probes[index].1.reasons.iter();
         reasons.map(|reason| Row::across(1, reason, PAGE)).collect()
     })
 }
@@ -400,8 +410,8 @@ fn settings(result: &CapacityResult) -> Section {
     let (precision, baseline) = (percent(settings.precision), rate(settings.rate_baseline));
     let (probe, warmup, drain) =
         (span(settings.probe), span(settings.probe_warmup), span(settings.drain));
-    let why = result.objectives_by_default.as_ref().map(|why| format!(" ({why})"));
-    let objectives = text![codes(&result.objectives), why.unwrap_or_default()];
+    let reason = result.thresholds_by_default.as_ref().map(|reason| format!(" ({reason})"));
+    let thresholds = text![codes(&result.thresholds), reason.unwrap_or_default()];
     let soak = if settings.soak > 0.0 { span(settings.soak) } else { "none".to_owned() };
     let rates = format!("from {start} to at most {max}, with a precision of {precision}");
     let probe = format!(
@@ -410,7 +420,7 @@ fn settings(result: &CapacityResult) -> Section {
         settings.repeats
     );
     let facts = vec![
-        ("Thresholds".into(), objectives),
+        ("Thresholds".into(), thresholds),
         ("Rates".into(), rates.into()),
         ("Probe".into(), probe.into()),
         ("Baseline".into(), format!("at {baseline}").into()),
@@ -420,13 +430,13 @@ fn settings(result: &CapacityResult) -> Section {
 }
 
 fn origin(result: &CapacityResult) -> Section {
-    let none = result.objectives.is_empty();
-    let short = text![
+    let none = result.thresholds.is_empty();
+    let summary = text![
         parts::plan_in_short(&result.weir, &result.started, &result.plan),
         "; thresholds: ",
-        if none { "none".into() } else { codes(&result.objectives) },
+        if none { "none".into() } else { codes(&result.thresholds) },
         ". Terms: docs/measuring.md."
     ];
     parts::origin(&result.plan, &result.target, &result.fingerprint)
-        .on(MARKDOWN, Block::Paragraph(short))
+        .on(MARKDOWN, Block::Paragraph(summary))
 }

@@ -63,20 +63,20 @@ const NAMED: [(Ink, &str); 8] = [
 impl Ink {
     /// Returns the class name in the style sheet, without the prefix `s-` (stroke) or `f-` (fill).
     pub(super) fn class(self) -> String {
-        match (self, self.place()) {
+        match (self, self.index()) {
             (Ink::Series(index), _) => format!("c{}", index % SERIES),
-            (_, place) => NAMED[place].1.to_owned(),
+            (_, index) => NAMED[index].1.to_owned(),
         }
     }
 
-    fn place(self) -> usize {
+    fn index(self) -> usize {
         NAMED.iter().position(|(ink, _)| *ink == self).unwrap_or(0)
     }
 
     fn number(self) -> u8 {
         let number = match self {
             Ink::Series(index) => 16 + index % SERIES,
-            named => 1 + named.place(),
+            named => 1 + named.index(),
         };
         u8::try_from(number).unwrap_or(0)
     }
@@ -165,7 +165,7 @@ impl Chart {
                 return String::new();
             }
         }
-        themed(svg, self)
+        apply_theme(svg, self)
     }
 
     fn draw(&self, root: &Area<'_>) -> Result<(), Fault> {
@@ -183,19 +183,20 @@ impl Chart {
             .light_line_style(TRANSPARENT)
             .axis_style(Ink::Grid.colour(1.0).stroke_width(units(1)))
             .label_style((FONT, FONT_SIZE * SCALE).with_color(Ink::Text.colour(1.0)))
-            .x_label_formatter(&|at| x.label(*at))
-            .y_label_formatter(&|at| y.label(*at))
+            .x_label_formatter(&|value| x.label(*value))
+            .y_label_formatter(&|value| y.label(*value))
             .set_all_tick_mark_size(3 * SCALE)
             .draw()?;
         let plot = chart.plotting_area();
-        let place = |at: (f64, f64)| plot.map_coordinate(&(x.clamp(at.0), y.clamp(at.1)));
+        let to_pixels =
+            |point: (f64, f64)| plot.map_coordinate(&(x.clamp(point.0), y.clamp(point.1)));
         for shape in &self.shapes {
-            self.draw_shape(root, shape, &place)?;
+            self.draw_shape(root, shape, &to_pixels)?;
         }
         // Labels are drawn last, on top of the curves.
         for shape in &self.shapes {
             if let Shape::Mark(x, ink, Some(text)) = shape {
-                self.write_mark(root, (*x, *ink), text, &place)?;
+                self.write_mark(root, (*x, *ink), text, &to_pixels)?;
             }
         }
         Ok(())
@@ -205,45 +206,48 @@ impl Chart {
         &self,
         root: &Area<'_>,
         shape: &Shape,
-        place: &dyn Fn((f64, f64)) -> (i32, i32),
+        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
         let (bottom, top) = (self.y.from, self.y.to);
         match shape {
             Shape::Curve(points, ink, width) => {
                 let style = ink.colour(1.0).stroke_width(*width * SCALE.unsigned_abs() / 10);
-                for part in points.split(Option::is_none).filter(|part| !part.is_empty()) {
-                    let places: Vec<_> = part.iter().flatten().map(|at| place(*at)).collect();
-                    match places.as_slice() {
-                        [alone] => root.draw(&Circle::new(*alone, 2 * SCALE, style.filled()))?,
-                        _ => root.draw(&PathElement::new(places, style))?,
+                for segment in points.split(Option::is_none).filter(|segment| !segment.is_empty()) {
+                    let positions: Vec<_> =
+                        segment.iter().flatten().map(|point| to_pixels(*point)).collect();
+                    match positions.as_slice() {
+                        [single_point] => {
+                            root.draw(&Circle::new(*single_point, 2 * SCALE, style.filled()))?
+                        }
+                        _ => root.draw(&PathElement::new(positions, style))?,
                     }
                 }
             }
             Shape::Area(points, ink, opacity) => {
-                let (Some(first), Some(last)) = (points.first(), points.last()) else {
+                let (Some(first_point), Some(last_point)) = (points.first(), points.last()) else {
                     return Ok(());
                 };
-                let mut outline = vec![place((first.0, bottom))];
-                outline.extend(points.iter().map(|at| place(*at)));
-                outline.push(place((last.0, bottom)));
+                let mut outline = vec![to_pixels((first_point.0, bottom))];
+                outline.extend(points.iter().map(|point| to_pixels(*point)));
+                outline.push(to_pixels((last_point.0, bottom)));
                 root.draw(&Polygon::new(outline, ink.colour(*opacity)))?;
             }
             Shape::Band(x, ink, opacity) => {
-                let corners = [place((x.0, top)), place((x.1, bottom))];
+                let corners = [to_pixels((x.0, top)), to_pixels((x.1, bottom))];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
             Shape::Cell(x, ink, opacity) => {
-                let (left, right) = (place((x.0, top)), place((x.1, top)));
+                let (left, right) = (to_pixels((x.0, top)), to_pixels((x.1, top)));
                 let right = right.0.max(left.0 + SCALE);
                 let corners =
                     [(left.0, left.1 - (self.strip + 2) * SCALE), (right, left.1 - 2 * SCALE)];
                 root.draw(&Rectangle::new(corners, ink.colour(*opacity).filled()))?;
             }
-            Shape::Mark(x, ink, _) => self.draw_mark(root, (*x, *ink), place)?,
-            Shape::Dot { at, ink, radius, filled } => {
+            Shape::Mark(x, ink, _) => self.draw_mark(root, (*x, *ink), to_pixels)?,
+            Shape::Dot { at: point, ink, radius, filled } => {
                 let style = ink.colour(1.0).stroke_width(units(2));
                 let style = if *filled { style.filled() } else { style };
-                root.draw(&Circle::new(place(*at), *radius * SCALE, style))?;
+                root.draw(&Circle::new(to_pixels(*point), *radius * SCALE, style))?;
             }
         }
         Ok(())
@@ -254,20 +258,21 @@ impl Chart {
         root: &Area<'_>,
         (x, ink): (f64, Ink),
         text: &str,
-        place: &dyn Fn((f64, f64)) -> (i32, i32),
+        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
-        let (left, top) = place((x, self.y.to));
+        let (left, top) = to_pixels((x, self.y.to));
         // Labels of breaches are below labels of stages. Near the right edge, a label is left of
         // its line.
-        let down = if ink == Ink::Bad { 19 } else { 3 };
-        let late = x > self.x.from + 0.8 * (self.x.to - self.x.from);
-        let (side, aside) = if late { (HPos::Right, -4) } else { (HPos::Left, 4) };
+        let offset_down = if ink == Ink::Bad { 19 } else { 3 };
+        let near_right_edge = x > self.x.from + 0.8 * (self.x.to - self.x.from);
+        let (side, offset_aside) =
+            if near_right_edge { (HPos::Right, -4) } else { (HPos::Left, 4) };
         let colour = if ink == Ink::Stage { Ink::Text } else { ink }.colour(1.0);
         let style = TextStyle::from((FONT, FONT_SIZE * SCALE).into_font())
             .color(&colour)
             .pos(Pos::new(side, VPos::Top));
-        let at = (left + aside * SCALE, top + down * SCALE);
-        root.draw(&plotters::element::Text::new(text.to_owned(), at, style))?;
+        let position = (left + offset_aside * SCALE, top + offset_down * SCALE);
+        root.draw(&plotters::element::Text::new(text.to_owned(), position, style))?;
         Ok(())
     }
 
@@ -275,9 +280,9 @@ impl Chart {
         &self,
         root: &Area<'_>,
         (x, ink): (f64, Ink),
-        place: &dyn Fn((f64, f64)) -> (i32, i32),
+        to_pixels: &dyn Fn((f64, f64)) -> (i32, i32),
     ) -> Result<(), Fault> {
-        let ends = vec![place((x, self.y.to)), place((x, self.y.from))];
+        let ends = vec![to_pixels((x, self.y.to)), to_pixels((x, self.y.from))];
         let width = if ink == Ink::Stage { 4 } else { 6 };
         root.draw(&PathElement::new(ends, ink.colour(1.0).stroke_width(width)))?;
         Ok(())
@@ -289,7 +294,7 @@ fn units(pixels: i32) -> u32 {
 }
 
 /// Replaces placeholder colours with classes. Removes the fixed size and default attributes.
-fn themed(mut svg: String, chart: &Chart) -> String {
+fn apply_theme(mut svg: String, chart: &Chart) -> String {
     for ink in Ink::all() {
         let colour = format!("\"#0102{:02X}\"", ink.number());
         let class = ink.class();

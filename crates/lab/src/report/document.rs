@@ -35,10 +35,11 @@ impl BitOr for On {
 
 /// The document of one result.
 pub(super) struct Document {
-    /// The command that made the result; it is printed above the page's heading.
+    /// Command that made the result. It is printed above the page's heading.
     pub(super) command: &'static str,
     /// The page's heading, and its title in the browser.
     pub(super) title: String,
+    /// The title of the browser window without the command.
     pub(super) window: String,
     /// The first heading of the Markdown.
     pub(super) heading: String,
@@ -58,6 +59,7 @@ pub(super) struct Section {
     pub(super) title: String,
     /// Name in the page's navigation, if it is listed.
     pub(super) nav: Option<&'static str>,
+    /// True if the terminal prints no empty line before the section.
     pub(super) tight: bool,
     pub(super) blocks: Vec<(On, Block)>,
 }
@@ -141,22 +143,52 @@ pub(super) struct Column {
     /// The head on the page.
     pub(super) page_head: Text,
     pub(super) on: On,
-    /// True if cells are aligned to the left.
-    pub(super) left: bool,
-    /// True if the page may wrap its cells.
-    pub(super) wrap: bool,
+    /// True if head and cells are aligned to the left.
+    pub(super) align_left: bool,
+    /// True if the page may wrap the cells.
+    pub(super) wraps: bool,
+}
+
+impl Column {
+    /// Creates a column of numbers: aligned to the right, in all formats. The head is marked text
+    /// (see [`Text::marked`]).
+    pub(super) fn number(head: &str) -> Column {
+        let head = Text::marked(head);
+        Column { page_head: head.clone(), head, on: ALL, align_left: false, wraps: false }
+    }
+
+    /// Creates a column of short texts: aligned to the left, in all formats.
+    pub(super) fn text(head: &str) -> Column {
+        Column { align_left: true, ..Column::number(head) }
+    }
+
+    /// Creates a column of long texts: aligned to the left, in all formats. The page wraps the
+    /// cells.
+    pub(super) fn prose(head: &str) -> Column {
+        Column { wraps: true, ..Column::text(head) }
+    }
+
+    /// Replaces the head on the page by other marked text.
+    pub(super) fn page_head(self, head: &str) -> Column {
+        Column { page_head: Text::marked(head), ..self }
+    }
+
+    /// Limits the column to some formats.
+    pub(super) fn only(self, on: On) -> Column {
+        Column { on, ..self }
+    }
 }
 
 /// Rows in groups; a group is a row with its sub-rows.
 pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     pub(super) groups: Vec<Vec<Row>>,
-    /// Class of each group on the page; none if the rows are not grouped.
-    pub(super) grouped: Option<&'static str>,
+    /// Style class of each group on the page; none if the rows are not grouped.
+    pub(super) group_class: Option<&'static str>,
     /// Maximum number of rows on the terminal, and the noun for them.
     pub(super) max: (usize, &'static str),
     /// Total number of rows, if the table holds a selection.
-    pub(super) all: Option<usize>,
+    pub(super) total_rows: Option<usize>,
 }
 
 /// A row.
@@ -164,68 +196,58 @@ pub(super) struct Row {
     pub(super) cells: Vec<Text>,
     /// Number of skipped columns, if the row is a single text across the other columns.
     pub(super) across: Option<usize>,
-    /// True if it is a sub-row of the row above it.
-    pub(super) part: bool,
+    /// True if the row is a sub-row of the row above.
+    pub(super) is_sub_row: bool,
     pub(super) on: On,
 }
 
 impl Row {
     /// Creates a sub-row on the page.
-    pub(super) fn part(cells: Vec<Text>) -> Row {
-        Row { cells, across: None, part: true, on: PAGE }
+    pub(super) fn sub_row(cells: Vec<Text>) -> Row {
+        Row { cells, across: None, is_sub_row: true, on: PAGE }
     }
 
     /// Creates a row with one text across all columns except the first `skip`.
     pub(super) fn across(skip: usize, text: impl Into<Text>, on: On) -> Row {
-        Row { cells: vec![text.into()], across: Some(skip), part: skip > 0, on }
+        Row { cells: vec![text.into()], across: Some(skip), is_sub_row: skip > 0, on }
     }
 }
 
 impl Table {
     /// Creates a table with these columns and no rows.
-    ///
-    /// A head is marked text (see [`Text::marked`]). A prefix `<` aligns the column to the left;
-    /// `~` also wraps its cells. A suffix ` @` with letters of `tmp` limits the column to terminal,
-    /// Markdown or page. A `|` separates the head from a different head for the page.
-    pub(super) fn new<H: AsRef<str>>(heads: &[H]) -> Table {
-        let column = |written: &H| {
-            let (head, on) =
-                written.as_ref().rsplit_once(" @").unwrap_or((written.as_ref(), "tmp"));
-            let bit = |letter, bit: On| if on.contains(letter) { bit.0 } else { 0 };
-            let wrap = head.starts_with('~');
-            let left = wrap || head.starts_with('<');
-            let head = head.trim_start_matches(['<', '~']);
-            let (head, page_head) = head.split_once('|').unwrap_or((head, head));
-            let on = On(bit('t', TERMINAL) | bit('m', MARKDOWN) | bit('p', PAGE));
-            let (head, page_head) = (Text::marked(head), Text::marked(page_head));
-            Column { head, page_head, on, left, wrap }
-        };
-        let columns = heads.iter().map(column).collect();
-        Table { columns, groups: Vec::new(), grouped: None, max: (usize::MAX, ""), all: None }
+    pub(super) fn new(columns: impl IntoIterator<Item = Column>) -> Table {
+        Table {
+            columns: columns.into_iter().collect(),
+            groups: Vec::new(),
+            group_class: None,
+            max: (usize::MAX, ""),
+            total_rows: None,
+        }
     }
 
-    /// Adds a column of numbers with an unmarked head.
+    /// Adds a column of numbers whose head is plain text, such as a name from the input.
     pub(super) fn column(&mut self, head: impl Into<Text>) {
         let head = head.into();
         let page_head = head.clone();
-        self.columns.push(Column { head, page_head, on: ALL, left: false, wrap: false });
+        self.columns.push(Column { head, page_head, ..Column::number("") });
     }
 
     pub(super) fn row(&mut self, cells: Vec<Text>) {
-        self.groups.push(vec![Row { cells, across: None, part: false, on: ALL }]);
+        self.groups.push(vec![Row { cells, across: None, is_sub_row: false, on: ALL }]);
     }
 
-    /// Adds sub-rows to each row; `parts` gets the index of the row.
-    pub(super) fn with_parts(
+    /// Adds sub-rows to each row. `sub_rows` gets the index of the row.
+    pub(super) fn with_sub_rows(
         mut self,
         class: &'static str,
-        parts: impl Fn(usize) -> Vec<Row>,
+        sub_rows: impl Fn(usize) -> Vec<Row>,
     ) -> Table {
-        self.grouped = Some(class);
-        self.groups.iter_mut().enumerate().for_each(|(place, rows)| rows.extend(parts(place)));
+        self.group_class = Some(class);
+        self.groups.iter_mut().enumerate().for_each(|(index, rows)| rows.extend(sub_rows(index)));
         self
     }
 
+    /// Limits the number of rows on the terminal. `noun` names a row in the remark on the rest.
     pub(super) fn at_most(mut self, max: usize, noun: &'static str) -> Table {
         self.max = (max, noun);
         self
@@ -237,7 +259,7 @@ impl Table {
 
     /// Returns the indexes of the columns in a format.
     pub(super) fn shown(&self, on: On) -> Vec<usize> {
-        (0..self.columns.len()).filter(|at| self.columns[*at].on.has(on)).collect()
+        (0..self.columns.len()).filter(|index| self.columns[*index].on.has(on)).collect()
     }
 }
 
@@ -285,21 +307,21 @@ impl Text {
     /// Parses trusted text in which `[text](word)` is a term and text between backticks is code.
     pub(super) fn marked(prose: &str) -> Text {
         let mut spans = Vec::new();
-        let mut rest = prose;
-        while let Some(at) = rest.find(['[', '`']) {
-            let (before, marked) = rest.split_at(at);
+        let mut remaining = prose;
+        while let Some(mark_index) = remaining.find(['[', '`']) {
+            let (before, from_mark) = remaining.split_at(mark_index);
             spans.extend(Text::from(before).0);
-            let code = marked.strip_prefix('`').and_then(|code| code.split_once('`'));
-            let term = marked[1..].split_once("](").and_then(|(text, after)| {
-                let (word, rest) = after.split_once(')')?;
-                Some((Span::Term(text.into(), word.into()), rest))
+            let code = from_mark.strip_prefix('`').and_then(|code| code.split_once('`'));
+            let term = from_mark[1..].split_once("](").and_then(|(text, after_mark)| {
+                let (word, remaining) = after_mark.split_once(')')?;
+                Some((Span::Term(text.into(), word.into()), remaining))
             });
-            let code = code.map(|(code, rest)| (Span::Code(code.into()), rest));
-            let (span, after) = code.or(term).expect("marks of our own prose are closed");
+            let code = code.map(|(code, remaining)| (Span::Code(code.into()), remaining));
+            let (span, after_mark) = code.or(term).expect("marks of our own prose are closed");
             spans.push(span);
-            rest = after;
+            remaining = after_mark;
         }
-        spans.extend(Text::from(rest).0);
+        spans.extend(Text::from(remaining).0);
         Text(spans)
     }
 
@@ -345,10 +367,10 @@ macro_rules! text {
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// A table with a head (see [`Table::new`]) and a cell expression for each column.
+/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each item.
 macro_rules! table {
-    ($rows:expr, |$row:pat_param| $($head:literal => $cell:expr),+ $(,)?) => {{
-        let mut table = $crate::report::document::Table::new(&[$($head),+]);
+    ($rows:expr, |$row:pat_param| $($column:expr => $cell:expr),+ $(,)?) => {{
+        let mut table = $crate::report::document::Table::new([$($column),+]);
         for $row in $rows {
             table.row($crate::report::document::cells![$($cell),+]);
         }

@@ -184,14 +184,14 @@ fn build(story: &Story) -> Example {
 }
 
 fn stage_at(story: &Story, second: usize) -> (usize, f64) {
-    let at = (second as f64 + 0.5) / story.seconds as f64;
-    let mut from = 0.0;
-    for (index, (_, part, low, high)) in STAGES.iter().enumerate() {
-        if at < from + part || index == STAGES.len() - 1 {
-            let share = ((at - from) / part).clamp(0.0, 1.0);
+    let progress = (second as f64 + 0.5) / story.seconds as f64;
+    let mut stage_start = 0.0;
+    for (index, (_, stage_share, low, high)) in STAGES.iter().enumerate() {
+        if progress < stage_start + stage_share || index == STAGES.len() - 1 {
+            let share = ((progress - stage_start) / stage_share).clamp(0.0, 1.0);
             return (index, story.rate * (low + (high - low) * share));
         }
-        from += part;
+        stage_start += stage_share;
     }
     unreachable!("the last stage takes the rest")
 }
@@ -200,30 +200,30 @@ impl Making<'_> {
     fn second(&mut self, second: usize) {
         let (stage, level) = stage_at(self.story, second);
         let mut interval = Interval::new(0, STAGES.len(), METHODS.len());
-        let due = level.round() as u64;
-        let hangs = self.story.hangs_from.is_some_and(|from| second >= from);
-        let dropped = if hangs && stage == 2 { due / 40 } else { 0 };
-        for _ in 0..due - dropped {
+        let scheduled = level.round() as u64;
+        let hangs = self.story.hangs_from.is_some_and(|hang_start| second >= hang_start);
+        let dropped = if hangs && stage == 2 { scheduled / 40 } else { 0 };
+        for _ in 0..scheduled - dropped {
             self.call(&mut interval, stage, hangs);
         }
         let iterations = Iterations {
-            due,
-            begun: due - dropped,
-            late: 0,
-            ended_late: 0,
-            ended: due - dropped,
+            scheduled,
+            started: scheduled - dropped,
+            started_after_end: 0,
+            ended_after_end: 0,
+            ended: scheduled - dropped,
             dropped,
-            cut: 0,
+            interrupted: 0,
         };
         interval.iterations[stage] = iterations;
-        interval.traffic.requests = due - dropped;
-        interval.traffic.bytes_sent = due * 188;
-        interval.traffic.bytes_received = due * 2310;
+        interval.traffic.requests = scheduled - dropped;
+        interval.traffic.bytes_sent = scheduled * 188;
+        interval.traffic.bytes_received = scheduled * 2310;
         if self.story.tls {
-            interval.traffic.connections = due / 20;
-            interval.traffic.handshakes_full = due / 100;
-            interval.traffic.handshakes_resumed = due / 20 - due / 100;
-            for _ in 0..due / 20 {
+            interval.traffic.connections = scheduled / 20;
+            interval.traffic.handshakes_full = scheduled / 100;
+            interval.traffic.handshakes_resumed = scheduled / 20 - scheduled / 100;
+            for _ in 0..scheduled / 20 {
                 let connect = self.draw.latency(0.6);
                 interval.connect_time.record((connect * 1e6) as u64).unwrap();
                 let full = self.draw.latency(2.9);
@@ -234,15 +234,15 @@ impl Making<'_> {
         } else {
             interval.traffic.connections = if second == 0 { 50 } else { 0 };
         }
-        interval.statuses.insert(200, due - dropped);
-        (interval.in_flight, interval.workers_busy) = (if hangs { 40 } else { 3 }, due / 60);
-        interval.cpu = Duration::from_micros(due * 21);
-        interval.run_delay = Duration::from_micros(due / 3);
+        interval.statuses.insert(200, scheduled - dropped);
+        (interval.in_flight, interval.workers_busy) = (if hangs { 40 } else { 3 }, scheduled / 60);
+        interval.cpu = Duration::from_micros(scheduled * 21);
+        interval.run_delay = Duration::from_micros(scheduled / 3);
         self.totals.merge(&interval);
         if second >= WARMUP.min(self.story.seconds / 10) {
             self.judged.merge(&interval);
         }
-        self.series.push(seen(second, stage, due, &interval));
+        self.series.push(seen(second, stage, scheduled, &interval));
     }
 
     fn call(&mut self, interval: &mut Interval, stage: usize, hangs: bool) {
@@ -268,12 +268,12 @@ impl Making<'_> {
         let nanos = (latency * 1e6) as u64;
         interval.record(slot, nanos, nanos - nanos / 50);
         let late = self.draw.latency(0.012);
-        interval.lateness.record((late * 1e6) as u64).unwrap();
+        interval.scheduling_delay.record((late * 1e6) as u64).unwrap();
         interval.iteration_time.record(nanos).unwrap();
     }
 }
 
-fn seen(second: usize, stage: usize, due: u64, interval: &Interval) -> Second {
+fn seen(second: usize, stage: usize, scheduled: u64, interval: &Interval) -> Second {
     let iterations = interval.iterations[stage];
     let methods = METHODS.iter().enumerate().filter_map(|(index, (name, ..))| {
         let mut times = record::times();
@@ -296,12 +296,12 @@ fn seen(second: usize, stage: usize, due: u64, interval: &Interval) -> Second {
     });
     Second {
         at: second as f64 + 1.0,
-        due,
-        begun: iterations.begun,
+        scheduled,
+        started: iterations.started,
         dropped: iterations.dropped,
-        requests: iterations.begun,
-        lateness_p99_ms: quantiles(&interval.lateness).p99_ms,
-        generator_busy: due as f64 / 2100.0,
+        requests: iterations.started,
+        scheduling_delay_p99_ms: quantiles(&interval.scheduling_delay).p99_ms,
+        generator_busy: scheduled as f64 / 2100.0,
         in_flight: interval.in_flight,
         workers_busy: interval.workers_busy,
         waiting: 0,
@@ -311,7 +311,7 @@ fn seen(second: usize, stage: usize, due: u64, interval: &Interval) -> Second {
 
 /// Quantiles of a histogram of nanoseconds.
 pub(crate) fn quantiles(times: &Times) -> Quantiles {
-    let at = |q: f64| times.value_at_quantile(q) as f64 / 1e6;
+    let quantile_ms = |q: f64| times.value_at_quantile(q) as f64 / 1e6;
     if times.is_empty() {
         return Quantiles::default();
     }
@@ -320,49 +320,54 @@ pub(crate) fn quantiles(times: &Times) -> Quantiles {
         count: times.len(),
         mean_ms: times.mean() / 1e6,
         min_ms: times.min() as f64 / 1e6,
-        p50_ms: at(0.5),
-        p90_ms: at(0.9),
-        p95_ms: at(0.95),
-        p99_ms: at(0.99),
-        p999_ms: at(0.999),
+        p50_ms: quantile_ms(0.5),
+        p90_ms: quantile_ms(0.9),
+        p95_ms: quantile_ms(0.95),
+        p99_ms: quantile_ms(0.99),
+        p999_ms: quantile_ms(0.999),
         max_ms: times.max() as f64 / 1e6,
-        p99_interval_ms: (at(0.99 - spread), at((0.99 + spread).min(1.0))),
+        p99_interval_ms: (quantile_ms(0.99 - spread), quantile_ms((0.99 + spread).min(1.0))),
     }
 }
 
 /// A row of the calls that `wanted` selects.
-fn row(name: &str, totals: &Totals, seconds: f64, wanted: impl Fn(Slot) -> bool + Copy) -> Row {
-    let calls = totals.count(wanted);
-    let of = |class: Class| totals.count(|slot| wanted(slot) && slot.class == class);
-    let classes = Class::ALL.iter().filter(|class| of(**class) > 0).map(|&class| ClassRow {
-        class,
-        calls: of(class),
-        latency: quantiles(&totals.latency(|slot| wanted(slot) && slot.class == class)),
-    });
+fn row(name: &str, totals: &Totals, seconds: f64, selects: impl Fn(Slot) -> bool + Copy) -> Row {
+    let calls = totals.count(selects);
+    let calls_of_class = |class: Class| totals.count(|slot| selects(slot) && slot.class == class);
+    let classes =
+        Class::ALL.iter().filter(|class| calls_of_class(**class) > 0).map(|&class| ClassRow {
+            class,
+            calls: calls_of_class(class),
+            latency: quantiles(&totals.latency(|slot| selects(slot) && slot.class == class)),
+        });
     let share = |part: u64| if calls == 0 { 0.0 } else { part as f64 / calls as f64 };
-    let failed = totals.count(|slot| wanted(slot) && slot.class.failed());
-    let latency = quantiles(&totals.latency(wanted));
+    let failed_calls = totals.count(|slot| selects(slot) && slot.class.is_failure());
+    let latency = quantiles(&totals.latency(selects));
     Row {
         method: name.into(),
         calls,
         share: calls as f64 / totals.count(|_| true).max(1) as f64,
         rate: calls as f64 / seconds,
-        goodput: of(Class::Ok) as f64 / seconds,
-        failed_share: share(failed),
-        limited_share: share(of(Class::Limited)),
+        goodput: calls_of_class(Class::Ok) as f64 / seconds,
+        failed_share: share(failed_calls),
+        limited_share: share(calls_of_class(Class::Limited)),
         classes: classes.collect(),
         latency,
         service: latency,
-        codes: if name == "eth_call" { vec![(-32000, of(Class::RpcError))] } else { vec![] },
+        codes: if name == "eth_call" {
+            vec![(-32000, calls_of_class(Class::RpcError))]
+        } else {
+            vec![]
+        },
     }
 }
 
 fn rows(totals: &Totals, seconds: f64, stage: Option<usize>) -> (Row, Vec<Row>) {
-    let here = move |slot: Slot| stage.is_none_or(|stage| usize::from(slot.stage) == stage);
+    let in_stage = move |slot: Slot| stage.is_none_or(|stage| usize::from(slot.stage) == stage);
     let methods = METHODS.iter().enumerate().map(|(index, (name, ..))| {
-        row(name, totals, seconds, move |slot| here(slot) && usize::from(slot.method) == index)
+        row(name, totals, seconds, move |slot| in_stage(slot) && usize::from(slot.method) == index)
     });
-    (row("all", totals, seconds, here), methods.collect())
+    (row("all", totals, seconds, in_stage), methods.collect())
 }
 
 fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
@@ -371,7 +376,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
     let warmup = WARMUP.min(story.seconds / 10) as f64;
     let (overall, methods_rows) = rows(&making.judged, seconds - warmup, None);
     let logs = &methods_rows[LOGS];
-    let broken = story.hangs_from.map(|from| from as f64);
+    let broken_at = story.hangs_from.map(|hang_start| hang_start as f64);
     let observed = logs.latency.p95_ms;
     let mut iterations = Iterations::default();
     making.totals.iterations.iter().for_each(|stage| iterations.add(*stage));
@@ -392,8 +397,8 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
             head_end: Some(23_361_024),
         },
         fingerprint: fingerprint(),
-        verdict: verdict(broken, observed, logs),
-        thresholds: thresholds(&overall, &methods_rows, broken),
+        verdict: verdict(broken_at, observed, logs),
+        thresholds: thresholds(&overall, &methods_rows, broken_at),
         findings: Vec::new(),
         warnings: vec![
             "eth_getLogs has a share of 1.4 %: it can fail completely without breaking the threshold \
@@ -406,8 +411,8 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         series: making.series.clone(),
         generator: Generator {
             iterations,
-            delivered_share: iterations.begun as f64 / iterations.due as f64,
-            lateness: quantiles(&making.totals.lateness),
+            delivered_share: iterations.started as f64 / iterations.scheduled as f64,
+            scheduling_delay: quantiles(&making.totals.scheduling_delay),
             busy_max: making.series.iter().map(|s| s.generator_busy).fold(0.0, f64::max),
             cpu: making.totals.cpu.as_secs_f64(),
             cpu_us_per_request: 21.0,
@@ -418,7 +423,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         host: host(story),
         watched: watched(),
         compared: None,
-        bottleneck: broken.map(finding),
+        bottleneck: broken_at.map(finding),
     }
 }
 
@@ -452,12 +457,12 @@ fn fingerprint() -> Fingerprint {
 }
 
 fn verdict(broken: Option<f64>, observed: f64, logs: &Row) -> Verdict {
-    let Some(at) = broken else {
+    let Some(broken_at) = broken else {
         return Verdict { outcome: Outcome::Pass, reasons: vec![] };
     };
     let reasons = vec![
         format!(
-            "latency{{method:eth_getLogs}} p(95)<800 was broken from second {at} on: {observed:.0} ms"
+            "latency{{method:eth_getLogs}} p(95)<800 was broken from second {broken_at} on: {observed:.0} ms"
         ),
         format!(
             "eth_getLogs failed in {:.1} % of its calls, while all calls together failed in less \
@@ -485,14 +490,14 @@ pub(crate) fn outcome(text: &str) -> ThresholdOutcome {
 }
 
 fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<ThresholdOutcome> {
-    let kept = |text: &str, observed: f64| ThresholdOutcome {
+    let kept_threshold = |text: &str, observed: f64| ThresholdOutcome {
         kept: true,
         observed: Some(observed),
         ..outcome(text)
     };
-    let mut all = vec![
-        kept("failed rate<0.01", overall.failed_share),
-        kept("latency{method:eth_call} p(99)<300", methods[1].latency.p99_ms),
+    let mut outcomes = vec![
+        kept_threshold("failed rate<0.01", overall.failed_share),
+        kept_threshold("latency{method:eth_call} p(99)<300", methods[1].latency.p99_ms),
         ThresholdOutcome {
             kept: broken.is_none(),
             observed: Some(methods[LOGS].latency.p95_ms),
@@ -500,39 +505,39 @@ fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<Thresh
             note: broken.map(|_| "sustained for 10 s".into()),
             ..outcome("latency{method:eth_getLogs} p(95)<800")
         },
-        kept("delivered rate>0.99", 0.9952),
+        kept_threshold("delivered rate>0.99", 0.9952),
         ThresholdOutcome {
             note: Some("no data, which breaks a threshold by default".into()),
             ..outcome("latency{method:eth_getProof} p(95)<800")
         },
     ];
     if broken.is_none() {
-        all.pop();
+        outcomes.pop();
     }
-    all
+    outcomes
 }
 
 fn stages(making: &Making<'_>) -> Vec<StageRow> {
     let story = making.story;
-    let mut from = 0.0;
-    let stages = STAGES.iter().enumerate().map(|(index, (name, part, low, high))| {
-        let length = part * story.seconds as f64;
+    let mut stage_start = 0.0;
+    let stages = STAGES.iter().enumerate().map(|(index, (name, stage_share, low, high))| {
+        let length = stage_share * story.seconds as f64;
         let (overall, methods) = rows(&making.judged, length, Some(index));
         let iterations = making.totals.iterations[index];
         let row = StageRow {
             scenario: "main".into(),
             stage: (*name).into(),
             model: "open".into(),
-            from,
-            to: from + length,
+            from: stage_start,
+            to: stage_start + length,
             level_from: story.rate * low,
             level_to: story.rate * high,
             iterations,
-            rate_begun: iterations.begun as f64 / length,
+            rate_started: iterations.started as f64 / length,
             overall,
             methods,
         };
-        from += length;
+        stage_start += length;
         row
     });
     stages.collect()
@@ -557,7 +562,7 @@ fn host(story: &Story) -> Vec<HostSample> {
     let mut draw = Draw(11);
     let mut samples = Vec::new();
     for second in 0..story.seconds {
-        let strained = story.hangs_from.is_some_and(|from| second + 8 >= from);
+        let strained = story.hangs_from.is_some_and(|hang_start| second + 8 >= hang_start);
         let level = stage_at(story, second).1 / story.rate;
         let mut wobble = |middle: f64| middle * (0.92 + 0.16 * draw.next());
         let values = vec![
@@ -574,8 +579,8 @@ fn host(story: &Story) -> Vec<HostSample> {
             (String::from("psi_io_some"), wobble(if strained { 0.74 } else { 0.04 })),
         ];
         samples.push(HostSample { at: second as f64 + 0.5, host: "target".into(), values });
-        let own = vec![(String::from("cpu_user"), wobble(0.09 * level))];
-        samples.push(HostSample { at: second as f64 + 0.5, host: "generator".into(), values: own });
+        let values = vec![(String::from("cpu_user"), wobble(0.09 * level))];
+        samples.push(HostSample { at: second as f64 + 0.5, host: "generator".into(), values });
     }
     samples
 }

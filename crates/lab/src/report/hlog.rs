@@ -49,9 +49,9 @@ pub(super) fn log(
         .begin_log_with(&mut bytes, &mut form)
         .map_err(|error| fault(&error))?;
     for (&slot, cell) in &totals.cells {
-        let (from, length) = stage_time(result, slot);
-        let tag = tag(slot, methods);
-        log.write_histogram(&cell.latency, from, length, Tag::new(&tag))
+        let (start, length) = stage_time(result, slot);
+        let tag = format_tag(slot, methods);
+        log.write_histogram(&cell.latency, start, length, Tag::new(&tag))
             .map_err(|error| fault(&error))?;
     }
     Ok(bytes)
@@ -67,7 +67,7 @@ fn stage_time(result: &RunResult, slot: Slot) -> (Duration, Duration) {
 }
 
 /// Returns `METHOD.CLASS`. Characters that would end a tag are replaced.
-fn tag(slot: Slot, methods: &[Box<str>]) -> String {
+fn format_tag(slot: Slot, methods: &[Box<str>]) -> String {
     let method = methods.get(usize::from(slot.method)).map_or("unknown", |name| name);
     let method = method.replace([',', ' ', '\t', '\r', '\n'], "_");
     format!("{method}.{}", slot.class.as_str())

@@ -14,10 +14,11 @@ use super::ReportFault;
 const LEVELS: usize = 2;
 
 /// Returns the value as JSON with a final newline. `file` is the file name in the error.
-pub(super) fn json(file: &'static str, of: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
+pub(super) fn json(file: &'static str, value: &impl Serialize) -> Result<Vec<u8>, ReportFault> {
     let mut bytes = Vec::new();
     let mut writer = Serializer::with_formatter(&mut bytes, Lines::default());
-    of.serialize(&mut writer)
+    value
+        .serialize(&mut writer)
         .map_err(|error| ReportFault::Form { file, reason: error.to_string() })?;
     bytes.push(b'\n');
     Ok(bytes)
@@ -32,34 +33,34 @@ struct Lines {
 }
 
 impl Lines {
-    fn open<W: ?Sized + Write>(&mut self, to: &mut W, sign: &[u8]) -> io::Result<()> {
+    fn open<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth += 1;
         self.filled = false;
-        to.write_all(sign)
+        writer.write_all(bracket)
     }
 
-    fn close<W: ?Sized + Write>(&mut self, to: &mut W, sign: &[u8]) -> io::Result<()> {
+    fn close<W: ?Sized + Write>(&mut self, writer: &mut W, bracket: &[u8]) -> io::Result<()> {
         self.depth -= 1;
         if self.filled && self.depth < LEVELS {
-            self.line(to)?;
+            self.line(writer)?;
         }
         self.filled = true;
-        to.write_all(sign)
+        writer.write_all(bracket)
     }
 
-    fn next<W: ?Sized + Write>(&self, to: &mut W, first: bool) -> io::Result<()> {
+    fn next<W: ?Sized + Write>(&self, writer: &mut W, first: bool) -> io::Result<()> {
         if !first {
-            to.write_all(b",")?;
+            writer.write_all(b",")?;
         }
         if self.depth <= LEVELS {
-            return self.line(to);
+            return self.line(writer);
         }
-        if first { Ok(()) } else { to.write_all(b" ") }
+        if first { Ok(()) } else { writer.write_all(b" ") }
     }
 
-    fn line<W: ?Sized + Write>(&self, to: &mut W) -> io::Result<()> {
-        to.write_all(b"\n")?;
-        (0..self.depth).try_for_each(|_| to.write_all(b"  "))
+    fn line<W: ?Sized + Write>(&self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b"\n")?;
+        (0..self.depth).try_for_each(|_| writer.write_all(b"  "))
     }
 }
 
@@ -72,8 +73,12 @@ impl Formatter for Lines {
         self.close(writer, b"]")
     }
 
-    fn begin_array_value<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
-        self.next(to, first)
+    fn begin_array_value<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        self.next(writer, first)
     }
 
     fn end_array_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {
@@ -89,12 +94,16 @@ impl Formatter for Lines {
         self.close(writer, b"}")
     }
 
-    fn begin_object_key<W: ?Sized + Write>(&mut self, to: &mut W, first: bool) -> io::Result<()> {
-        self.next(to, first)
+    fn begin_object_key<W: ?Sized + Write>(
+        &mut self,
+        writer: &mut W,
+        first: bool,
+    ) -> io::Result<()> {
+        self.next(writer, first)
     }
 
-    fn begin_object_value<W: ?Sized + Write>(&mut self, to: &mut W) -> io::Result<()> {
-        to.write_all(b": ")
+    fn begin_object_value<W: ?Sized + Write>(&mut self, writer: &mut W) -> io::Result<()> {
+        writer.write_all(b": ")
     }
 
     fn end_object_value<W: ?Sized + Write>(&mut self, _: &mut W) -> io::Result<()> {

@@ -16,16 +16,17 @@ const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
 /// See [`super::k6_summary`].
 pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
-    let told = Told { result, totals, methods };
+    let writer = SummaryWriter { result, totals, methods };
     let mut metrics = Map::new();
     for metric in Metric::ALL {
-        metrics.insert(name_of(metric).into(), told.metric(metric, ""));
+        metrics.insert(name_of(metric).into(), writer.metric(metric, ""));
     }
     for name in OTHERS {
-        metrics.insert(name.into(), told.other(name));
+        metrics.insert(name.into(), writer.other(name));
     }
     if result.wire.resumption.is_some() {
-        let times = told.padded(&[&totals.handshake_full_time, &totals.handshake_resumed_time]);
+        let times =
+            writer.pad_with_zeros(&[&totals.handshake_full_time, &totals.handshake_resumed_time]);
         metrics.insert("http_req_tls_handshaking".into(), trend(&times));
     }
     let ok = totals.latency(|slot| slot.class == Class::Ok);
@@ -33,11 +34,11 @@ pub(super) fn summary(result: &RunResult, totals: &Totals, methods: &[Box<str>])
     for method in methods {
         let tags = format!("method:{method}");
         for metric in [Metric::Latency, Metric::Failed] {
-            metrics.insert(format!("{}{{{tags}}}", name_of(metric)), told.metric(metric, &tags));
+            metrics.insert(format!("{}{{{tags}}}", name_of(metric)), writer.metric(metric, &tags));
         }
     }
     for threshold in &result.thresholds {
-        told.add(&mut metrics, threshold);
+        writer.add(&mut metrics, threshold);
     }
     json!({
         "metrics": metrics,
@@ -53,13 +54,13 @@ fn name_of(metric: Metric) -> &'static str {
     metric.k6().unwrap_or(metric.as_str())
 }
 
-struct Told<'a> {
+struct SummaryWriter<'a> {
     result: &'a RunResult,
     totals: &'a Totals,
     methods: &'a [Box<str>],
 }
 
-impl Told<'_> {
+impl SummaryWriter<'_> {
     /// Returns one metric over the calls that the tags select. Thresholds select calls in the same
     /// way.
     fn metric(&self, metric: Metric, tags: &str) -> Value {
@@ -69,7 +70,7 @@ impl Told<'_> {
         }
         let mut sum = Collected::default();
         self.selector(metric, tags).collect(self.totals, &mut sum);
-        let Counts { part, whole, .. } = sum.counts;
+        let Counts { counted: part, total: whole, .. } = sum.counts;
         match metric.kind() {
             Kind::Times => trend(&sum.times),
             Kind::Share => share(part, whole.saturating_sub(part)),
@@ -82,7 +83,7 @@ impl Told<'_> {
         let busy = || self.result.series.iter().map(|second| second.workers_busy);
         let (min, max) = (busy().min().unwrap_or(0), busy().max().unwrap_or(0));
         match name {
-            "http_req_connecting" => trend(&self.padded(&[&self.totals.connect_time])),
+            "http_req_connecting" => trend(&self.pad_with_zeros(&[&self.totals.connect_time])),
             "data_sent" => self.counter(traffic.bytes_sent),
             "data_received" => self.counter(traffic.bytes_received),
             // Busy workers at the end of each second.
@@ -95,12 +96,12 @@ impl Told<'_> {
 
     /// Converts tags to a selector. An unknown name selects nothing.
     fn selector(&self, metric: Metric, tags: &str) -> Selector {
-        let place = |name: &str| self.methods.iter().position(|method| **method == *name);
-        let method = tag(tags, "method").map(|name| place(name).unwrap_or(usize::MAX));
+        let method_index = |name: &str| self.methods.iter().position(|method| **method == *name);
+        let method = tag(tags, "method").map(|name| method_index(name).unwrap_or(usize::MAX));
         let (stage, scenario) = (tag(tags, "stage"), tag(tags, "scenario"));
         let selected = |row: &StageRow| {
-            let whole = format!("{}/{}", row.scenario, row.stage);
-            stage.is_none_or(|name| row.stage == name || whole == name)
+            let qualified_name = format!("{}/{}", row.scenario, row.stage);
+            stage.is_none_or(|name| row.stage == name || qualified_name == name)
                 && scenario.is_none_or(|name| row.scenario == name)
         };
         let stages = self.result.stages.iter().enumerate().filter(|(_, row)| selected(row));
@@ -110,14 +111,14 @@ impl Told<'_> {
     }
 
     /// Adds a zero for every request without a time, as k6 does for http_req_connecting.
-    fn padded(&self, parts: &[&Times]) -> Times {
-        let mut all = lab_model::record::times();
-        for &part in parts {
-            record::add(&mut all, part);
+    fn pad_with_zeros(&self, parts: &[&Times]) -> Times {
+        let mut padded = lab_model::record::times();
+        for &histogram in parts {
+            record::add(&mut padded, histogram);
         }
-        let rest = self.totals.traffic.requests.saturating_sub(all.len());
-        all.record_n(0, rest).expect("zero is within the bounds");
-        all
+        let missing = self.totals.traffic.requests.saturating_sub(padded.len());
+        padded.record_n(0, missing).expect("zero is within the bounds");
+        padded
     }
 
     fn counter(&self, count: u64) -> Value {
@@ -145,8 +146,8 @@ impl Told<'_> {
 /// Splits a threshold into metric, tags and expression.
 fn parts(text: &str) -> (&str, &str, &str) {
     let text = text.trim();
-    if let Some((metric, rest)) = text.split_once('{')
-        && let Some((tags, expression)) = rest.split_once('}')
+    if let Some((metric, after_brace)) = text.split_once('{')
+        && let Some((tags, expression)) = after_brace.split_once('}')
     {
         return (metric.trim(), tags.trim(), expression.trim());
     }
@@ -163,7 +164,7 @@ fn tag<'a>(tags: &'a str, name: &str) -> Option<&'a str> {
 
 /// Returns a trend metric in milliseconds; zeros without data, as in k6.
 fn trend(times: &Times) -> Value {
-    let at = |quantile: f64| {
+    let quantile_ms = |quantile: f64| {
         if times.is_empty() { 0.0 } else { times.value_at_quantile(quantile) as f64 / 1e6 }
     };
     let (mean, min) = match times.is_empty() {
@@ -173,16 +174,16 @@ fn trend(times: &Times) -> Value {
     json!({
         "avg": mean,
         "min": min,
-        "med": at(0.5),
+        "med": quantile_ms(0.5),
         "max": times.max() as f64 / 1e6,
-        "p(90)": at(0.9),
-        "p(95)": at(0.95),
+        "p(90)": quantile_ms(0.9),
+        "p(95)": quantile_ms(0.95),
     })
 }
 
 fn share(passes: u64, fails: u64) -> Value {
-    let all = passes + fails;
-    let value = if all == 0 { 0.0 } else { passes as f64 / all as f64 };
+    let total = passes + fails;
+    let value = if total == 0 { 0.0 } else { passes as f64 / total as f64 };
     json!({ "passes": passes, "fails": fails, "value": value })
 }
 

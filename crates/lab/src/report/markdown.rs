@@ -8,14 +8,14 @@ use super::terminal::plain;
 
 /// Renders the Markdown blocks of a document.
 pub(super) fn render(document: &Document) -> String {
-    let mut parts = vec![format!("## {}", escaped(&document.heading))];
+    let mut parts = vec![format!("## {}", escape(&document.heading))];
     for section in &document.sections {
-        let own = section.blocks.iter().filter(|(on, _)| on.has(MARKDOWN));
-        let own: Vec<String> = own.filter_map(|(_, block)| part(block)).collect();
-        if !own.is_empty() && !section.title.is_empty() {
-            parts.push(format!("### {}", escaped(&section.title)));
+        let blocks = section.blocks.iter().filter(|(on, _)| on.has(MARKDOWN));
+        let blocks: Vec<String> = blocks.filter_map(|(_, block)| part(block)).collect();
+        if !blocks.is_empty() && !section.title.is_empty() {
+            parts.push(format!("### {}", escape(&section.title)));
         }
-        parts.extend(own);
+        parts.extend(blocks);
     }
     parts.join("\n\n") + "\n"
 }
@@ -32,9 +32,9 @@ fn part(block: &Block) -> Option<String> {
         }
         Block::Table(table) => self::table(table),
         Block::Fold(summary, _, blocks) => {
-            let inside: Vec<String> = blocks.iter().filter_map(part).collect();
-            let inside = inside.join("\n\n");
-            format!("<details><summary>{summary}</summary>\n\n{inside}\n\n</details>")
+            let inner_blocks: Vec<String> = blocks.iter().filter_map(part).collect();
+            let inner_blocks = inner_blocks.join("\n\n");
+            format!("<details><summary>{summary}</summary>\n\n{inner_blocks}\n\n</details>")
         }
         _ => String::new(),
     };
@@ -43,22 +43,24 @@ fn part(block: &Block) -> Option<String> {
 
 fn table(table: &Table) -> String {
     let shown = table.shown(MARKDOWN);
-    let line = |of: &dyn Fn(usize) -> String| {
-        let cells: Vec<String> = shown.iter().map(|at| of(*at)).collect();
+    let format_row = |cell_of: &dyn Fn(usize) -> String| {
+        let cells: Vec<String> = shown.iter().map(|column| cell_of(*column)).collect();
         format!("| {} |", cells.join(" | "))
     };
-    let align = |at: usize| if table.columns[at].left { "---" } else { "--:" }.to_owned();
-    let head = line(&|at| inline(&table.columns[at].head)).replace("|  |", "| |");
+    let align =
+        |column: usize| if table.columns[column].align_left { "---" } else { "--:" }.to_owned();
+    let header_row =
+        format_row(&|column| inline(&table.columns[column].head)).replace("|  |", "| |");
     let rows = table.rows(MARKDOWN).filter(|row| row.across.is_none());
-    let rows = rows.map(|row| line(&|at| inline(&row.cells[at])));
-    [head, line(&align)].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
+    let rows = rows.map(|row| format_row(&|column| inline(&row.cells[column])));
+    [header_row, format_row(&align)].into_iter().chain(rows).collect::<Vec<_>>().join("\n")
 }
 
 fn inline(text: &Text) -> String {
-    let one = |span: &Span| match span {
-        Span::Plain(text) | Span::Small(text) => escaped(text),
-        Span::Bold(text) | Span::Tone("broken", text) => format!("**{}**", escaped(text)),
-        Span::Term(text, _) | Span::Link(text, _) | Span::Tone(_, text) => escaped(text),
+    let render_span = |span: &Span| match span {
+        Span::Plain(text) | Span::Small(text) => escape(text),
+        Span::Bold(text) | Span::Tone("broken", text) => format!("**{}**", escape(text)),
+        Span::Term(text, _) | Span::Link(text, _) | Span::Tone(_, text) => escape(text),
         // Nothing in the text can end the span.
         Span::Code(text) | Span::Name(text) => {
             format!("`{}`", plain(text).replace('`', "'").replace('|', "\\|"))
@@ -66,11 +68,11 @@ fn inline(text: &Text) -> String {
         Span::Weak => "~".to_owned(),
         Span::Bar(_) | Span::Drawing(_) => String::new(),
     };
-    text.0.iter().map(one).collect()
+    text.0.iter().map(render_span).collect()
 }
 
 /// Escapes all markup.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in plain(text).chars() {
         match character {

@@ -56,13 +56,13 @@ fn section(section: &Section) -> Markup {
             @if !section.title.is_empty() {
                 h2 id=[Some(&section.id).filter(|id| !id.is_empty())] { (section.title) }
             }
-            @for block in blocks { (framed(block)) }
+            @for block in blocks { (render_block(block)) }
         }
     }
 }
 
 /// A block of a section; tables, lists, facts and figures get a frame.
-fn framed(block: &Block) -> Markup {
+fn render_block(block: &Block) -> Markup {
     use Block::{Columns, Facts, Figure, List, Table};
     match block {
         Table(_) | List(_) | Facts(_) | Columns(_) | Figure(..) => {
@@ -119,11 +119,11 @@ fn block(block: &Block) -> Markup {
 
 fn table(table: &Table) -> Markup {
     let shown = table.shown(PAGE);
-    let group = table.grouped.map(|class| format!("group {class}"));
+    let group = table.group_class.map(|class| format!("group {class}"));
     html! {
         div.scroll { table {
             thead { tr { @for column in shown.iter().map(|at| &table.columns[*at]) {
-                th class=[column.left.then_some("l")] { (inline(&column.page_head)) }
+                th class=[column.align_left.then_some("l")] { (inline(&column.page_head)) }
             } } }
             @if let Some(group) = group {
                 @for rows in &table.groups {
@@ -137,14 +137,14 @@ fn table(table: &Table) -> Markup {
 }
 
 fn rows(table: &Table, shown: &[usize], rows: &[Row]) -> Markup {
-    let class = |at: usize| match (table.columns[at].left, table.columns[at].wrap) {
+    let class = |at: usize| match (table.columns[at].align_left, table.columns[at].wraps) {
         (true, true) => Some("l wrap"),
         (true, false) => Some("l"),
         _ => None,
     };
     html! {
         @for row in rows.iter().filter(|row| row.on.has(PAGE)) {
-            tr class=[row.part.then_some("part")] {
+            tr class=[row.is_sub_row.then_some("part")] {
                 @if let Some(skip) = row.across {
                     @for _ in 0..skip { td {} }
                     td.l.wrap colspan=(shown.len() - skip) { (inline(&row.cells[0])) }
@@ -157,7 +157,7 @@ fn rows(table: &Table, shown: &[usize], rows: &[Row]) -> Markup {
 }
 
 fn inline(text: &Text) -> Markup {
-    let one = |span: &Span| match span {
+    let render_span = |span: &Span| match span {
         Span::Plain(text) | Span::Name(text) => html! { (text) },
         Span::Code(text) => html! { code { (text) } },
         Span::Bold(text) => html! { b { (text) } },
@@ -172,7 +172,7 @@ fn inline(text: &Text) -> Markup {
         }
         Span::Drawing(svg) => html! { (PreEscaped(svg)) },
     };
-    html! { @for span in &text.0 { (one(span)) } }
+    html! { @for span in &text.0 { (render_span(span)) } }
 }
 
 /// A term with a link to its glossary entry.

@@ -19,22 +19,24 @@ pub(super) fn warnings(warnings: &[String], max: usize, on: On) -> Option<Sectio
     sentences("Warnings", list, on)
 }
 
-/// Runs that were left out of arms, with reasons.
+/// Returns the runs that were left out of variants, with reasons.
 pub(super) fn left_out<'a>(
-    arms: impl Iterator<Item = (&'a String, &'a Vec<String>)>,
+    variants: impl Iterator<Item = (&'a String, &'a Vec<String>)>,
     on: On,
 ) -> Option<Section> {
-    let all = arms.flat_map(|(arm, all)| all.iter().map(move |one| format!("{arm}, {one}")));
-    sentences("Left out", List { prefix: "left out: ", ..List::of(all) }, on)
+    let left_out = variants.flat_map(|(variant, left_out)| {
+        left_out.iter().map(move |run| format!("{variant}, {run}"))
+    });
+    sentences("Left out", List { prefix: "left out: ", ..List::of(left_out) }, on)
 }
 
-/// The first bottleneck with its evidence.
+/// Returns the first bottleneck with its evidence.
 pub(super) fn bottleneck(finding: Option<&Finding>, on: On) -> Option<Section> {
     let finding = finding?;
     let evidence = || Block::List(List::of(&finding.evidence));
-    let at = finding.at.map(|at| format!(" · began at {}", clock(at))).unwrap_or_default();
+    let began = finding.at.map(|began| format!(" · began at {}", clock(began))).unwrap_or_default();
     let confidence = finding.confidence.as_str();
-    let note = Text::marked(&format!("[Confidence](first bottleneck) {confidence}{at}"));
+    let note = Text::marked(&format!("[Confidence](first bottleneck) {confidence}{began}"));
     let cause = bold(format!("{}. ", finding.cause.as_str()));
     let card = [
         Some(Block::Paragraph(text![cause, &finding.sentence])),
@@ -54,18 +56,20 @@ pub(super) fn bottleneck(finding: Option<&Finding>, on: On) -> Option<Section> {
     })
 }
 
-/// A name and a text on the terminal.
+/// Creates a line with a name and a text for the terminal.
 pub(super) fn line(name: &'static str, text: impl Into<Text>) -> Block {
     Block::Line(name, text.into())
 }
 
-/// The target, the plan, and the generator's machine.
+/// Returns the target, the plan, and the generator's machine.
 pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Section {
     let fact = |name: &str, value: Text| (Text::marked(name), value);
-    let some = |name, value: &Option<String>| value.as_ref().map(|it| fact(name, it.into()));
+    let optional_fact =
+        |name, value: &Option<String>| value.as_ref().map(|text| fact(name, text.into()));
     let head = target.head_start.map(|head| {
-        let end = target.head_end.map(|end| format!(" to {}", count(end))).unwrap_or_default();
-        fact("Head", format!("{}{end}", count(head)).into())
+        let head_end_text =
+            target.head_end.map(|head_end| format!(" to {}", count(head_end))).unwrap_or_default();
+        fact("Head", format!("{}{head_end_text}", count(head)).into())
     });
     let limit = machine.cpu_limit.map(|limit| format!(", limited to {}", short(limit)));
     let cores = format!("{}{}", machine.cores, limit.unwrap_or_default());
@@ -73,8 +77,8 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
     let asked = [
         Some(fact("Target", (&target.url).into())),
         Some(fact("Family", (&target.family).into())),
-        some("Client", &target.client),
-        some("Chain", &target.chain_id),
+        optional_fact("Client", &target.client),
+        optional_fact("Chain", &target.chain_id),
         head,
         Some(fact("Plan", (&plan.name).into())),
         Some(fact("[Plan hash](plan hash)", code(&plan.hash))),
@@ -88,8 +92,8 @@ pub(super) fn origin(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerpri
         Some(fact("Cores", cores.into())),
         Some(fact("Memory", bytes(machine.memory_bytes as f64).into())),
         Some(fact("Kernel", (&machine.kernel).into())),
-        some("Governor", &machine.governor),
-        some("Congestion control", &machine.congestion),
+        optional_fact("Governor", &machine.governor),
+        optional_fact("Congestion control", &machine.congestion),
         Some(fact("Target on this host", local.into())),
     ];
     let asked = Block::Facts(asked.into_iter().flatten().collect());
@@ -111,18 +115,19 @@ pub(super) fn repeat(
     let masked = target.url.contains(settings::MASK);
     let url = if masked { "\"$TARGET\"" } else { &target.url };
     let insecure = if plan.insecure { " --insecure" } else { "" };
-    let again = format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed);
+    let command_line =
+        format!("weir {command} plan.toml --target {url} --seed {}{insecure}", plan.seed);
     let secret =
         || Block::Note(Text::marked("The URL contains a secret: set `TARGET` to it first."));
     let summary = "Text of the plan".to_owned();
-    let written = vec![Block::Code(plan.text.clone())];
+    let plan_text = vec![Block::Code(plan.text.clone())];
     Section::default()
         .on(PAGE, Block::Subheading("Repeat this run".to_owned()))
         .on(PAGE, Block::Paragraph(Text::marked("Save the plan below as `plan.toml`, then:")))
-        .on(PAGE, Block::Code(again))
+        .on(PAGE, Block::Code(command_line))
         .on(PAGE, masked.then(secret))
         .on(PAGE, Block::Note(format!("Written by weir {version}, schema {schema}.").into()))
-        .on(PAGE, Block::Fold(summary, plan.text.len() < 2000, written))
+        .on(PAGE, Block::Fold(summary, plan.text.len() < 2000, plan_text))
 }
 
 /// Version, start, plan and seed, for Markdown.

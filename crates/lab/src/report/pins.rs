@@ -30,7 +30,7 @@ fn everything() -> Example {
     result.fingerprint.governor = None;
     result.fingerprint.congestion = None;
     result.stages[2].model = String::from("closed");
-    result.stages[2].iterations.cut = 7;
+    result.stages[2].iterations.interrupted = 7;
     result.generator.delivered_share = 0.5;
     result.watched.processes.push(ProcessFacts {
         name: String::from("backend"),
@@ -118,17 +118,17 @@ fn of_comparison(forms: &mut Forms, name: &str, result: &CompareResult) {
     put("compare.html", report.html());
 }
 
-fn of_study(forms: &mut Forms, name: &str, arms: &[ArmRuns], heights: &[u64]) {
-    let mut result = study(arms, heights);
+fn of_study(forms: &mut Forms, name: &str, variants: &[VariantRuns], heights: &[u64]) {
+    let mut result = study(variants, heights);
     if name == "tiny" {
         result.partial = true;
         result.question = Some(String::from("Which is <faster>?"));
         result.design = Some(String::from("A B B A"));
-        result.arms[0].left_out = vec![String::from("run 2: it ended early")];
+        result.variants[0].left_out = vec![String::from("run 2: it ended early")];
         result.stalls_subtracted = true;
     }
     let dir = tempfile::tempdir().unwrap();
-    for path in write_study(dir.path(), &result, arms).unwrap() {
+    for path in write_study(dir.path(), &result, variants).unwrap() {
         let file = path.file_name().unwrap().to_str().unwrap();
         forms.insert(format!("study-{name}/{file}"), std::fs::read(&path).unwrap());
     }
@@ -158,9 +158,9 @@ fn forms() -> Forms {
     of_study(&mut forms, "published", &published(), &[100_000, 500_000, 1_349_351]);
     of_study(&mut forms, "repeated", &repeated("<b>x</b>", "a|b`c"), &[]);
     let mut tiny = repeated("a", "b");
-    for arm in &mut tiny {
-        arm.runs.truncate(1);
-        arm.runs[0].samples.truncate(1);
+    for variant in &mut tiny {
+        variant.runs.truncate(1);
+        variant.runs[0].samples.truncate(1);
     }
     of_study(&mut forms, "tiny", &tiny, &[]);
     forms

@@ -11,11 +11,11 @@ use lab_model::results::run::RunResult;
 use lab_model::results::{Outcome, ThresholdOutcome};
 
 use super::document::{
-    ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, code, table,
-    text, tone,
+    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text,
+    code, table, text, tone,
 };
 use super::parts::{self, line};
-use super::timeline::timeline;
+use super::timeline::build_timeline;
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
 /// Maximum number of reasons on the terminal. Findings and warnings are never left out.
@@ -23,9 +23,9 @@ const REASONS: usize = 4;
 /// Maximum number of thresholds on the terminal.
 const THRESHOLDS: usize = 6;
 
-/// The document of a run.
+/// Builds the document of a run.
 pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Document {
-    let line = timeline(result);
+    let timeline = build_timeline(result);
     let text = TERMINAL | MARKDOWN;
     let findings = List { prefix: "finding: ", ..List::of(&result.findings) };
     let (plan, target, finding) = (&result.plan, &result.target, result.bottleneck.as_ref());
@@ -33,16 +33,16 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
     let sections = [
         Some(head(result)),
         parts::sentences("Findings", findings, ALL),
-        Some(who(result)),
+        Some(settings_and_target(result)),
         Some(thresholds(&result.thresholds)),
         parts::bottleneck(finding, PAGE),
         parts::warnings(&result.warnings, usize::MAX, PAGE),
-        Some(over_time::load(result, &line)),
-        Some(over_time::latency(result, &line)),
+        Some(over_time::load(result, &timeline)),
+        Some(over_time::latency(result, &timeline)),
         Some(calls::methods(result)),
         calls::spectrum(result, totals, methods),
         Some(calls::stages(result)),
-        Some(health::generator(result, &line)),
+        Some(health::generator(result, &timeline)),
         Some(hosts::hosts(result)),
         Some(health::connections(result)),
         health::compared(result),
@@ -70,25 +70,25 @@ fn warmup(result: &RunResult) -> String {
     }
 }
 
-/// The verdict with its reasons, and a summary.
+/// Returns the verdict with its reasons, and a summary.
 fn head(result: &RunResult) -> Section {
     let broken = result.thresholds.iter().filter(|threshold| !threshold.kept).count();
-    let all = result.thresholds.len();
+    let total = result.thresholds.len();
     let outcome = result.verdict.outcome;
     let (class, sum) = match outcome {
         Outcome::Measured => ("pass", "the plan has no thresholds; the numbers are valid".into()),
-        Outcome::Pass if all == 1 => ("pass", "the threshold was kept".into()),
-        Outcome::Pass => ("pass", format!("all {all} thresholds were kept")),
+        Outcome::Pass if total == 1 => ("pass", "the threshold was kept".into()),
+        Outcome::Pass => ("pass", format!("all {total} thresholds were kept")),
         Outcome::Fail if broken == 0 => ("fail", "for another reason than its thresholds".into()),
-        Outcome::Fail => ("fail", format!("{broken} of {all} thresholds broken")),
+        Outcome::Fail => ("fail", format!("{broken} of {total} thresholds broken")),
         Outcome::Invalid => ("invalid", "the numbers are not valid".into()),
         Outcome::ClientLimited => {
             ("client", "the generator was the limit: the target's limit is unknown".into())
         }
     };
-    let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
+    let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
     let (word, reasons) = (outcome.as_str().to_owned(), result.verdict.reasons.clone());
-    let banner = format!("{}: {sum}{part}", result.plan.name);
+    let banner = format!("{}: {sum}{partial_note}", result.plan.name);
     let list = List { max: (REASONS, "reason"), ..List::of(&reasons) };
     Section::default()
         .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
@@ -96,25 +96,25 @@ fn head(result: &RunResult) -> Section {
         .on(PAGE, Block::Verdict(class, word, sum, reasons))
         .on(PAGE, Block::Tiles(tiles(result)))
         .on(TERMINAL | MARKDOWN, Block::List(list))
-        .on(MARKDOWN, Block::Paragraph(in_short(result)))
+        .on(MARKDOWN, Block::Paragraph(summary_text(result)))
 }
 
-fn in_short(result: &RunResult) -> Text {
-    let (target, all) = (&result.target, &result.overall);
+fn summary_text(result: &RunResult) -> Text {
+    let (target, overall) = (&result.target, &result.overall);
     let client = target.client.as_ref().map(|client| text![", ", code(client)]);
-    let what = format!(
+    let summary = format!(
         "): {}, {} results per second, {} failed, {} limited (429).",
-        plural(all.calls, "call"),
-        short(all.goodput),
-        percent(all.failed_share),
-        percent(all.limited_share)
+        plural(overall.calls, "call"),
+        short(overall.goodput),
+        percent(overall.failed_share),
+        percent(overall.limited_share)
     );
     text![
         format!("{} of load on ", span(result.duration)),
         code(&target.url),
         format!(" ({}", target.family),
         client.unwrap_or_default(),
-        what
+        summary
     ]
 }
 
@@ -122,40 +122,43 @@ fn tiles(result: &RunResult) -> Vec<(&'static str, String, Text)> {
     // A failed share of 1 % or more is red. A smaller share is only in the table.
     let alarm = |failed_share: f64| if failed_share >= 0.01 { "bad" } else { "" };
     let tile = |class, value, about: &str| Some((class, value, Text::marked(about)));
-    let (all, delivered) = (&result.overall, result.generator.delivered_share);
+    let (overall, delivered) = (&result.overall, result.generator.delivered_share);
     let worst = result.methods.iter().max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
     let worst = worst.filter(|row| row.failed_share > 0.0).map(|row| {
         let about = Text::from(format!("failed of {}", row.method));
         (alarm(row.failed_share), percent(row.failed_share), about)
     });
-    let limited = percent(all.limited_share);
-    let limited = (all.limited_share > 0.0).then(|| tile("", limited, "[limited (429)](limited)"));
-    let short = if delivered < 0.99 { "doubt" } else { "" };
-    let failed = (alarm(all.failed_share), percent(all.failed_share));
+    let limited = percent(overall.limited_share);
+    let limited =
+        (overall.limited_share > 0.0).then(|| tile("", limited, "[limited (429)](limited)"));
+    let delivered_class = if delivered < 0.99 { "doubt" } else { "" };
+    let failed = (alarm(overall.failed_share), percent(overall.failed_share));
     let tiles = [
-        tile("", count(all.calls), "[calls that ended](calls)"),
-        tile("", rate(all.goodput), "[results (goodput)](goodput)"),
+        tile("", count(overall.calls), "[calls that ended](calls)"),
+        tile("", rate(overall.goodput), "[results (goodput)](goodput)"),
         tile(failed.0, failed.1, "[failed, all methods](failed)"),
         worst,
         limited.flatten(),
-        tile("", ms(all.latency.p50_ms), "[median latency](latency)"),
-        tile("", ms(all.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
-        tile(short, percent(delivered), "[of the plan was started](delivered)"),
+        tile("", ms(overall.latency.p50_ms), "[median latency](latency)"),
+        tile("", ms(overall.latency.p99_ms), "[p99 latency, all outcomes](latency)"),
+        tile(delivered_class, percent(delivered), "[of the plan was started](delivered)"),
     ];
     tiles.into_iter().flatten().collect()
 }
 
-/// The settings of the run, and the target.
-fn who(result: &RunResult) -> Section {
+/// Returns the settings of the run, and the target.
+fn settings_and_target(result: &RunResult) -> Section {
     let (plan, target) = (&result.plan, &result.target);
     let (time, warmup) = (span(result.duration), warmup(result));
     let (seed, http, reuse) = (plan.seed, &plan.http, &plan.connections);
-    let how = format!("{time}{warmup} · seed {seed} · HTTP/{http} · connections {reuse}");
-    let mut who = vec![target.url.clone(), target.family.clone()];
-    who.extend(target.client.clone());
-    who.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));
-    who.extend(target.head_start.map(|head| format!("head {}", count(head))));
-    Section::default().on(TERMINAL, line("run", how)).on(TERMINAL, line("target", who.join(" · ")))
+    let settings = format!("{time}{warmup} · seed {seed} · HTTP/{http} · connections {reuse}");
+    let mut target_description = vec![target.url.clone(), target.family.clone()];
+    target_description.extend(target.client.clone());
+    target_description.extend(target.chain_id.as_ref().map(|id| format!("chain {id}")));
+    target_description.extend(target.head_start.map(|head| format!("head {}", count(head))));
+    Section::default()
+        .on(TERMINAL, line("run", settings))
+        .on(TERMINAL, line("target", target_description.join(" · ")))
 }
 
 /// Returns every threshold with its observed value. On the terminal the broken ones come first.
@@ -174,17 +177,17 @@ fn thresholds(thresholds: &[ThresholdOutcome]) -> Section {
 }
 
 fn table(thresholds: Vec<&ThresholdOutcome>) -> Table {
-    table!(thresholds, |one|
-        "<" => if one.kept { tone("kept", "kept") } else { tone("broken", "broken") },
-        "~threshold|[threshold](threshold)" => code(&one.text),
-        "observed" => observed(one),
-        "first broken" => one.broken_at.map_or_else(String::new, clock),
-        "~note" => one.note.as_deref().unwrap_or_default(),
+    table!(thresholds, |threshold|
+        Column::text("") => if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") },
+        Column::prose("threshold").page_head("[threshold](threshold)") => code(&threshold.text),
+        Column::number("observed") => format_observed(threshold),
+        Column::number("first broken") => threshold.broken_at.map_or_else(String::new, clock),
+        Column::prose("note") => threshold.note.as_deref().unwrap_or_default(),
     )
 }
 
-/// The observed value with its unit.
-fn observed(threshold: &ThresholdOutcome) -> String {
+/// Formats the observed value with its unit.
+fn format_observed(threshold: &ThresholdOutcome) -> String {
     match threshold.observed {
         Some(value) => with_unit(value, threshold.unit.unwrap_or(Unit::Count)),
         None => String::from("no data"),

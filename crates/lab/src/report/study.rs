@@ -1,17 +1,19 @@
 //! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
-//! Each arm has one colour in all charts. Several runs of an arm are thin lines, and values over
-//! all of them are thick ones. In every chart a lead above zero means that the other arm leads.
+//! Each variant has one colour in all charts. Several runs of a variant are thin lines, and values over
+//! all of them are thick ones. In every chart a lead above zero means that the other variant leads.
 //! `wording/conclude.rs` writes the conclusions.
 
 mod charts;
 
-use lab_model::results::Word;
-use lab_model::results::study::{About, Align, ArmRow, CacheFull, Source, StudyResult, TimeRow};
+use lab_model::results::ComparisonVerdict;
+use lab_model::results::study::{
+    About, Align, CacheFull, Source, StudyResult, TimeRow, VariantRow,
+};
 
 use super::document::{
-    ALL, Block, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text, bold, cells,
-    table, text, tone,
+    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, TERMINAL, Table, Text,
+    bold, cells, table, text, tone,
 };
 use super::parts::{self, line};
 use crate::analysis::statistics::{median, sorted};
@@ -29,7 +31,12 @@ const WARNINGS: usize = 6;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &StudyResult) -> Document {
-    let out = |on| parts::left_out(result.arms.iter().map(|arm| (&arm.name, &arm.left_out)), on);
+    let out = |on| {
+        parts::left_out(
+            result.variants.iter().map(|variant| (&variant.name, &variant.left_out)),
+            on,
+        )
+    };
     let warnings = |on| parts::warnings(&result.warnings, WARNINGS, on);
     let mut sections = vec![
         Some(head(result)),
@@ -41,7 +48,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         Some(charts::height(result)),
     ];
     let leads = result.against.iter().enumerate();
-    sections.extend(leads.map(|(place, one)| Some(charts::leads(result, place, one))));
+    sections.extend(leads.map(|(index, against)| Some(charts::leads(result, index, against))));
     sections.extend([
         Some(charts::rates(result)),
         Some(bins(result)),
@@ -49,7 +56,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
         out(PAGE),
         Some(terminal_conclusions(result)),
         warnings(TERMINAL | MARKDOWN),
-        Some(written(result)),
+        Some(origin_note(result)),
     ]);
     let question = result.question.as_ref().map(Text::from);
     Document {
@@ -63,28 +70,29 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// Returns the verdict about the other arms if all verdicts agree, else "cannot tell".
-fn verdict(result: &StudyResult) -> Word {
-    let mut words = result.conclusions.iter().filter_map(|one| one.word);
-    let first = words.next().unwrap_or(Word::CannotTell);
-    if words.all(|word| word == first) { first } else { Word::CannotTell }
+/// Returns the verdict about the other variants if all verdicts agree, else "cannot tell".
+fn verdict(result: &StudyResult) -> ComparisonVerdict {
+    let mut words = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
+    let first_word = words.next().unwrap_or(ComparisonVerdict::CannotTell);
+    if words.all(|word| word == first_word) { first_word } else { ComparisonVerdict::CannotTell }
 }
 
 /// Returns the word for a verdict about times.
-fn word(word: Word) -> &'static str {
+fn word(word: ComparisonVerdict) -> &'static str {
     match word {
-        Word::Better => "faster",
-        Word::Worse => "slower",
+        ComparisonVerdict::Better => "faster",
+        ComparisonVerdict::Worse => "slower",
         other => other.as_str(),
     }
 }
 
-/// Describes arms, source and alignment in one line.
+/// Describes variants, source and alignment in one line.
 fn how(result: &StudyResult) -> String {
-    let arms = result.arms.iter();
-    let arms = arms.map(|arm| format!("{} ({})", arm.name, plural(arm.runs.len() as u64, "run")));
-    let arms: Vec<String> = arms.collect();
-    let from = match result.source {
+    let variants = result.variants.iter();
+    let variants = variants
+        .map(|variant| format!("{} ({})", variant.name, plural(variant.runs.len() as u64, "run")));
+    let variants: Vec<String> = variants.collect();
+    let source = match result.source {
         Source::Logs => "from logs",
         Source::Tables => "from tables",
         Source::Samples => "from samples",
@@ -95,7 +103,7 @@ fn how(result: &StudyResult) -> String {
         Align::Clock => "aligned by clock",
         Align::Start => "aligned by start",
     };
-    let mut parts = vec![arms.join(", "), from.to_owned(), align.to_owned()];
+    let mut parts = vec![variants.join(", "), source.to_owned(), align.to_owned()];
     parts.extend(result.design.clone());
     parts.push(format!("bins of {} blocks", count(result.bin)));
     if result.stalls_subtracted {
@@ -105,17 +113,20 @@ fn how(result: &StudyResult) -> String {
 }
 
 fn head(result: &StudyResult) -> Section {
-    let judged = verdict(result);
-    let class = match judged {
-        Word::Better | Word::Same | Word::Negligible => "pass",
-        Word::Worse => "fail",
-        Word::CannotTell => "invalid",
+    let verdict_word = verdict(result);
+    let class = match verdict_word {
+        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::Negligible => {
+            "pass"
+        }
+        ComparisonVerdict::Worse => "fail",
+        ComparisonVerdict::CannotTell => "invalid",
     };
-    let head = word(judged).to_uppercase();
-    let of_verdict = result.conclusions.iter().filter(|one| one.about == About::Verdict);
-    let reasons = of_verdict.map(|one| one.text.clone()).collect();
-    let part = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
-    let banner = Block::Banner(class, head.clone(), format!("{}{part}", result.name));
+    let head = word(verdict_word).to_uppercase();
+    let verdicts =
+        result.conclusions.iter().filter(|conclusion| conclusion.about == About::Verdict);
+    let reasons = verdicts.map(|conclusion| conclusion.text.clone()).collect();
+    let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
+    let banner = Block::Banner(class, head.clone(), format!("{}{partial_note}", result.name));
     let partial = Block::Partial("the study ended before its plan");
     let question = result.question.as_ref();
     Section::default()
@@ -146,15 +157,17 @@ fn tiles(result: &StudyResult) -> Option<Block> {
 
 /// Returns the conclusions. The page has the verdict at the top.
 fn conclusions(result: &StudyResult) -> Section {
-    let items = result.conclusions.iter().map(|one| {
-        let arm = one.arm.as_ref().map_or_else(String::new, |arm| format!(" ({arm})"));
-        text![bold(one.about.as_str()), format!("{arm}: {}", one.text)]
+    let items = result.conclusions.iter().map(|conclusion| {
+        let variant =
+            conclusion.variant.as_ref().map_or_else(String::new, |variant| format!(" ({variant})"));
+        text![bold(conclusion.about.as_str()), format!("{variant}: {}", conclusion.text)]
     });
-    let others = result.conclusions.iter().filter(|one| one.about != About::Verdict);
-    let facts = others.map(|one| {
-        let arm = one.arm.as_ref().filter(|_| result.against.len() > 1);
-        let arm = arm.map_or_else(String::new, |arm| format!(", {arm}"));
-        (format!("{}{arm}", one.about.as_str()).into(), Text::from(&one.text))
+    let other_conclusions =
+        result.conclusions.iter().filter(|conclusion| conclusion.about != About::Verdict);
+    let facts = other_conclusions.map(|conclusion| {
+        let variant = conclusion.variant.as_ref().filter(|_| result.against.len() > 1);
+        let variant = variant.map_or_else(String::new, |variant| format!(", {variant}"));
+        (format!("{}{variant}", conclusion.about.as_str()).into(), Text::from(&conclusion.text))
     });
     Section::new("conclusions", "Conclusions")
         .nav("Conclusions")
@@ -164,32 +177,35 @@ fn conclusions(result: &StudyResult) -> Section {
 
 /// Returns the conclusions for the terminal, which prints them last.
 fn terminal_conclusions(result: &StudyResult) -> Section {
-    let lines = result.conclusions.iter().map(|one| line(one.about.as_str(), &one.text));
+    let lines = result
+        .conclusions
+        .iter()
+        .map(|conclusion| line(conclusion.about.as_str(), &conclusion.text));
     lines.fold(Section::default(), |section, line| section.on(TERMINAL, line))
 }
 
-/// Returns the times to heights: first the times of each arm, then the differences of the other
-/// arms from the first.
+/// Returns the times to heights: first the times of each variant, then the differences of the other
+/// variants from the first.
 fn times(result: &StudyResult) -> Section {
-    let mut table = Table::new(&["height"]).at_most(ROWS, "row");
-    result.arms.iter().for_each(|arm| table.column(&arm.name));
+    let mut table = Table::new([Column::number("height")]).at_most(ROWS, "row");
+    result.variants.iter().for_each(|variant| table.column(&variant.name));
     for against in &result.against {
         let later = format!("{} later by", against.other);
         [&*later, "change", "95 % interval", "verdict"].iter().for_each(|head| table.column(head));
     }
-    let several = result.arms.iter().any(|arm| arm.runs.len() > 1);
-    for (place, height) in result.heights.iter().enumerate() {
+    let several = result.variants.iter().any(|variant| variant.runs.len() > 1);
+    for (index, height) in result.heights.iter().enumerate() {
         let mut cells = cells![count(*height)];
-        for arm in &result.arms {
-            let times = arm.runs.iter().filter_map(|run| run.times.get(place));
+        for variant in &result.variants {
+            let times = variant.runs.iter().filter_map(|run| run.times.get(index));
             let times = times.filter_map(|time| {
                 let stalled = if result.stalls_subtracted { time.stalled } else { 0.0 };
                 time.elapsed.map(|elapsed| elapsed - stalled)
             });
-            cells.push(arm_time(&times.collect::<Vec<_>>(), several).into());
+            cells.push(variant_time(&times.collect::<Vec<_>>(), several).into());
         }
         for against in &result.against {
-            let row = against.times.get(place).map(difference);
+            let row = against.times.get(index).map(difference);
             cells.extend(row.unwrap_or_else(|| cells!["–", "–", "–", "–"]));
         }
         table.row(cells);
@@ -204,13 +220,13 @@ fn times(result: &StudyResult) -> Section {
 }
 
 /// Formats the median with the range over runs.
-fn arm_time(known: &[f64], several: bool) -> String {
-    let Some(middle) = median(known) else { return String::from("–") };
-    match sorted(known).as_slice() {
-        [least, .., most] if several => {
-            format!("{} ({} to {})", time(middle), time(*least), time(*most))
+fn variant_time(times: &[f64], several: bool) -> String {
+    let Some(median_time) = median(times) else { return String::from("–") };
+    match sorted(times).as_slice() {
+        [fastest, .., slowest] if several => {
+            format!("{} ({} to {})", time(median_time), time(*fastest), time(*slowest))
         }
-        _ => time(middle),
+        _ => time(median_time),
     }
 }
 
@@ -230,66 +246,71 @@ fn difference(row: &TimeRow) -> Vec<Text> {
         || "–".to_owned(),
         |(low, high)| format!("{} to {}", change(low), change(high)),
     );
-    let paint = match judged.verdict {
-        Word::Better => "kept",
-        Word::Worse => "broken",
-        Word::CannotTell => "weak",
-        Word::Same | Word::Negligible => "",
+    let tone_class = match judged.verdict {
+        ComparisonVerdict::Better => "kept",
+        ComparisonVerdict::Worse => "broken",
+        ComparisonVerdict::CannotTell => "weak",
+        ComparisonVerdict::Same | ComparisonVerdict::Negligible => "",
     };
     let verdict = match row.above_tip {
         true => "above the tip".into(),
-        false => tone(paint, word(judged.verdict)),
+        false => tone(tone_class, word(judged.verdict)),
     };
     cells![signed(judged.b - judged.a), change(judged.change), interval, verdict]
 }
 
-/// Returns each arm's rates, hit ratios and page accesses by height.
+/// Returns each variant's rates, hit ratios and page accesses by height.
 fn bins(result: &StudyResult) -> Section {
-    let arms = &result.arms;
-    let counters = arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
-    type Kind = (&'static str, fn(&ArmRow) -> &[Option<f64>], fn(f64) -> String);
+    let variants = &result.variants;
+    let counters = variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
+    type Kind = (&'static str, fn(&VariantRow) -> &[Option<f64>], fn(f64) -> String);
     let kinds: [Kind; 3] = [
-        (" blocks/s", |arm| &arm.rates, short),
-        (" hits", |arm| &arm.hit_ratios, percent),
-        (" pages/block", |arm| &arm.pages_per_block, short),
+        (" blocks/s", |variant| &variant.rates, short),
+        (" hits", |variant| &variant.hit_ratios, percent),
+        (" pages/block", |variant| &variant.pages_per_block, short),
     ];
     let kinds = &kinds[..if counters { 3 } else { 1 }];
-    let columns = || kinds.iter().flat_map(|kind| arms.iter().map(move |arm| (kind, arm)));
-    let mut table = Table::new(&["from"]).at_most(ROWS, "row");
-    columns().for_each(|((unit, ..), arm)| table.column(format!("{}{unit}", arm.name)));
-    for place in 0..arms.iter().map(|arm| arm.rates.len()).max().unwrap_or(0) {
-        let cells = columns().map(|((_, of, write), arm)| {
-            let value = of(arm).get(place).copied().flatten();
+    let columns =
+        || kinds.iter().flat_map(|kind| variants.iter().map(move |variant| (kind, variant)));
+    let mut table = Table::new([Column::number("from")]).at_most(ROWS, "row");
+    columns().for_each(|((unit, ..), variant)| table.column(format!("{}{unit}", variant.name)));
+    for index in 0..variants.iter().map(|variant| variant.rates.len()).max().unwrap_or(0) {
+        let cells = columns().map(|((_, values_of, write), variant)| {
+            let value = values_of(variant).get(index).copied().flatten();
             Text::from(value.map_or_else(|| "–".to_owned(), write))
         });
-        let from = Text::from(count(place as u64 * result.bin));
-        table.row(std::iter::once(from).chain(cells).collect());
+        let bin_start = Text::from(count(index as u64 * result.bin));
+        table.row(std::iter::once(bin_start).chain(cells).collect());
     }
     let section = Section::new("bins", "By height, in numbers").nav("Numbers");
     section.on(ALL, Block::Table(table))
 }
 
-/// The runs of all arms.
+/// Returns a table of the runs of all variants.
 fn runs(result: &StudyResult) -> Section {
     let none = || String::from("–");
-    let full = |at: CacheFull| format!("{} (height {})", time(at.elapsed), count(at.height));
-    let all = result.arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run)));
-    let table = table!(all, |(arm, run)|
-        "<arm" => &arm.name,
-        "<run" => &run.label,
-        "<started" => &run.first,
-        "took" => time(run.elapsed),
-        "height" => count(run.height),
-        "samples" => format!("{} every {} s", count(run.samples as u64), short(run.period)),
-        "cache full" => run.cache_full.map_or_else(none, full),
-        "hits" => run.hit_ratio.map_or_else(none, percent),
-        "memory" => run.memory_max.map_or_else(none, |most| bytes(most as f64)),
-        "CPU" => run.cpu.map_or_else(none, |cpu| span(cpu.round())),
+    let full =
+        |moment: CacheFull| format!("{} (height {})", time(moment.elapsed), count(moment.height));
+    let runs_with_variant = result
+        .variants
+        .iter()
+        .flat_map(|variant| variant.runs.iter().map(move |run| (variant, run)));
+    let table = table!(runs_with_variant, |(variant, run)|
+        Column::text("variant") => &variant.name,
+        Column::text("run") => &run.label,
+        Column::text("started") => &run.first,
+        Column::number("took") => time(run.elapsed),
+        Column::number("height") => count(run.height),
+        Column::number("samples") => format!("{} every {} s", count(run.samples as u64), short(run.period)),
+        Column::number("cache full") => run.cache_full.map_or_else(none, full),
+        Column::number("hits") => run.hit_ratio.map_or_else(none, percent),
+        Column::number("memory") => run.memory_max.map_or_else(none, |bytes_used| bytes(bytes_used as f64)),
+        Column::number("CPU") => run.cpu.map_or_else(none, |cpu| span(cpu.round())),
     );
     Section::new("runs", "Runs").nav("Runs").on(FILES, Block::Table(table))
 }
 
-fn written(result: &StudyResult) -> Section {
+fn origin_note(result: &StudyResult) -> Section {
     let note = format!(
         "weir {}, {}; samples.csv has every sample, study.json everything else. Rules: docs/studies.md.",
         result.weir, result.schema

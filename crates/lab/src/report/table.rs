@@ -8,7 +8,7 @@ use lab_model::results::run::{MethodSecond, Row, RunResult, Second};
 
 use super::ReportFault;
 use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::ArmRuns;
+use crate::analysis::sync::VariantRuns;
 
 /// Writes one line per second with the totals (method `all`), and one line per second and method
 /// with percentiles. The totals have no percentiles, because percentiles of several methods cannot
@@ -17,7 +17,14 @@ pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     let mut head = vec!["at_s", "method", "stage", "calls"];
     head.extend(Class::ALL.map(Class::as_str));
     head.extend(["p50_ms", "p95_ms", "p99_ms", "max_ms"]);
-    head.extend(["due", "begun", "dropped", "requests", "lateness_p99_ms", "generator_busy"]);
+    head.extend([
+        "scheduled",
+        "started",
+        "dropped",
+        "requests",
+        "scheduling_delay_p99_ms",
+        "generator_busy",
+    ]);
     head.extend(["in_flight", "workers_busy", "waiting"]);
     let mut rows = vec![head.into_iter().map(String::from).collect()];
     for second in &result.series {
@@ -28,15 +35,16 @@ pub(super) fn series(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
 }
 
 fn whole_second(second: &Second) -> Vec<String> {
-    let of = |class| second.methods.iter().map(|method| calls_of(method, class)).sum::<u64>();
-    let counts = Class::ALL.map(of);
+    let calls_of_class =
+        |class| second.methods.iter().map(|method| calls_of(method, class)).sum::<u64>();
+    let counts = Class::ALL.map(calls_of_class);
     let mut row = vec![second.at.to_string(), String::from("all"), String::new()];
     row.push(counts.iter().sum::<u64>().to_string());
     row.extend(counts.iter().map(u64::to_string));
     row.extend([const { String::new() }; 4]);
-    let numbers = [second.due, second.begun, second.dropped, second.requests];
+    let numbers = [second.scheduled, second.started, second.dropped, second.requests];
     row.extend(numbers.iter().map(u64::to_string));
-    row.extend([second.lateness_p99_ms.to_string(), second.generator_busy.to_string()]);
+    row.extend([second.scheduling_delay_p99_ms.to_string(), second.generator_busy.to_string()]);
     let numbers = [second.in_flight, second.workers_busy, second.waiting];
     row.extend(numbers.iter().map(u64::to_string));
     row
@@ -56,7 +64,7 @@ fn method_second(result: &RunResult, second: &Second, method: &MethodSecond) -> 
 }
 
 fn calls_of(method: &MethodSecond, class: Class) -> u64 {
-    method.classes.iter().filter(|(of, _)| *of == class).map(|(_, calls)| calls).sum()
+    method.classes.iter().filter(|(known, _)| *known == class).map(|(_, calls)| calls).sum()
 }
 
 /// Writes one line per method and class for the run without its warm-up (with an empty stage), and
@@ -78,49 +86,55 @@ pub(super) fn methods(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     csv("methods.csv", &rows)
 }
 
-fn push_rows<'a>(rows: &mut Vec<Vec<String>>, stage: &str, of: impl Iterator<Item = &'a Row>) {
-    for row in of {
-        let mut line = vec![stage.into(), row.method.clone(), "all".into(), row.calls.to_string()];
+fn push_rows<'a>(
+    rows: &mut Vec<Vec<String>>,
+    stage: &str,
+    method_rows: impl Iterator<Item = &'a Row>,
+) {
+    for row in method_rows {
+        let mut cells = vec![stage.into(), row.method.clone(), "all".into(), row.calls.to_string()];
         let shares = [row.share, row.goodput, row.failed_share, row.limited_share];
-        line.extend(shares.iter().map(f64::to_string));
-        line.extend(quantiles(&row.latency));
-        line.extend(quantiles(&row.service));
-        rows.push(line);
+        cells.extend(shares.iter().map(f64::to_string));
+        cells.extend(quantiles(&row.latency));
+        cells.extend(quantiles(&row.service));
+        rows.push(cells);
         for class in &row.classes {
             let name = class.class.as_str().to_owned();
-            let mut line = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
-            line.extend([const { String::new() }; 4]);
-            line.extend(quantiles(&class.latency));
-            line.extend([const { String::new() }; QUANTILES.len()]);
-            rows.push(line);
+            let mut cells = vec![stage.into(), row.method.clone(), name, class.calls.to_string()];
+            cells.extend([const { String::new() }; 4]);
+            cells.extend(quantiles(&class.latency));
+            cells.extend([const { String::new() }; QUANTILES.len()]);
+            rows.push(cells);
         }
     }
 }
 
 /// Writes every sample of every run of a study.
-pub(super) fn samples(arms: &[ArmRuns]) -> Result<Vec<u8>, ReportFault> {
+pub(super) fn samples(variants: &[VariantRuns]) -> Result<Vec<u8>, ReportFault> {
     let head = [
-        "arm", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
+        "variant", "run", "elapsed", "time", "height", "used", "hit", "miss", "spill", "memory",
         "disk", "peers", "cpu",
     ];
     let mut rows = vec![head.map(String::from).to_vec()];
-    let whole = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
-    for (arm, run) in arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run))) {
+    let integer = |value: Option<u64>| value.map_or_else(String::new, |value| value.to_string());
+    for (variant, run) in
+        variants.iter().flat_map(|variant| variant.runs.iter().map(move |run| (variant, run)))
+    {
         rows.extend(run.samples.iter().map(|sample| {
             let accesses = sample.accesses;
             vec![
-                arm.name.clone(),
+                variant.name.clone(),
                 run.label.clone(),
                 format!("{:.3}", sample.at - run.origin),
                 rfc3339(sample.at),
                 sample.height.to_string(),
-                whole(sample.used),
-                whole(accesses.map(|all| all.hit)),
-                whole(accesses.map(|all| all.miss)),
-                whole(accesses.map(|all| all.spill)),
-                whole(sample.memory),
-                whole(sample.disk),
-                whole(sample.peers),
+                integer(sample.used),
+                integer(accesses.map(|counts| counts.hit)),
+                integer(accesses.map(|counts| counts.miss)),
+                integer(accesses.map(|counts| counts.spill)),
+                integer(sample.memory),
+                integer(sample.disk),
+                integer(sample.peers),
                 sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:.3}")),
             ]
         }));
@@ -131,13 +145,22 @@ pub(super) fn samples(arms: &[ArmRuns]) -> Result<Vec<u8>, ReportFault> {
 const QUANTILES: [&str; 10] =
     ["mean", "min", "p50", "p90", "p95", "p99", "p999", "max", "p99_low", "p99_high"];
 
-fn quantiles(of: &Quantiles) -> [String; QUANTILES.len()] {
-    if of.count == 0 {
+fn quantiles(quantiles: &Quantiles) -> [String; QUANTILES.len()] {
+    if quantiles.count == 0 {
         return [const { String::new() }; QUANTILES.len()];
     }
-    let (low, high) = of.p99_interval_ms;
-    let times = [of.mean_ms, of.min_ms, of.p50_ms, of.p90_ms, of.p95_ms, of.p99_ms, of.p999_ms];
-    let mut texts = times.into_iter().chain([of.max_ms, low, high]).map(|time| time.to_string());
+    let (low, high) = quantiles.p99_interval_ms;
+    let times = [
+        quantiles.mean_ms,
+        quantiles.min_ms,
+        quantiles.p50_ms,
+        quantiles.p90_ms,
+        quantiles.p95_ms,
+        quantiles.p99_ms,
+        quantiles.p999_ms,
+    ];
+    let mut texts =
+        times.into_iter().chain([quantiles.max_ms, low, high]).map(|time| time.to_string());
     std::array::from_fn(|_| texts.next().expect("there are as many times as names"))
 }
 

@@ -17,30 +17,32 @@ const NAME_MAX: usize = 32;
 pub(super) fn render(document: &Document, colour: Colour) -> String {
     let mut lines: Vec<String> = Vec::new();
     for section in &document.sections {
-        let own = section.blocks.iter().filter(|(on, _)| on.has(TERMINAL));
-        let own: Vec<String> = own.flat_map(|(_, block)| self::lines(block, colour)).collect();
-        if !own.is_empty() && !lines.is_empty() && !section.tight {
+        let section_lines = section.blocks.iter().filter(|(on, _)| on.has(TERMINAL));
+        let section_lines: Vec<String> =
+            section_lines.flat_map(|(_, block)| self::lines(block, colour)).collect();
+        if !section_lines.is_empty() && !lines.is_empty() && !section.tight {
             lines.push(String::new());
         }
-        lines.extend(own);
+        lines.extend(section_lines);
     }
     lines.join("\n") + "\n"
 }
 
 fn lines(block: &Block, colour: Colour) -> Vec<String> {
-    let named = |name: &str| format!("{name:<12}");
+    let padded_name = |name: &str| format!("{name:<12}");
     match block {
         Block::Banner(class, head, rest) => {
-            vec![format!("{}  {}", painted(class, head, colour), plain(rest))]
+            vec![format!("{}  {}", paint(class, head, colour), plain(rest))]
         }
-        Block::Line(name, text) => hanging(&named(name), &text.plain()),
-        Block::Paragraph(text) => hanging("  ", &text.plain()),
+        Block::Line(name, text) => wrap_with_indent(&padded_name(name), &text.plain()),
+        Block::Paragraph(text) => wrap_with_indent("  ", &text.plain()),
         Block::Note(text) => vec![plain(&text.plain())],
         Block::List(list) => {
-            let head = list.name.map_or_else(|| String::from("  "), named);
+            let head = list.name.map_or_else(|| String::from("  "), padded_name);
             let items = list.items.iter().take(list.max.0);
-            let items =
-                items.flat_map(|item| hanging(&head, &format!("{}{}", list.prefix, item.plain())));
+            let items = items.flat_map(|item| {
+                wrap_with_indent(&head, &format!("{}{}", list.prefix, item.plain()))
+            });
             items.chain(more(list.items.len(), list.max)).collect()
         }
         Block::Table(table) => self::table(table, colour),
@@ -49,20 +51,20 @@ fn lines(block: &Block, colour: Colour) -> Vec<String> {
 }
 
 /// Returns a remark on the items that are left out.
-fn more(all: usize, (shown, noun): (usize, &str)) -> Option<String> {
-    let rest = all.checked_sub(shown).filter(|rest| *rest > 0)?;
-    let s = if rest == 1 { "" } else { "s" };
-    Some(format!("  … and {rest} more {noun}{s}; --out DIR saves all of them"))
+fn more(total: usize, (shown, noun): (usize, &str)) -> Option<String> {
+    let remaining = total.checked_sub(shown).filter(|remaining| *remaining > 0)?;
+    let s = if remaining == 1 { "" } else { "s" };
+    Some(format!("  … and {remaining} more {noun}{s}; --out DIR saves all of them"))
 }
 
 fn table(table: &Table, colour: Colour) -> Vec<String> {
     let shown = table.shown(TERMINAL);
-    let heads: Vec<Text> = shown.iter().map(|at| table.columns[*at].head.clone()).collect();
+    let heads: Vec<Text> = shown.iter().map(|column| table.columns[*column].head.clone()).collect();
     let rows: Vec<&Row> = table.rows(TERMINAL).take(table.max.0).collect();
     let cells_of = |row: &Row| {
-        let mut cells: Vec<Text> = shown.iter().map(|at| short(&row.cells[*at])).collect();
-        if let Some(first) = cells.first_mut().filter(|_| row.part) {
-            first.0.insert(0, Span::Plain("  ".to_owned()));
+        let mut cells: Vec<Text> = shown.iter().map(|column| short(&row.cells[*column])).collect();
+        if let Some(first_cell) = cells.first_mut().filter(|_| row.is_sub_row) {
+            first_cell.0.insert(0, Span::Plain("  ".to_owned()));
         }
         cells
     };
@@ -72,37 +74,37 @@ fn table(table: &Table, colour: Colour) -> Vec<String> {
             *width = (*width).max(length(&cell.plain()).min(CELL_MAX));
         }
     }
-    let line = |cells: &[Text]| {
-        let (mut line, mut rest) = (String::new(), Vec::new());
-        for (place, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+    let format_line = |cells: &[Text]| {
+        let (mut line, mut wrapped) = (String::new(), Vec::new());
+        for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
             let text = plain(&cell.plain());
             let pad = " ".repeat(width.saturating_sub(length(&text)));
             let painted = match cell.0.as_slice() {
-                [Span::Tone(class, _)] => painted(class, &text, colour),
+                [Span::Tone(class, _)] => paint(class, &text, colour),
                 _ => text.clone(),
             };
-            line += if place == 0 { "" } else { "  " };
-            let last = place > 0 && place + 1 == cells.len();
-            match table.columns[shown[place]].left {
+            line += if column == 0 { "" } else { "  " };
+            let is_last = column > 0 && column + 1 == cells.len();
+            match table.columns[shown[column]].align_left {
                 // The last cell is wrapped below the line if it does not fit.
-                true if last && length(&line) + length(&text) > WIDTH => {
-                    rest = hanging(&" ".repeat(widths[0] + 2), &text);
+                true if is_last && length(&line) + length(&text) > WIDTH => {
+                    wrapped = wrap_with_indent(&" ".repeat(widths[0] + 2), &text);
                 }
                 true => line += &(painted + &pad),
                 false => line += &(pad + &painted),
             }
         }
-        [vec![line.trim_end().to_owned()], rest].concat()
+        [vec![line.trim_end().to_owned()], wrapped].concat()
     };
-    let mut lines = line(&heads);
+    let mut lines = format_line(&heads);
     for row in &rows {
         match row.across {
             Some(_) => lines.push(plain(&row.cells[0].plain())),
-            None => lines.extend(line(&cells_of(row))),
+            None => lines.extend(format_line(&cells_of(row))),
         }
     }
-    let all = table.all.unwrap_or_else(|| table.rows(TERMINAL).count());
-    lines.extend(more(all, (rows.len(), table.max.1)));
+    let total = table.total_rows.unwrap_or_else(|| table.rows(TERMINAL).count());
+    lines.extend(more(total, (rows.len(), table.max.1)));
     lines
 }
 
@@ -116,7 +118,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 /// Wraps text between words after `head`; further lines are indented by the width of the head.
-fn hanging(head: &str, text: &str) -> Vec<String> {
+fn wrap_with_indent(head: &str, text: &str) -> Vec<String> {
     let indent = length(head);
     let mut lines: Vec<String> = Vec::new();
     for word in plain(text).split_whitespace() {
@@ -143,7 +145,7 @@ fn short(cell: &Text) -> Text {
 }
 
 /// Adds the ANSI colour of a class of the page's style sheet.
-fn painted(class: &str, text: &str, colour: Colour) -> String {
+fn paint(class: &str, text: &str, colour: Colour) -> String {
     let code = match class {
         "pass" | "kept" => "32",
         "fail" | "broken" | "bad" => "31",

@@ -125,8 +125,9 @@ fn the_tables_hold_every_second_and_method() {
     let column = |name: &str| head.iter().position(|head| head == name).unwrap();
     let whole: Vec<_> = rows.iter().filter(|row| row[1] == "all").collect();
     assert_eq!(whole.len(), example.result.series.len());
-    let due: u64 = whole.iter().map(|row| row[column("due")].parse::<u64>().unwrap()).sum();
-    assert_eq!(due, example.result.series.iter().map(|second| second.due).sum::<u64>());
+    let scheduled: u64 =
+        whole.iter().map(|row| row[column("scheduled")].parse::<u64>().unwrap()).sum();
+    assert_eq!(scheduled, example.result.series.iter().map(|second| second.scheduled).sum::<u64>());
     let timeouts: u64 = rows
         .iter()
         .filter(|row| row[1] == "eth_getLogs")
@@ -253,7 +254,9 @@ fn k6_counts_agree_with_the_result() {
 fn k6_values_are_those_that_were_judged() {
     let mut example = failing();
     let stages = &mut example.totals.iterations;
-    stages.iter_mut().for_each(|stage| (stage.due, stage.begun, stage.late) = (1_000, 1_000, 300));
+    stages.iter_mut().for_each(|stage| {
+        (stage.scheduled, stage.started, stage.started_after_end) = (1_000, 1_000, 300)
+    });
     let scenario = example.result.stages[0].scenario.clone();
     for (place, name) in [&*scenario, "another"].into_iter().enumerate() {
         example.result.thresholds[place] =

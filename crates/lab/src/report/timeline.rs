@@ -23,12 +23,12 @@ pub(super) struct Timeline {
 /// Totals of one step; rates are per second.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Point {
-    /// Its start and end since the start of the run.
+    /// Start and end of the step, in seconds since the start of the run.
     pub(super) time: (f64, f64),
     /// Scheduled iterations.
-    pub(super) due: f64,
+    pub(super) scheduled: f64,
     /// Started iterations.
-    pub(super) begun: f64,
+    pub(super) started: f64,
     /// Dropped iterations.
     pub(super) dropped: f64,
     /// Successful calls.
@@ -36,7 +36,7 @@ pub(super) struct Point {
     /// Failed calls.
     pub(super) failed: f64,
     /// Largest p99 of the scheduling delay in any of its seconds.
-    pub(super) lateness_ms: f64,
+    pub(super) scheduling_delay_ms: f64,
     /// Largest busy share in any of its seconds.
     pub(super) busy: f64,
     /// Failed ÷ all calls.
@@ -73,9 +73,9 @@ impl Point {
 }
 
 /// Aggregates the seconds of a result.
-pub(super) fn timeline(result: &RunResult) -> Timeline {
+pub(super) fn build_timeline(result: &RunResult) -> Timeline {
     let step = result.series.len().div_ceil(POINTS_MAX).max(1);
-    let each = aggregate::point_seconds(&result.series);
+    let seconds_per_point = aggregate::point_seconds(&result.series);
     let steps: Vec<&[Second]> = result.series.chunks(step).collect();
     let methods = result.methods.iter().filter(|row| row.calls > 0);
     let methods = methods.map(|row| MethodSeries {
@@ -83,9 +83,9 @@ pub(super) fn timeline(result: &RunResult) -> Timeline {
         points: steps.iter().map(|step| method_point(step, &row.method)).collect(),
     });
     Timeline {
-        step: step * each as usize,
+        step: step * seconds_per_point as usize,
         methods: methods.filter(|method| method.points.iter().any(Option::is_some)).collect(),
-        points: steps.iter().map(|step| point(step, each)).collect(),
+        points: steps.iter().map(|step| point(step, seconds_per_point)).collect(),
     }
 }
 
@@ -103,7 +103,7 @@ impl Calls {
         for &(class, calls) in &second.classes {
             self.all += calls;
             self.ok += if class == Class::Ok { calls } else { 0 };
-            self.failed += if class.failed() { calls } else { 0 };
+            self.failed += if class.is_failure() { calls } else { 0 };
             self.limited += if class == Class::Limited { calls } else { 0 };
         }
     }
@@ -113,22 +113,24 @@ impl Calls {
     }
 }
 
-fn point(step: &[Second], each: f64) -> Point {
+fn point(step: &[Second], seconds_per_point: f64) -> Point {
     let mut calls = Calls::default();
     step.iter().flat_map(|second| &second.methods).for_each(|method| calls.add(method));
-    let length = step.len() as f64 * each;
-    let rate = |of: fn(&Second) -> u64| step.iter().map(of).sum::<u64>() as f64 / length;
-    let most = |of: fn(&Second) -> f64| step.iter().map(of).fold(0.0, f64::max);
-    let (first, last) = (step.first().map_or(0.0, |s| s.at), step.last().map_or(0.0, |s| s.at));
+    let length = step.len() as f64 * seconds_per_point;
+    let rate =
+        |value_of: fn(&Second) -> u64| step.iter().map(value_of).sum::<u64>() as f64 / length;
+    let maximum = |value_of: fn(&Second) -> f64| step.iter().map(value_of).fold(0.0, f64::max);
+    let (first_end, last_end) =
+        (step.first().map_or(0.0, |s| s.at), step.last().map_or(0.0, |s| s.at));
     Point {
-        time: ((first - each).max(0.0), last),
-        due: rate(|second| second.due),
-        begun: rate(|second| second.begun),
+        time: ((first_end - seconds_per_point).max(0.0), last_end),
+        scheduled: rate(|second| second.scheduled),
+        started: rate(|second| second.started),
         dropped: rate(|second| second.dropped),
         ok: calls.ok as f64 / length,
         failed: calls.failed as f64 / length,
-        lateness_ms: most(|second| second.lateness_p99_ms),
-        busy: most(|second| second.generator_busy),
+        scheduling_delay_ms: maximum(|second| second.scheduling_delay_p99_ms),
+        busy: maximum(|second| second.generator_busy),
         failed_share: calls.share(calls.failed),
         limited_share: calls.share(calls.limited),
     }
@@ -137,8 +139,8 @@ fn point(step: &[Second], each: f64) -> Point {
 fn method_point(step: &[Second], method: &str) -> Option<MethodPoint> {
     let mut calls = Calls::default();
     let mut point = MethodPoint::default();
-    let here = step.iter().flat_map(|second| &second.methods);
-    for second in here.filter(|second| second.method == method) {
+    let method_seconds = step.iter().flat_map(|second| &second.methods);
+    for second in method_seconds.filter(|second| second.method == method) {
         calls.add(second);
         point.p50_ms = point.p50_ms.max(second.p50_ms);
         point.p95_ms = point.p95_ms.max(second.p95_ms);

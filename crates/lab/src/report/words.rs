@@ -7,18 +7,18 @@ const PART: &str = "\n## The numbers in a report\n";
 
 /// An entry of the glossary.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Word {
+pub(super) struct GlossaryEntry {
     /// Its heading.
     pub(super) name: &'static str,
     text: &'static str,
 }
 
-impl Word {
+impl GlossaryEntry {
     /// Its heading as an anchor: in lower case, with hyphens.
     pub(super) fn id(self) -> String {
         let lower = self.name.to_lowercase();
-        let kept = lower.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
-        kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+        let plain = lower.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        plain.map(|c| if c == ' ' { '-' } else { c }).collect()
     }
 
     /// Its first paragraph as plain text.
@@ -33,17 +33,17 @@ impl Word {
 }
 
 /// All entries, in the order of the page.
-pub(super) fn all() -> impl Iterator<Item = Word> {
-    let part = PAGE.split_once(PART).map_or("", |(_, rest)| rest);
-    let part = part.split_once("\n## ").map_or(part, |(part, _)| part);
-    let entries = part.split("\n### ").skip(1);
+pub(super) fn all() -> impl Iterator<Item = GlossaryEntry> {
+    let glossary = PAGE.split_once(PART).map_or("", |(_, rest)| rest);
+    let glossary = glossary.split_once("\n## ").map_or(glossary, |(glossary, _)| glossary);
+    let entries = glossary.split("\n### ").skip(1);
     entries.map(|entry| {
         let (name, text) = entry.split_once('\n').unwrap_or((entry, ""));
-        Word { name: name.trim(), text }
+        GlossaryEntry { name: name.trim(), text }
     })
 }
 
 /// The entry with this heading.
-pub(super) fn find(name: &str) -> Option<Word> {
+pub(super) fn find(name: &str) -> Option<GlossaryEntry> {
     all().find(|word| word.name == name)
 }

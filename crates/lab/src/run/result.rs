@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
 use lab_engine::aggregate;
-use lab_engine::recorder::Recorded;
+use lab_engine::recorder::RunCounts;
 use lab_model::plan::{HttpVersion, Plan, Reuse};
 use lab_model::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
 use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
@@ -24,7 +24,7 @@ pub(super) struct RunData<'a> {
     pub(super) started: SystemTime,
     pub(super) target: TargetFacts,
     pub(super) fingerprint: Fingerprint,
-    pub(super) recorded: Recorded,
+    pub(super) recorded: RunCounts,
     pub(super) rulings: Vec<Ruling>,
     pub(super) early: Option<Early>,
     /// End of the load, without the grace period for calls in flight.
@@ -39,23 +39,23 @@ pub(super) struct RunData<'a> {
 impl RunData<'_> {
     /// Analyses the data and builds the result.
     pub(super) fn into_finished(self) -> Finished {
-        let Recorded { all, judged, series } = self.recorded;
+        let RunCounts { total: totals, judged: judged_totals, series } = self.recorded;
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
         let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
-        let (overall, methods) = aggregate::methods(plan, &judged, seconds);
-        let judged_seconds = after(&series, warmup);
-        let doubts = validity::doubts(validity::ValidityInput {
+        let (overall, methods) = aggregate::methods(plan, &judged_totals, seconds);
+        let judged_seconds = points_after_warmup(&series, warmup);
+        let doubts = validity::find_doubts(validity::ValidityInput {
             plan,
-            all: &all,
-            judged: &judged,
+            all: &totals,
+            judged: &judged_totals,
             seconds: judged_seconds,
             end: self.end,
         });
-        let failure_periods = failure_periods(plan, &series);
-        let stages = aggregate::stages(plan, &all, self.end);
-        let whole = aggregate::whole_seconds(&series, &stages, warmup);
-        let stalls = findings::stalls(plan, &whole);
+        let failure_periods = find_failure_periods(plan, &series);
+        let stages = aggregate::stages(plan, &totals, self.end);
+        let whole_seconds = aggregate::whole_seconds(&series, &stages, warmup);
+        let stalls = findings::find_stalls(plan, &whole_seconds);
         let judged_all = verdict::verdict(Evidence {
             plan,
             rulings: &self.rulings,
@@ -69,14 +69,14 @@ impl RunData<'_> {
         });
         let input = findings::FindingsInput {
             plan,
-            judged: &judged,
+            judged: &judged_totals,
             methods: &methods,
             stages: &stages,
-            seconds: &whole,
+            seconds: &whole_seconds,
         };
-        let found = findings::find(input, stalls.as_ref());
+        let findings = findings::find(input, stalls.as_ref());
         let mut watched = self.watched;
-        watched.per_request(all.traffic.requests);
+        watched.per_request(totals.traffic.requests);
         let started = self.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         let mut result = RunResult {
             schema: SCHEMA.to_owned(),
@@ -92,15 +92,15 @@ impl RunData<'_> {
                 outcome: judged_all.outcome,
                 reasons: sentences(&judged_all.reasons),
             },
-            thresholds: self.rulings.iter().map(wording::verdict::outcome).collect(),
-            findings: [sentences(&judged_all.findings), sentences(&found)].concat(),
+            thresholds: self.rulings.iter().map(wording::verdict::threshold_outcome).collect(),
+            findings: [sentences(&judged_all.findings), sentences(&findings)].concat(),
             warnings: [sentences(&judged_all.warnings), self.warnings, plan.warnings.clone()]
                 .concat(),
             overall,
             methods,
             stages,
-            generator: aggregate::generator(&judged, judged_seconds),
-            wire: aggregate::wire(&judged),
+            generator: aggregate::generator(&judged_totals, judged_seconds),
+            wire: aggregate::wire(&judged_totals),
             series,
             host: self.host,
             watched,
@@ -111,27 +111,28 @@ impl RunData<'_> {
         let broken = broken_at(&self.rulings, &failure_periods, behind.unwrap_or_default());
         let input = BottleneckInput::of(&result, plan.validity, broken);
         result.bottleneck =
-            bottleneck::find(&input).map(|found| wording::bottleneck::finding(&found));
-        Finished { result, totals: judged }
+            bottleneck::find(&input).map(|bottleneck| wording::bottleneck::finding(&bottleneck));
+        Finished { result, totals: judged_totals }
     }
 }
 
-/// Points of the time series that begin after the warm-up.
-fn after(series: &[Second], warmup: f64) -> &[Second] {
+/// Returns the points of the time series that begin after the warm-up.
+fn points_after_warmup(series: &[Second], warmup: f64) -> &[Second] {
     // The point that contains the end of the warm-up is the last one that is left out.
-    let first = series.partition_point(|second| second.at <= warmup);
-    let split = first > 0 && first < series.len() && series[first - 1].at < warmup;
-    &series[first + usize::from(split)..]
+    let first_after = series.partition_point(|second| second.at <= warmup);
+    let split =
+        first_after > 0 && first_after < series.len() && series[first_after - 1].at < warmup;
+    &series[first_after + usize::from(split)..]
 }
 
-fn failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailurePeriod)> {
+fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailurePeriod)> {
     let timeout = plan.target.timeout.as_secs_f64();
-    let of =
+    let period_of =
         |method: &str| Some((method.to_owned(), failure_period::find(series, method, timeout)?));
-    plan.methods.iter().filter_map(|method| of(method)).collect()
+    plan.methods.iter().filter_map(|method| period_of(method)).collect()
 }
 
-/// The earliest time at which a threshold was broken, a method began to fail, or iterations of a
+/// Returns the earliest time at which a threshold was broken, a method began to fail, or iterations of a
 /// target that fell behind were dropped or had to wait.
 fn broken_at(
     rulings: &[Ruling],

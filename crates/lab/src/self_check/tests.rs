@@ -3,7 +3,7 @@
 use lab_model::results::capacity::{Judged, Kind};
 use lab_model::results::compare::{CompareResult, Difference, Metric, SCHEMA};
 use lab_model::results::run::RunResult;
-use lab_model::results::{Basis, Cause, Confidence, Finding, Outcome, Word};
+use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding, Outcome};
 
 use crate::report::capacity_example;
 use crate::report::example::passing;
@@ -23,30 +23,30 @@ fn planted(plant: impl Fn(&mut RunResult)) -> String {
 
 #[test]
 fn goodput_is_no_more_than_what_ended_in_time() {
-    let told = planted(|result| result.overall.goodput *= 1.4);
-    assert!(told.contains("results arrived during the load"), "{told}");
+    let faults = planted(|result| result.overall.goodput *= 1.4);
+    assert!(faults.contains("results arrived during the load"), "{faults}");
 }
 
 #[test]
 fn a_verdict_agrees_with_its_objectives_and_has_a_reason() {
-    let told = planted(|result| result.thresholds[0].kept = false);
-    assert!(told.starts_with("the run passes, but "), "{told}");
-    let told = planted(|result| result.thresholds.clear());
-    assert_eq!(told, "the run passes without thresholds");
-    let told = planted(|result| result.verdict.outcome = Outcome::Measured);
-    assert_eq!(told, "the run has thresholds, but no verdict about them");
-    let told = planted(|result| result.verdict.outcome = Outcome::Invalid);
-    assert_eq!(told, "the verdict has no reason");
+    let faults = planted(|result| result.thresholds[0].kept = false);
+    assert!(faults.starts_with("the run passes, but "), "{faults}");
+    let faults = planted(|result| result.thresholds.clear());
+    assert_eq!(faults, "the run passes without thresholds");
+    let faults = planted(|result| result.verdict.outcome = Outcome::Measured);
+    assert_eq!(faults, "the run has thresholds, but no verdict about them");
+    let faults = planted(|result| result.verdict.outcome = Outcome::Invalid);
+    assert_eq!(faults, "the verdict has no reason");
 }
 
 #[test]
 fn a_weak_percentile_is_marked() {
-    let told = planted(|result| {
+    let faults = planted(|result| {
         result.methods.truncate(1);
         result.methods[0].calls = 400;
         result.warnings.clear();
     });
-    assert!(told.contains("rests on 400 calls, but there is no warning about it"), "{told}");
+    assert!(faults.contains("rests on 400 calls, but there is no warning about it"), "{faults}");
 }
 
 #[test]
@@ -58,12 +58,12 @@ fn a_bottleneck_has_evidence() {
         evidence,
         at: None,
     };
-    let told = planted(|result| {
+    let faults = planted(|result| {
         result.verdict.outcome = Outcome::Fail;
         result.verdict.reasons.push("broken".to_owned());
         result.bottleneck = Some(finding(Vec::new()));
     });
-    assert_eq!(told, "a bottleneck without evidence: the CPU");
+    assert_eq!(faults, "a bottleneck without evidence: the CPU");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn nothing_is_called_held_without_a_soak() {
 fn nothing_is_the_same_or_different_against_its_interval() {
     let faults = |verdict, interval| {
         let difference = Difference {
-            arm: "b".to_owned(),
+            variant: "b".to_owned(),
             method: "eth_call".to_owned(),
             metric: Metric::LatencyP50,
             a: 1.0,
@@ -103,7 +103,7 @@ fn nothing_is_the_same_or_different_against_its_interval() {
         comparison(&CompareResult {
             schema: SCHEMA.to_owned(),
             weir: String::new(),
-            arms: Vec::new(),
+            variants: Vec::new(),
             mismatches: Vec::new(),
             differences: vec![difference],
             normalised: Vec::new(),
@@ -112,9 +112,9 @@ fn nothing_is_the_same_or_different_against_its_interval() {
         })
         .len()
     };
-    assert_eq!(faults(Word::Same, (0.169, 0.402)), 1);
-    assert_eq!(faults(Word::Same, (-0.01, 0.01)), 0);
-    assert_eq!(faults(Word::Negligible, (0.169, 0.402)), 0);
-    assert_eq!(faults(Word::Worse, (0.169, 0.402)), 0);
-    assert_eq!(faults(Word::Worse, (-0.01, 0.402)), 1);
+    assert_eq!(faults(ComparisonVerdict::Same, (0.169, 0.402)), 1);
+    assert_eq!(faults(ComparisonVerdict::Same, (-0.01, 0.01)), 0);
+    assert_eq!(faults(ComparisonVerdict::Negligible, (0.169, 0.402)), 0);
+    assert_eq!(faults(ComparisonVerdict::Worse, (0.169, 0.402)), 0);
+    assert_eq!(faults(ComparisonVerdict::Worse, (-0.01, 0.402)), 1);
 }

@@ -1,8 +1,8 @@
 //! Turns the runs of a study into its result by applying every rule of `analysis/sync.rs`.
 
 use lab_model::results::study::{
-    Accesses, Against, Align, ArmRow, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult,
-    TimeRow, TimeTo, Tip,
+    Accesses, Against, Align, Bin, PairRow, RunRow, SCHEMA, Source, Stall, StudyResult, TimeRow,
+    TimeTo, Tip, VariantRow,
 };
 
 use super::StudyFault;
@@ -11,7 +11,7 @@ use crate::analysis::statistics::median;
 use crate::analysis::sync::bins::bins;
 use crate::analysis::sync::judge::{Times, judge};
 use crate::analysis::sync::pauses::STALLS_MAX;
-use crate::analysis::sync::{ArmRuns, SyncRun, bins, lead, pauses};
+use crate::analysis::sync::{SyncRun, VariantRuns, bins, lead, pauses};
 use crate::wording::conclude;
 
 /// Default number of heights.
@@ -52,7 +52,7 @@ pub struct Options {
     pub block_time: f64,
     /// True if stalls are subtracted from times.
     pub subtract_stalls: bool,
-    /// True if run n of one arm belongs to run n of the others.
+    /// True if run n of one variant belongs to run n of the others.
     pub paired: bool,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -77,25 +77,28 @@ impl Options {
     }
 }
 
-/// Analyses arms. `left_out` has the unusable runs by arm. `random` is the random source of
+/// Analyses variants. `left_out` has the unusable runs by variant. `random` is the random source of
 /// randomisation tests.
 ///
 /// # Errors
-/// If there are fewer than two arms, an arm has no run, or an option is out of range.
+/// If there are fewer than two variants, a variant has no run, or an option is out of range.
 pub fn analyse(
-    arms: &[ArmRuns],
+    variants: &[VariantRuns],
     left_out: &[Vec<String>],
     options: &Options,
     random: &mut dyn FnMut() -> u64,
 ) -> Result<StudyResult, StudyFault> {
-    check(arms, options)?;
-    let syncs: Vec<ArmRuns> = arms.iter().map(|arm| until_tip(arm, options)).collect();
-    let frame = Frame::of(arms, &syncs, options);
-    let rows: Vec<ArmRow> = arms
+    check(variants, options)?;
+    let syncs: Vec<VariantRuns> =
+        variants.iter().map(|variant| until_tip(variant, options)).collect();
+    let parameters = Parameters::of(variants, &syncs, options);
+    let rows: Vec<VariantRow> = variants
         .iter()
         .zip(&syncs)
         .enumerate()
-        .map(|(place, arm)| frame.arm(arm, left_out.get(place).cloned().unwrap_or_default()))
+        .map(|(index, variant)| {
+            parameters.variant(variant, left_out.get(index).cloned().unwrap_or_default())
+        })
         .collect();
     let mut result = StudyResult {
         schema: SCHEMA.to_owned(),
@@ -104,42 +107,43 @@ pub fn analyse(
         question: options.question.clone(),
         source: options.source,
         design: options.design.clone(),
-        align: frame.align,
-        bin: frame.bin,
+        align: parameters.align,
+        bin: parameters.bin,
         block_time: options.block_time,
         stalls_subtracted: options.subtract_stalls,
         partial: options.partial,
-        heights: frame.heights.clone(),
-        arms: rows,
+        heights: parameters.heights.clone(),
+        variants: rows,
         against: Vec::new(),
         conclusions: Vec::new(),
-        warnings: warnings(arms),
+        warnings: warnings(variants),
     };
-    for other in 1..arms.len() {
-        let against = frame.against((&syncs[0], &syncs[other]), &result, other, random);
+    for other_index in 1..variants.len() {
+        let against =
+            parameters.against((&syncs[0], &syncs[other_index]), &result, other_index, random);
         result.against.push(against);
     }
     result.conclusions = conclude::conclusions(&result);
     Ok(result)
 }
 
-/// Returns the runs of an arm, each cut at the time when it reached the tip.
-fn until_tip(arm: &ArmRuns, options: &Options) -> ArmRuns {
-    let until = |run: &SyncRun| run.until(pauses::tip(run, options.block_time));
-    ArmRuns { name: arm.name.clone(), runs: arm.runs.iter().map(until).collect() }
+/// Returns the runs of a variant, each cut at the time when it reached the tip.
+fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
+    let until = |run: &SyncRun| run.until(pauses::find_tip(run, options.block_time));
+    VariantRuns { name: variant.name.clone(), runs: variant.runs.iter().map(until).collect() }
 }
 
-fn check(arms: &[ArmRuns], options: &Options) -> Result<(), StudyFault> {
-    if arms.len() < 2 {
-        let found = match arms {
+fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> {
+    if variants.len() < 2 {
+        let description = match variants {
             [only] => format!("there is only {:?}", only.name),
             _ => "there is none".to_owned(),
         };
-        return Err(StudyFault::Arms { found });
+        return Err(StudyFault::Variants { found: description });
     }
-    let bare = |arm: &&ArmRuns| arm.runs.is_empty();
-    if let Some(arm) = arms.iter().find(bare) {
-        return Err(StudyFault::Asked(format!("arm {:?} has no usable run", arm.name)));
+    let bare = |variant: &&VariantRuns| variant.runs.is_empty();
+    if let Some(variant) = variants.iter().find(bare) {
+        return Err(StudyFault::Asked(format!("variant {:?} has no usable run", variant.name)));
     }
     if options.heights.len() > HEIGHTS_MAX {
         let asked = options.heights.len();
@@ -147,19 +151,20 @@ fn check(arms: &[ArmRuns], options: &Options) -> Result<(), StudyFault> {
             "{asked} heights are too many: at most {HEIGHTS_MAX}"
         )));
     }
-    let most = arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).max();
-    let (most, least) = (most.unwrap_or(0), bins::BINS_MAX as u64);
+    let max_height =
+        variants.iter().flat_map(|variant| &variant.runs).map(|run| run.last().height).max();
+    let (max_height, bins_max) = (max_height.unwrap_or(0), bins::BINS_MAX as u64);
     match options.bin {
         Some(0) => Err(StudyFault::Asked("a bin has at least one block".to_owned())),
-        Some(bin) if most / bin >= least => Err(StudyFault::Asked(format!(
-            "bins of {bin} blocks are too many for a height of {most}: at most {least}"
+        Some(bin) if max_height / bin >= bins_max => Err(StudyFault::Asked(format!(
+            "bins of {bin} blocks are too many for a height of {max_height}: at most {bins_max}"
         ))),
         _ => Ok(()),
     }
 }
 
 /// Parameters of the analysis that all runs share.
-struct Frame<'a> {
+struct Parameters<'a> {
     options: &'a Options,
     align: Align,
     bin: u64,
@@ -168,118 +173,136 @@ struct Frame<'a> {
     common: u64,
 }
 
-impl Frame<'_> {
-    /// Chooses the parameters. `syncs` has the arms' runs until the tip.
-    fn of<'a>(arms: &[ArmRuns], syncs: &[ArmRuns], options: &'a Options) -> Frame<'a> {
-        let runs = || syncs.iter().flat_map(|arm| &arm.runs);
-        let least = |arms: &[ArmRuns]| {
-            arms.iter().flat_map(|arm| &arm.runs).map(|run| run.last().height).min().unwrap_or(0)
+impl Parameters<'_> {
+    /// Chooses the parameters. `syncs` has the variants' runs until the tip.
+    fn of<'a>(
+        variants: &[VariantRuns],
+        syncs: &[VariantRuns],
+        options: &'a Options,
+    ) -> Parameters<'a> {
+        let runs = || syncs.iter().flat_map(|variant| &variant.runs);
+        let lowest_end = |variants: &[VariantRuns]| {
+            variants
+                .iter()
+                .flat_map(|variant| &variant.runs)
+                .map(|run| run.last().height)
+                .min()
+                .unwrap_or(0)
         };
-        let (common, end) = (least(arms), least(syncs));
+        let (common, common_sync_end) = (lowest_end(variants), lowest_end(syncs));
         let start = runs().map(|run| run.first().height).max().unwrap_or(0);
         let samples = runs().map(|run| run.samples.len()).min().unwrap_or(0);
-        let bin = options.bin.unwrap_or_else(|| bins::usual_width(end, samples));
+        let bin = options.bin.unwrap_or_else(|| bins::default_width(common_sync_end, samples));
         let mut heights = options.heights.clone();
         if heights.is_empty() {
-            let step = bins::round_step(end.div_ceil(HEIGHTS_WANTED));
+            let step = bins::round_step(common_sync_end.div_ceil(HEIGHTS_WANTED));
             // The last height is below the tip, because times to the tip depend on the block time.
             let fine = (step / TARGET_STEPS).max(1);
             let is_tip = |run: &SyncRun| {
-                pauses::tip(run, options.block_time).is_some_and(|tip| tip.height <= end)
+                pauses::find_tip(run, options.block_time)
+                    .is_some_and(|tip| tip.height <= common_sync_end)
             };
-            let at_tip = arms.iter().flat_map(|arm| &arm.runs).any(is_tip);
-            let target = if at_tip { end.saturating_sub(1) / fine * fine } else { end };
-            heights = (1..=target / step).map(|place| place * step).collect();
+            let at_tip = variants.iter().flat_map(|variant| &variant.runs).any(is_tip);
+            let target = if at_tip {
+                common_sync_end.saturating_sub(1) / fine * fine
+            } else {
+                common_sync_end
+            };
+            heights = (1..=target / step).map(|index| index * step).collect();
             heights.push(target);
         }
         heights.sort_unstable();
         heights.dedup();
         heights.retain(|height| *height > start || !options.heights.is_empty());
-        Frame {
+        Parameters {
             options,
-            align: options.align.unwrap_or_else(|| default_align(arms)),
+            align: options.align.unwrap_or_else(|| default_align(variants)),
             bin,
             heights,
             common,
         }
     }
 
-    /// Returns the row of an arm. The second part of the pair is the arm until the tip.
-    fn arm(&self, (arm, sync): (&ArmRuns, &ArmRuns), left_out: Vec<String>) -> ArmRow {
-        let runs = arm.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
+    /// Returns the row of a variant. The second part of the pair is the variant until the tip.
+    fn variant(
+        &self,
+        (variant, sync): (&VariantRuns, &VariantRuns),
+        left_out: Vec<String>,
+    ) -> VariantRow {
+        let runs = variant.runs.iter().zip(&sync.runs).map(|(run, sync)| self.run(run, sync));
         let runs: Vec<RunRow> = runs.collect();
-        let over = |of: fn(&Bin) -> Option<f64>| {
+        let medians_over_runs = |value_of: fn(&Bin) -> Option<f64>| {
             let count = runs.iter().map(|run| run.bins.len()).max().unwrap_or(0);
-            let at = |place| {
-                let known = runs.iter().filter_map(|run| run.bins.get(place).and_then(of));
+            let median_at = |index| {
+                let known = runs.iter().filter_map(|run| run.bins.get(index).and_then(value_of));
                 median(&known.collect::<Vec<_>>())
             };
-            (0..count).map(at).collect()
+            (0..count).map(median_at).collect()
         };
-        ArmRow {
-            name: arm.name.clone(),
-            rates: over(|bin| bin.rate),
-            hit_ratios: over(|bin| bin.hit_ratio),
-            pages_per_block: over(|bin| bin.pages_per_block),
-            misses_per_block: over(|bin| bin.misses_per_block),
+        VariantRow {
+            name: variant.name.clone(),
+            rates: medians_over_runs(|bin| bin.rate),
+            hit_ratios: medians_over_runs(|bin| bin.hit_ratio),
+            pages_per_block: medians_over_runs(|bin| bin.pages_per_block),
+            misses_per_block: medians_over_runs(|bin| bin.misses_per_block),
             runs,
             left_out,
         }
     }
 
-    fn run(&self, course: &SyncRun, sync: &SyncRun) -> RunRow {
-        let tip = pauses::tip(course, self.options.block_time);
-        let mut stalls = pauses::stalls(course, tip);
-        let times = self.heights.iter().map(|height| time_to(course, *height, &stalls, tip));
+    fn run(&self, run: &SyncRun, sync: &SyncRun) -> RunRow {
+        let tip = pauses::find_tip(run, self.options.block_time);
+        let mut stalls = pauses::find_stalls(run, tip);
+        let times = self.heights.iter().map(|height| time_to(run, *height, &stalls, tip));
         let times = times.collect();
         let stalls_more = stalls.len().saturating_sub(STALLS_MAX);
         stalls.truncate(STALLS_MAX);
-        let (first, last) = (course.first(), course.last());
-        let most = |of: fn(&crate::analysis::sync::Sample) -> Option<u64>| {
-            course.samples.iter().filter_map(of).max()
+        let (first, last) = (run.first(), run.last());
+        let maximum = |value_of: fn(&crate::analysis::sync::Sample) -> Option<u64>| {
+            run.samples.iter().filter_map(value_of).max()
         };
         let accesses = sync.accesses();
-        let points = course.samples.iter().map(|sample| (sample.at - course.origin, sample.height));
+        let points = run.samples.iter().map(|sample| (sample.at - run.origin, sample.height));
         RunRow {
-            label: course.label.clone(),
+            label: run.label.clone(),
             first: rfc3339(first.at),
             last: rfc3339(last.at),
-            elapsed: last.at - course.origin,
-            samples: course.samples.len(),
-            period: course.period(),
+            elapsed: last.at - run.origin,
+            samples: run.samples.len(),
+            period: run.period(),
             height_first: first.height,
             height: last.height,
-            announced: course.announced_max(),
+            announced: run.announced_max(),
             tip,
             cache_full: sync.cache_full(),
-            used_max: most(|sample| sample.used),
+            used_max: maximum(|sample| sample.used),
             accesses,
             hit_ratio: accesses.and_then(Accesses::hit_ratio),
-            memory_max: most(|sample| sample.memory),
-            disk_max: most(|sample| sample.disk),
+            memory_max: maximum(|sample| sample.memory),
+            disk_max: maximum(|sample| sample.disk),
             cpu: last.cpu,
             times,
             stalls,
             stalls_more,
-            timeouts: course.timeouts.len(),
+            timeouts: run.timeouts.len(),
             bins: bins(sync, self.bin),
-            points: thinned(&points.collect::<Vec<_>>()),
-            notes: course.notes.clone(),
+            points: thin_out(&points.collect::<Vec<_>>()),
+            notes: run.notes.clone(),
         }
     }
 
     fn against(
         &self,
-        (first, other): (&ArmRuns, &ArmRuns),
+        (first, other): (&VariantRuns, &VariantRuns),
         result: &StudyResult,
-        place: usize,
+        other_index: usize,
         random: &mut dyn FnMut() -> u64,
     ) -> Against {
-        let (a, b) = (&result.arms[0], &result.arms[place]);
+        let (a, b) = (&result.variants[0], &result.variants[other_index]);
         let pairs = first.runs.iter().zip(&other.runs).map(|(x, y)| self.pair(x, y)).collect();
-        let faster = bins::faster(&a.rates, &b.rates);
-        let tips = |arm: &ArmRow| -> Vec<Option<f64>> {
-            arm.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
+        let faster = bins::faster_by_bin(&a.rates, &b.rates);
+        let tips = |variant: &VariantRow| -> Vec<Option<f64>> {
+            variant.runs.iter().map(|run| run.tip.map(|tip| tip.elapsed)).collect()
         };
         Against {
             first: first.name.clone(),
@@ -295,17 +318,19 @@ impl Frame<'_> {
     fn pair(&self, a: &SyncRun, b: &SyncRun) -> PairRow {
         let leads = lead::over_time(a, b, self.align);
         let common = a.last().height.min(b.last().height);
-        let mut edges: Vec<u64> = (1..=common / self.bin).map(|place| place * self.bin).collect();
+        let mut edges: Vec<u64> = (1..=common / self.bin).map(|index| index * self.bin).collect();
         edges.push(common);
-        let as_floats = |heights: &[u64]| heights.iter().map(|one| *one as f64).collect::<Vec<_>>();
+        let as_floats =
+            |heights: &[u64]| heights.iter().map(|height| *height as f64).collect::<Vec<_>>();
         let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
         edges.extend(self.heights.iter().filter(|height| **height <= common));
         // The chart also has heights between those.
         let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
-        edges.extend((1..=common / fine).map(|place| place * fine));
+        edges.extend((1..=common / fine).map(|index| index * fine));
         edges.sort_unstable();
         edges.dedup();
-        let points: Vec<(f64, f64)> = leads.iter().map(|one| (one.elapsed, one.blocks)).collect();
+        let points: Vec<(f64, f64)> =
+            leads.iter().map(|lead| (lead.elapsed, lead.blocks)).collect();
         PairRow {
             first: a.label.clone(),
             other: b.label.clone(),
@@ -313,43 +338,47 @@ impl Frame<'_> {
             seconds: lead::largest_times(&at_edges),
             crosses: lead::crosses(a, &leads),
             by_height: lead::over_height(a, b, self.align, &as_floats(&edges)),
-            by_time: thinned(&points),
+            by_time: thin_out(&points),
         }
     }
 
     /// Returns the times to all heights. The main height is judged first, as [`judge`] requires.
-    fn times(&self, (a, b): (&ArmRow, &ArmRow), random: &mut dyn FnMut() -> u64) -> Vec<TimeRow> {
+    fn times(
+        &self,
+        (a, b): (&VariantRow, &VariantRow),
+        random: &mut dyn FnMut() -> u64,
+    ) -> Vec<TimeRow> {
         let subtract = self.options.subtract_stalls;
         let seconds = |time: &TimeTo| {
             time.elapsed.map(|elapsed| elapsed - if subtract { time.stalled } else { 0.0 })
         };
-        let of = |arm: &ArmRow, place: usize| -> Vec<Option<f64>> {
-            arm.runs.iter().map(|run| run.times.get(place).and_then(seconds)).collect()
+        let times_of = |variant: &VariantRow, index: usize| -> Vec<Option<f64>> {
+            variant.runs.iter().map(|run| run.times.get(index).and_then(seconds)).collect()
         };
         let periods = a.runs.iter().chain(&b.runs).map(|run| run.period);
         let period = periods.fold(0.0, f64::max);
         let main = self.main();
         let mut order: Vec<usize> = (0..self.heights.len()).collect();
-        order.sort_by_key(|place| Some(*place) != main);
-        let asked: Vec<Times> = order
+        order.sort_by_key(|index| Some(*index) != main);
+        let times_by_height: Vec<Times> = order
             .iter()
-            .map(|place| Times {
-                a: of(a, *place),
-                b: of(b, *place),
+            .map(|index| Times {
+                a: times_of(a, *index),
+                b: times_of(b, *index),
                 paired: self.options.paired,
                 period,
             })
             .collect();
-        let above = |place: usize| {
+        let is_above_tip = |index: usize| {
             let mut runs = a.runs.iter().chain(&b.runs);
-            runs.any(|run| run.times.get(place).is_some_and(|time| time.above_tip))
+            runs.any(|run| run.times.get(index).is_some_and(|time| time.above_tip))
         };
         let mut rows: Vec<TimeRow> = order
             .iter()
-            .zip(judge(&asked, random))
-            .map(|(place, judged)| TimeRow {
-                height: self.heights[*place],
-                above_tip: above(*place),
+            .zip(judge(&times_by_height, random))
+            .map(|(index, judged)| TimeRow {
+                height: self.heights[*index],
+                above_tip: is_above_tip(*index),
                 judged,
             })
             .collect();
@@ -363,43 +392,44 @@ impl Frame<'_> {
     }
 }
 
-fn time_to(course: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
-    let there = course.reached(height).filter(|_| course.first().height < height);
-    let elapsed = there.map(|sample| sample.at - course.origin);
+fn time_to(run: &SyncRun, height: u64, stalls: &[Stall], tip: Option<Tip>) -> TimeTo {
+    let reached = run.reached(height).filter(|_| run.first().height < height);
+    let elapsed = reached.map(|sample| sample.at - run.origin);
     // The highest height that peers have announced so far approximates the tip.
-    let known = there.and_then(|sample| course.announced_until(sample.at));
+    let announced = reached.and_then(|sample| run.announced_until(sample.at));
     TimeTo {
         height,
         elapsed,
         stalled: elapsed.map_or(0.0, |elapsed| pauses::stalled_until(stalls, elapsed)),
         above_tip: tip.is_some_and(|tip| height > tip.height)
-            || elapsed.is_some() && known.is_some_and(|known| height > known),
+            || elapsed.is_some() && announced.is_some_and(|announced| height > announced),
     }
 }
 
 /// Returns alignment by clock if all runs began within one sample period, else by start.
-fn default_align(arms: &[ArmRuns]) -> Align {
-    let runs = || arms.iter().flat_map(|arm| &arm.runs);
+fn default_align(variants: &[VariantRuns]) -> Align {
+    let runs = || variants.iter().flat_map(|variant| &variant.runs);
     let begins: Vec<f64> = runs().map(|run| run.first().at).collect();
-    let most = begins.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let least = begins.iter().copied().fold(f64::INFINITY, f64::min);
+    let latest_start = begins.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let earliest_start = begins.iter().copied().fold(f64::INFINITY, f64::min);
     let period = runs().map(SyncRun::period).fold(0.0, f64::max);
-    if most - least <= period { Align::Clock } else { Align::Start }
+    if latest_start - earliest_start <= period { Align::Clock } else { Align::Start }
 }
 
 /// Returns the warnings about the samples.
-fn warnings(arms: &[ArmRuns]) -> Vec<String> {
+fn warnings(variants: &[VariantRuns]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let periods = || arms.iter().flat_map(|arm| &arm.runs).map(SyncRun::period);
-    let (least, most) = (periods().fold(f64::INFINITY, f64::min), periods().fold(0.0, f64::max));
-    if least > 0.0 && most > least * PERIODS_APART {
+    let periods = || variants.iter().flat_map(|variant| &variant.runs).map(SyncRun::period);
+    let (shortest, longest) =
+        (periods().fold(f64::INFINITY, f64::min), periods().fold(0.0, f64::max));
+    if shortest > 0.0 && longest > shortest * PERIODS_APART {
         warnings.push(format!(
-            "sample periods differ, {least:.1} s to {most:.1} s: the period of an arm is the resolution of \
+            "sample periods differ, {shortest:.1} s to {longest:.1} s: the period of a variant is the resolution of \
              its times, stalls and tip"
         ));
     }
-    for arm in arms {
-        for run in &arm.runs {
+    for variant in variants {
+        for run in &variant.runs {
             let period = run.period();
             let gaps: Vec<f64> = run
                 .samples
@@ -411,13 +441,13 @@ fn warnings(arms: &[ArmRuns]) -> Vec<String> {
                 let longest = gaps.iter().copied().fold(0.0, f64::max);
                 warnings.push(format!(
                     "{}, {}: {} between samples, the longest of {longest:.0} s",
-                    arm.name,
+                    variant.name,
                     run.label,
                     crate::wording::number::plural(gaps.len() as u64, "gap"),
                 ));
             }
             warnings.extend(
-                run.notes.iter().map(|note| format!("{}, {}: {note}", arm.name, run.label)),
+                run.notes.iter().map(|note| format!("{}, {}: {note}", variant.name, run.label)),
             );
         }
     }
@@ -425,11 +455,11 @@ fn warnings(arms: &[ArmRuns]) -> Vec<String> {
 }
 
 /// Reduces a curve to [`POINTS_MAX`] points. The last point is always included.
-fn thinned<P: Copy>(points: &[P]) -> Vec<P> {
+fn thin_out<P: Copy>(points: &[P]) -> Vec<P> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
-    let mut kept: Vec<P> = points.iter().copied().step_by(step).collect();
+    let mut thinned_points: Vec<P> = points.iter().copied().step_by(step).collect();
     if points.len() > 1 && !(points.len() - 1).is_multiple_of(step) {
-        kept.extend(points.last());
+        thinned_points.extend(points.last());
     }
-    kept
+    thinned_points
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Why a study failed.
+/// Reason why a study failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StudyFault {
     /// A file cannot be read.
@@ -31,10 +31,10 @@ pub enum StudyFault {
         /// The missing data.
         what: String,
     },
-    /// Fewer than two arms.
-    #[error("a study compares at least two arms; {found}")]
-    Arms {
-        /// The arms that exist.
+    /// Fewer than two variants.
+    #[error("a study compares at least two variants; {found}")]
+    Variants {
+        /// The variants that exist.
         found: String,
     },
     /// An option or an operation failed; the text is the message.

@@ -1,4 +1,4 @@
-//! Study files: the arms, which differ in one setting, and how often and in which order they run.
+//! Study files: the variants, which differ in one setting, and how often and in which order they run.
 //!
 //! The tables below declare the keys of the file; `docs/study-file.md` is generated from them.
 //! `runner.rs` runs a study.
@@ -8,26 +8,26 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use settings::value::{Bool, Count, Duration as Period, List, Listed, Map, Name, Text, Word};
-use settings::{At, Diagnostics, Report, World};
+use settings::{At, Diagnostics, ReadContext, Report};
 
 #[cfg(test)]
 mod tests;
 
-/// Number of arms; all arms of a repeat may run at the same time.
-const ARMS: RangeInclusive<usize> = 2..=8;
+/// Number of variants; all variants of a repeat may run at the same time.
+const VARIANTS: RangeInclusive<usize> = 2..=8;
 const HOUR_MS: u64 = 3_600_000;
 const DAY_MS: u64 = 24 * HOUR_MS;
 /// Placeholders that commands may contain, in braces.
-const PLACEHOLDERS: [&str; 6] = ["arm", "dir", "repeat", "samples", "setting", "weir"];
+const PLACEHOLDERS: [&str; 6] = ["dir", "repeat", "samples", "setting", "variant", "weir"];
 
 settings::choice! {
-    /// How the arms of one repeat run.
+    /// How the variants of one repeat run.
     pub enum Order {
         /// At the same time, started within one second: they have the same peers at the same time,
         /// but share this machine.
         "side-by-side" => SideBySide,
         /// One after another, in an order that is reversed in each repeat: each has the machine for
-        /// itself, and a drift affects all arms.
+        /// itself, and a drift affects all variants.
         "alternate" => Alternate,
     }
 }
@@ -37,15 +37,15 @@ settings::choice! {
 pub struct Study {
     /// The keys of the file.
     pub file: StudyFile,
-    /// The arms in the order of the file.
-    pub arms: Vec<Arm>,
-    /// The settings in which the arms differ.
+    /// The variants in the order of the file.
+    pub variants: Vec<Variant>,
+    /// The settings in which the variants differ.
     pub differ: Vec<String>,
 }
 
-/// One arm.
+/// One variant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Arm {
+pub struct Variant {
     /// Its name.
     pub name: String,
     /// The value of `{setting}`.
@@ -65,14 +65,14 @@ settings::table! {
         name: Name = required;
         /// The question that it answers, printed at the top of the report.
         question: Text = follows "none";
-        /// Default command line of the arms: a list of words.
-        command: List<Word> = follows "each arm has its own";
-        /// How often each arm runs.
+        /// Default command line of the variants: a list of words.
+        command: List<Word> = follows "each variant has its own";
+        /// How often each variant runs.
         repeats: Count<1, 100> = "5";
-        /// True if the first arm runs once before all others without being counted. Then work that
-        /// is slow only once, such as a node that computes its blocks, affects no arm.
+        /// True if the first variant runs once before all others without being counted. Then work that
+        /// is slow only once, such as a node that computes its blocks, affects no variant.
         warm_up: Bool = "false";
-        /// How the arms of one repeat run.
+        /// How the variants of one repeat run.
         order: Order = required;
         /// Time between samples of memory, CPU and disk.
         sample: Period<100, 60_000> = "1s";
@@ -86,12 +86,12 @@ settings::table! {
         bin: Count<1, { u64::MAX }> = follows "chosen from the heights";
         /// Block time of the chain.
         block_time: Period<10, HOUR_MS> = "1m";
-        /// The settings in which the arms differ, unless it is one; `[]` for equal arms.
+        /// The settings in which the variants differ, unless it is one; `[]` for equal variants.
         differ: List<Text> = follows "one setting";
         /// Processes that run during the whole study.
         setup: Listed<Setup> = empty;
-        /// The arms that are compared, 2 to 8.
-        arm: Listed<ArmTable> = required;
+        /// The variants that are compared, 2 to 8.
+        variant: Listed<VariantTable> = required;
     }
 }
 
@@ -110,8 +110,8 @@ settings::table! {
 }
 
 settings::table! {
-    /// One arm. The others are compared with the first.
-    pub struct ArmTable {
+    /// One variant. The others are compared with the first.
+    pub struct VariantTable {
         /// Its name, also that of its folder of results.
         name: Name = required;
         /// Replaces `{setting}` in its command.
@@ -126,7 +126,7 @@ settings::table! {
 settings::choice! {
     /// Kind of a study.
     pub enum Kind {
-        /// Which arm syncs faster, since when, and why.
+        /// Which variant syncs faster, since when, and why.
         "sync" => Sync,
     }
 }
@@ -161,9 +161,9 @@ pub fn schema() -> String {
 /// All problems, in the order of the text.
 pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
-    let world = World::new(Path::new("."), &environment);
-    let (written, mut report) = settings::read::<StudyFile>(text, file, &world);
-    let study = written.map(|written| check(written, &mut report));
+    let world = ReadContext::new(Path::new("."), &environment);
+    let (study_file, mut report) = settings::read::<StudyFile>(text, file, &world);
+    let study = study_file.map(|study_file| check(study_file, &mut report));
     match study {
         Some(study) if !report.has_errors() => Ok(study),
         _ => Err(report.finish()),
@@ -174,16 +174,17 @@ fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
         commands(&setup.command.at, &setup.command, report);
     }
-    let arms: Vec<Arm> = file.arm.iter().map(|arm| Arm::of(arm, &file)).collect();
-    check_arms(&file, &arms, report);
-    let differ = differ(&file, &arms, report);
-    Study { file, arms, differ }
+    let variants: Vec<Variant> =
+        file.variant.iter().map(|variant| Variant::of(variant, &file)).collect();
+    check_variants(&file, &variants, report);
+    let differ = differing_settings(&file, &variants, report);
+    Study { file, variants, differ }
 }
 
-impl Arm {
-    fn of(table: &ArmTable, study: &StudyFile) -> Arm {
+impl Variant {
+    fn of(table: &VariantTable, study: &StudyFile) -> Variant {
         let command = table.command.as_ref().or(study.command.as_ref());
-        Arm {
+        Variant {
             name: table.name.to_string(),
             setting: table.setting.as_ref().cloned(),
             command: command.cloned().unwrap_or_default(),
@@ -192,30 +193,33 @@ impl Arm {
     }
 }
 
-fn check_arms(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) {
-    if written.arm.is_set() && !ARMS.contains(&arms.len()) {
-        let message = format!("there are {} arms", arms.len());
-        let allowed = format!("{} to {} arms", ARMS.start(), ARMS.end());
-        report.missing(&written.arm.at, message, allowed);
+fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Report<'_>) {
+    if study_file.variant.is_set() && !VARIANTS.contains(&variants.len()) {
+        let message = format!("there are {} variants", variants.len());
+        let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
+        report.missing(&study_file.variant.at, message, allowed);
     }
     let mut names = BTreeSet::new();
-    for (table, arm) in written.arm.iter().zip(arms) {
-        if !names.insert(arm.name.as_str()) {
-            report.error(&table.name.at, "another arm has this name", "each name once");
+    for (table, variant) in study_file.variant.iter().zip(variants) {
+        if !names.insert(variant.name.as_str()) {
+            report.error(&table.name.at, "another variant has this name", "each name once");
         }
-        let at = [&table.command.at, &written.command.at].into_iter().find(|at| at.span.is_some());
-        let Some(at) = at else {
-            report.missing(&table.at, "the arm has no command", "command here or in the study");
+        let command_position = [&table.command.at, &study_file.command.at]
+            .into_iter()
+            .find(|position| position.span.is_some());
+        let Some(command_position) = command_position else {
+            report.missing(&table.at, "the variant has no command", "command here or in the study");
             continue;
         };
-        commands(at, &arm.command, report);
-        if !arm.command.iter().any(|word| word.contains("{samples}")) {
-            let message = "the command lacks {samples}, the file to which an arm writes its height";
-            report.error(at, message, "a command with {samples}");
+        commands(command_position, &variant.command, report);
+        if !variant.command.iter().any(|word| word.contains("{samples}")) {
+            let message =
+                "the command lacks {samples}, the file to which a variant writes its height";
+            report.error(command_position, message, "a command with {samples}");
         }
-        let uses_setting = arm.command.iter().any(|word| word.contains("{setting}"));
-        if uses_setting && arm.setting.is_none() {
-            let message = "the arm's command has {setting}, but the arm has no setting";
+        let uses_setting = variant.command.iter().any(|word| word.contains("{setting}"));
+        if uses_setting && variant.setting.is_none() {
+            let message = "the variant's command has {setting}, but the variant has no setting";
             report.missing(&table.at, message, "setting = \"…\"");
         }
     }
@@ -236,68 +240,72 @@ fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
 /// Placeholders of a word: names in braces of lower-case letters. Other braces are left as they
 /// are.
 fn placeholders(word: &str) -> Vec<String> {
-    let parts = word.split('{').skip(1).filter_map(|part| part.split_once('}'));
-    let named = parts.map(|(name, _)| name);
+    let candidates = word.split('{').skip(1).filter_map(|text| text.split_once('}'));
+    let names = candidates.map(|(name, _)| name);
     let is_name = |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase());
-    named.filter(is_name).map(str::to_owned).collect()
+    names.filter(is_name).map(str::to_owned).collect()
 }
 
-/// The settings in which the arms differ: options, positions and variables, by name.
-fn differ(written: &StudyFile, arms: &[Arm], report: &mut Report<'_>) -> Vec<String> {
-    let all: Vec<BTreeMap<String, String>> = arms.iter().map(settings_of).collect();
-    let keys: BTreeSet<&String> = all.iter().flat_map(BTreeMap::keys).collect();
-    let apart = |key: &&&String| {
-        let mut values = all.iter().map(|one| one.get(**key));
-        let first = values.next().flatten();
-        values.any(|value| value != first)
+/// The settings in which the variants differ: options, positions and variables, by name.
+fn differing_settings(
+    study_file: &StudyFile,
+    variants: &[Variant],
+    report: &mut Report<'_>,
+) -> Vec<String> {
+    let settings: Vec<BTreeMap<String, String>> = variants.iter().map(settings_of).collect();
+    let keys: BTreeSet<&String> = settings.iter().flat_map(BTreeMap::keys).collect();
+    let differs = |key: &&&String| {
+        let mut values = settings.iter().map(|variant_settings| variant_settings.get(**key));
+        let first_value = values.next().flatten();
+        values.any(|value| value != first_value)
     };
-    let found: Vec<String> = keys.iter().filter(apart).map(|key| (**key).clone()).collect();
-    let names = || if found.is_empty() { "nothing".to_owned() } else { found.join(", ") };
-    match &*written.differ {
-        None if found.len() == 1 || arms.len() < *ARMS.start() => {}
-        None if found.is_empty() => {
-            let message = "the arms are equal, so any difference between them is chance";
-            report.missing(&written.arm.at, message, "arms that differ, or differ = []");
+    let differing: Vec<String> = keys.iter().filter(differs).map(|key| (**key).clone()).collect();
+    let names = || if differing.is_empty() { "nothing".to_owned() } else { differing.join(", ") };
+    match &*study_file.differ {
+        None if differing.len() == 1 || variants.len() < *VARIANTS.start() => {}
+        None if differing.is_empty() => {
+            let message = "the variants are equal, so any difference between them is chance";
+            report.missing(&study_file.variant.at, message, "variants that differ, or differ = []");
         }
         None => {
             let message = format!(
-                "the arms differ in {} settings: {}; any of them may explain the result",
-                found.len(),
+                "the variants differ in {} settings: {}; any of them may explain the result",
+                differing.len(),
                 names()
             );
-            let allowed = format!("arms that differ in one setting, or differ = {found:?}");
-            report.missing(&written.arm.at, message, allowed);
+            let allowed = format!("variants that differ in one setting, or differ = {differing:?}");
+            report.missing(&study_file.variant.at, message, allowed);
         }
         Some(allowed) => {
-            let (wanted, real): (BTreeSet<_>, BTreeSet<_>) =
-                (allowed.iter().collect(), found.iter().collect());
-            if wanted != real {
-                let message = format!("the arms differ in {}", names());
-                report.error(&written.differ.at, message, format!("differ = {found:?}"));
+            let (declared, actual): (BTreeSet<_>, BTreeSet<_>) =
+                (allowed.iter().collect(), differing.iter().collect());
+            if declared != actual {
+                let message = format!("the variants differ in {}", names());
+                report.error(&study_file.differ.at, message, format!("differ = {differing:?}"));
             }
         }
     }
-    found
+    differing
 }
 
-/// The settings of an arm: options by name, other words by position, and environment variables.
-fn settings_of(arm: &Arm) -> BTreeMap<String, String> {
-    let setting = arm.setting.as_deref().unwrap_or_default();
-    let words: Vec<String> = arm
+/// The settings of a variant: options by name, other words by position, and environment variables.
+fn settings_of(variant: &Variant) -> BTreeMap<String, String> {
+    let setting = variant.setting.as_deref().unwrap_or_default();
+    let words: Vec<String> = variant
         .command
         .iter()
-        .map(|word| word.replace("{setting}", setting).replace("{arm}", &arm.name))
+        .map(|word| word.replace("{setting}", setting).replace("{variant}", &variant.name))
         .collect();
-    let mut found = BTreeMap::new();
-    let (mut place, mut position) = (0, 0);
-    while let Some(word) = words.get(place) {
-        place += 1;
+    let mut settings = BTreeMap::new();
+    let (mut index, mut position) = (0, 0);
+    while let Some(word) = words.get(index) {
+        index += 1;
         let is_option = word.starts_with('-') && word.len() > 1;
         let (name, value) = match (is_option, word.split_once('=')) {
             (true, Some((name, value))) => (name.to_owned(), value.to_owned()),
             (true, None) => {
-                let next = words.get(place).filter(|next| !next.starts_with('-'));
-                place += usize::from(next.is_some());
+                let next = words.get(index).filter(|next| !next.starts_with('-'));
+                index += usize::from(next.is_some());
                 (word.clone(), next.cloned().unwrap_or_default())
             }
             (false, _) => {
@@ -306,33 +314,35 @@ fn settings_of(arm: &Arm) -> BTreeMap<String, String> {
             }
         };
         // An option may occur several times; all of its values count.
-        let known: &mut String = found.entry(name).or_default();
-        known.push_str(&value);
-        known.push('\n');
+        let value_text: &mut String = settings.entry(name).or_default();
+        value_text.push_str(&value);
+        value_text.push('\n');
     }
-    found.extend(arm.env.iter().map(|(name, value)| (format!("${name}"), value.clone())));
-    found
+    settings.extend(variant.env.iter().map(|(name, value)| (format!("${name}"), value.clone())));
+    settings
 }
 
 impl Study {
-    /// How often each arm runs.
+    /// How often each variant runs.
     pub fn repeats(&self) -> u32 {
         u32::try_from(*self.file.repeats).expect("at most 100 repeats")
     }
 
     /// A summary of the study for `weir check`, in several lines.
     pub fn summary(&self) -> String {
-        let arms: Vec<String> = self
-            .arms
+        let variants: Vec<String> = self
+            .variants
             .iter()
-            .map(|arm| match &arm.setting {
-                Some(setting) if *setting != arm.name => format!("{} ({setting})", arm.name),
-                _ => arm.name.clone(),
+            .map(|variant| match &variant.setting {
+                Some(setting) if *setting != variant.name => {
+                    format!("{} ({setting})", variant.name)
+                }
+                _ => variant.name.clone(),
             })
             .collect();
         let together = match *self.file.order {
             Order::SideBySide => 1,
-            Order::Alternate => u32::try_from(self.arms.len()).unwrap_or(1),
+            Order::Alternate => u32::try_from(self.variants.len()).unwrap_or(1),
         };
         let warm_up = *self.file.warm_up;
         let turns = together * self.repeats() + u32::from(warm_up);
@@ -343,8 +353,8 @@ impl Study {
             self.differ.join(", ")
         };
         format!(
-            "  arms      {}\n  differ in {differ}\n  runs      {} of each, {}{}\n  at most   {}\n",
-            arms.join(", "),
+            "  variants  {}\n  differ in {differ}\n  runs      {} of each, {}{}\n  at most   {}\n",
+            variants.join(", "),
             self.repeats(),
             self.file.order.as_words(),
             if warm_up { ", after one for warm-up" } else { "" },
@@ -357,7 +367,7 @@ impl Order {
     /// Description for people.
     pub const fn as_words(self) -> &'static str {
         match self {
-            Order::SideBySide => "arms of a repeat side by side, sharing this machine",
+            Order::SideBySide => "variants of a repeat side by side, sharing this machine",
             Order::Alternate => "one after another, the order reversed in each repeat",
         }
     }

@@ -18,7 +18,7 @@ use wire::family::Family;
 use super::StudyFault;
 use super::read::{RunBuilder, SampleLine};
 use crate::analysis::calendar::rfc3339;
-use crate::analysis::sync::{ArmRuns, Sample};
+use crate::analysis::sync::{Sample, VariantRuns};
 use crate::run::Stop;
 use crate::target::client::Reply;
 use crate::target::{Client, family};
@@ -34,7 +34,7 @@ const NODES_MAX: usize = 16;
 /// A node to poll.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// Name of its arm.
+    /// Name of its variant.
     pub name: String,
     /// Its URL.
     pub url: String,
@@ -88,14 +88,14 @@ pub fn poll(
     watch: &Watch,
     stop: &Stop,
     on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
-) -> Result<(Family, Vec<ArmRuns>), StudyFault> {
+) -> Result<(Family, Vec<VariantRuns>), StudyFault> {
     if nodes.len() < 2 || nodes.len() > NODES_MAX {
-        let found = format!("there are {}, and at most {NODES_MAX} are allowed", nodes.len());
-        return Err(StudyFault::Arms { found });
+        let description = format!("there are {}, and at most {NODES_MAX} are allowed", nodes.len());
+        return Err(StudyFault::Variants { found: description });
     }
     let fault = |error: String| StudyFault::Asked(error);
     let mut targets = Vec::new();
-    let options = UrlOptions::of(watch.family);
+    let options = UrlOptions::for_family(watch.family);
     for node in nodes {
         let plan = options.plan(&node.url, |target, tls| family(target, tls).map(Some));
         let plan = plan.map_err(|error| fault(error.to_string()))?;
@@ -105,18 +105,18 @@ pub fn poll(
         targets.push((target, tls, family));
     }
     let family = targets.first().map_or(Family::Ethereum, |target| target.2);
-    let over = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::new(AtomicBool::new(false));
     let (send, polled) = sync_channel(WAITING_MAX);
     for (node, (target, tls, family)) in targets.into_iter().enumerate() {
-        let (send, over, every) = (send.clone(), Arc::clone(&over), watch.every);
-        let poll = move || poll_node(node, &target, &tls, family, every, &send, &over);
+        let (send, stopped, every) = (send.clone(), Arc::clone(&stopped), watch.every);
+        let poll = move || poll_node(node, &target, &tls, family, every, &send, &stopped);
         let spawned = std::thread::Builder::new().name(format!("poll-{node}")).spawn(poll);
         spawned.map_err(|error| fault(format!("cannot start a thread: {error}")))?;
     }
     drop(send);
     let runs = record(nodes, watch, &polled, stop, on_poll);
     // A thread that waits for a response ends when the response arrives, or with the program.
-    over.store(true, Ordering::Relaxed);
+    stopped.store(true, Ordering::Relaxed);
     Ok((family, runs?))
 }
 
@@ -128,14 +128,14 @@ fn poll_node(
     family: Family,
     every: Duration,
     send: &SyncSender<PolledHeight>,
-    over: &AtomicBool,
+    stopped: &AtomicBool,
 ) {
     let begun = Instant::now();
-    let mut due = Duration::ZERO;
+    let mut next_poll = Duration::ZERO;
     let client = Client::new(target, tls);
-    while !over.load(Ordering::Relaxed) {
-        if begun.elapsed() < due {
-            std::thread::park_timeout(TICK.min(due.saturating_sub(begun.elapsed())));
+    while !stopped.load(Ordering::Relaxed) {
+        if begun.elapsed() < next_poll {
+            std::thread::park_timeout(TICK.min(next_poll.saturating_sub(begun.elapsed())));
             continue;
         }
         let height = match &client {
@@ -147,8 +147,8 @@ fn poll_node(
             return;
         }
         // Polls that were due during a slow poll are skipped, not sent in a burst.
-        while due <= begun.elapsed() {
-            due += every;
+        while next_poll <= begun.elapsed() {
+            next_poll += every;
         }
     }
 }
@@ -162,11 +162,11 @@ fn height(client: &Client, family: Family) -> Result<u64, String> {
     match client.call(method, "[]").map_err(|fault| fault.to_string())? {
         Reply::Result(value) => {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let read = match text.strip_prefix("0x") {
+            let height = match text.strip_prefix("0x") {
                 Some(digits) => u64::from_str_radix(digits, 16).ok(),
                 None => text.parse().ok(),
             };
-            read.ok_or_else(|| format!("{method} returned {text:.60}"))
+            height.ok_or_else(|| format!("{method} returned {text:.60}"))
         }
         Reply::Error { code, message } => {
             Err(format!("{method} returned error {code} ({message:.60})"))
@@ -191,7 +191,7 @@ fn record(
     polled: &Receiver<PolledHeight>,
     stop: &Stop,
     on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
-) -> Result<Vec<ArmRuns>, StudyFault> {
+) -> Result<Vec<VariantRuns>, StudyFault> {
     let mut records = Vec::new();
     for node in nodes {
         let file = watch.folder.as_deref().map(|folder| samples_file(folder, &node.name));
@@ -201,7 +201,7 @@ fn record(
     let (begun, mut reported) = (Instant::now(), Duration::ZERO);
     loop {
         match polled.recv_timeout(TICK) {
-            Ok(one) => add(&mut records[one.node], one, nodes)?,
+            Ok(polled_height) => add(&mut records[polled_height.node], polled_height, nodes)?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
         }
@@ -215,10 +215,13 @@ fn record(
                 .collect();
             on_poll(elapsed, &states);
         }
-        let reached =
-            |height: u64| records.iter().all(|one| one.height.is_some_and(|own| own >= height));
-        let late = watch.duration.is_some_and(|duration| elapsed >= duration);
-        if stop.asked() || late || watch.height.is_some_and(reached) {
+        let reached = |height: u64| {
+            records
+                .iter()
+                .all(|record| record.height.is_some_and(|node_height| node_height >= height))
+        };
+        let duration_over = watch.duration.is_some_and(|duration| elapsed >= duration);
+        if stop.is_requested() || duration_over || watch.height.is_some_and(reached) {
             break;
         }
     }
@@ -255,20 +258,23 @@ fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<
         let line =
             SampleLine { time: rfc3339(polled.at), height: Some(height), ..SampleLine::default() };
         let text = serde_json::to_string(&line).unwrap_or_default();
-        let written = writeln!(file, "{text}").and_then(|()| file.flush());
-        written.map_err(|error| StudyFault::Asked(format!("cannot write samples: {error}")))?;
+        let write_result = writeln!(file, "{text}").and_then(|()| file.flush());
+        write_result
+            .map_err(|error| StudyFault::Asked(format!("cannot write samples: {error}")))?;
     }
     Ok(())
 }
 
-fn finish(mut record: NodeRecord, node: &Node) -> Result<ArmRuns, StudyFault> {
+fn finish(mut record: NodeRecord, node: &Node) -> Result<VariantRuns, StudyFault> {
     if record.failed > 0 {
-        let last = record.fault.clone().unwrap_or_default();
-        record.run.note(format!("{} polls failed, the last with: {last}", count(record.failed)));
+        let last_fault = record.fault.clone().unwrap_or_default();
+        record
+            .run
+            .note(format!("{} polls failed, the last with: {last_fault}", count(record.failed)));
     }
     let run = record.run.finish("live").ok_or_else(|| {
-        let last = record.fault.unwrap_or_else(|| "there was no response".to_owned());
-        StudyFault::Asked(format!("{} never returned a height: {last}", node.name))
+        let last_fault = record.fault.unwrap_or_else(|| "there was no response".to_owned());
+        StudyFault::Asked(format!("{} never returned a height: {last_fault}", node.name))
     })?;
-    Ok(ArmRuns { name: node.name.clone(), runs: vec![run] })
+    Ok(VariantRuns { name: node.name.clone(), runs: vec![run] })
 }

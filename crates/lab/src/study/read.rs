@@ -60,11 +60,11 @@ pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
 /// Reads a run from an open file; `path` is for messages.
 pub(super) fn read(
     path: &Path,
-    from: &mut dyn BufRead,
+    reader: &mut dyn BufRead,
     form: Form,
     limits: Limits,
 ) -> Result<SyncRun, StudyFault> {
-    let lines = Lines { path, from, limits, line: Vec::new(), number: 0, whole: true };
+    let lines = Lines { path, reader, limits, line: Vec::new(), number: 0, ends_with_break: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let (run, missing) = match form {
         Form::PocketcoinLog => {
@@ -73,19 +73,19 @@ pub(super) fn read(
         Form::Table => (table::read(lines)?, "it has no row after its header"),
         Form::Samples => (samples::read(lines)?, "it has no sample with a height"),
     };
-    let empty = || StudyFault::Empty { path: path.to_owned(), what: missing.to_owned() };
-    run.finish(&label).ok_or_else(empty)
+    let empty_fault = || StudyFault::Empty { path: path.to_owned(), what: missing.to_owned() };
+    run.finish(&label).ok_or_else(empty_fault)
 }
 
 /// The numbered lines of a file, each of bounded length.
 struct Lines<'a> {
     path: &'a Path,
-    from: &'a mut dyn BufRead,
+    reader: &'a mut dyn BufRead,
     limits: Limits,
     line: Vec<u8>,
     number: u64,
     /// True if the last line that was read ends with a line break.
-    whole: bool,
+    ends_with_break: bool,
 }
 
 impl Lines<'_> {
@@ -98,8 +98,9 @@ impl Lines<'_> {
     fn next(&mut self) -> Result<Option<&str>, StudyFault> {
         self.line.clear();
         let fault = |source| StudyFault::Read { path: self.path.to_owned(), source };
-        self.whole = read_line(self.from, &mut self.line, self.limits.line_bytes).map_err(fault)?;
-        if self.line.is_empty() && !self.whole {
+        self.ends_with_break =
+            read_line(self.reader, &mut self.line, self.limits.line_bytes).map_err(fault)?;
+        if self.line.is_empty() && !self.ends_with_break {
             return Ok(None);
         }
         self.number += 1;
@@ -119,9 +120,9 @@ impl Lines<'_> {
     }
 }
 
-/// Reads up to a line break and stores at most `most` bytes. Returns true if there was a line
+/// Reads up to a line break and stores at most `max_bytes` bytes. Returns true if there was a line
 /// break.
-fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::Result<bool> {
+fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, max_bytes: usize) -> io::Result<bool> {
     loop {
         let piece = match reader.fill_buf() {
             Ok(piece) => piece,
@@ -131,12 +132,12 @@ fn read_line(reader: &mut dyn BufRead, line: &mut Vec<u8>, most: usize) -> io::R
         if piece.is_empty() {
             return Ok(false);
         }
-        let end = memchr::memchr(b'\n', piece);
-        let length = end.map_or(piece.len(), |at| at + 1);
-        let room = most.saturating_sub(line.len()).min(length);
+        let newline = memchr::memchr(b'\n', piece);
+        let length = newline.map_or(piece.len(), |index| index + 1);
+        let room = max_bytes.saturating_sub(line.len()).min(length);
         line.extend_from_slice(&piece[..room]);
         reader.consume(length);
-        if end.is_some() {
+        if newline.is_some() {
             return Ok(true);
         }
     }
@@ -147,7 +148,7 @@ fn instant(text: &str) -> Result<f64, String> {
     let parsed: Result<jiff::Timestamp, _> = text.trim().parse();
     let fault = |_| format!("{:?} is not a time such as 2026-11-22T15:00:00Z", excerpt(text));
     #[expect(clippy::cast_precision_loss, reason = "to the microsecond until the year 2200")]
-    parsed.map(|at| at.as_microsecond() as f64 / 1e6).map_err(fault)
+    parsed.map(|timestamp| timestamp.as_microsecond() as f64 / 1e6).map_err(fault)
 }
 
 /// Returns the beginning of a text for a message.

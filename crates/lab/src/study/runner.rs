@@ -1,5 +1,5 @@
 //! Runs a study file: starts its processes, samples them, stops them, and reads the samples of the
-//! arms.
+//! variants.
 //!
 //! Every process has its own process group (`runner/process.rs`). The group is killed by its id
 //! when the run ends, when the study is stopped, and when this module returns, even with an error.
@@ -15,20 +15,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::StudyFault;
-use super::file::{Arm, Order, Setup, Study};
+use super::file::{Order, Setup, Study, Variant};
 use super::read::{Form, read_run};
-use crate::analysis::sync::{ArmRuns, Sample, SyncRun};
+use crate::analysis::sync::{Sample, SyncRun, VariantRuns};
 use crate::run::Stop;
 use crate::wording::number::{short, span};
 pub use process::Groups;
 
 use process::{Process, Usage};
 
-/// Maximum time between the starts of arms that run side by side.
+/// Maximum time between the starts of variants that run side by side.
 const START_APART_MAX: Duration = Duration::from_secs(1);
-/// How often the runner checks if a process has ended.
+/// Interval at which the runner checks if a process has ended.
 const TICK: Duration = Duration::from_millis(25);
-/// Why a run that the user stopped is unusable.
+/// Reason of a run that the user stopped.
 const STOPPED: &str = "it was stopped by the user";
 /// Maximum number of usage samples of a run. Beyond it every second sample is dropped.
 const USAGE_MAX: usize = 100_000;
@@ -38,9 +38,10 @@ const CONNECT: Duration = Duration::from_secs(1);
 /// The runs of a study.
 #[derive(Debug, Default)]
 pub struct StudyRuns {
-    /// Usable runs by arm; an arm may have none.
-    pub arms: Vec<ArmRuns>,
-    /// Reasons of the unusable runs, by arm.
+    /// Usable runs by variant; a variant may have none.
+    pub variants: Vec<VariantRuns>,
+    /// Reasons of the runs that are left out, by variant. A usable run is left out too if another run of
+    /// its repeat is unusable.
     pub left_out: Vec<Vec<String>>,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -49,34 +50,62 @@ pub struct StudyRuns {
 /// An event of a running study.
 #[derive(Clone, Debug)]
 pub enum Event<'a> {
-    /// A repeat starts: its number (0 is the warm-up), the number of repeats, and its arms.
-    Begins(u32, u32, Vec<&'a str>),
-    /// Progress of the running arms: name, seconds, height.
-    Second(Vec<(&'a str, f64, Option<u64>)>),
-    /// A run has ended: arm, seconds, height, and the reason if it is unusable.
-    Ended(&'a str, f64, Option<u64>, Option<String>),
+    /// Variants of a repeat start.
+    Begins {
+        /// Number of the repeat; 0 is the warm-up.
+        repeat: u32,
+        /// Number of repeats of the study.
+        repeats: u32,
+        /// Names of the variants that start.
+        variants: Vec<&'a str>,
+    },
+    /// Progress of the running variants.
+    Second(Vec<VariantProgress<'a>>),
+    /// A run has ended.
+    Ended {
+        /// Name of the variant.
+        variant: &'a str,
+        /// Duration of the run in seconds.
+        seconds: f64,
+        /// Last height; none if the run is unusable.
+        height: Option<u64>,
+        /// Reason why the run is unusable, if it is.
+        reason: Option<String>,
+    },
 }
 
-/// A running arm.
+/// Progress of a running variant.
+#[derive(Clone, Debug)]
+pub struct VariantProgress<'a> {
+    /// Name of the variant.
+    pub variant: &'a str,
+    /// Seconds since the variants were started.
+    pub elapsed: f64,
+    /// Newest height; none before the first sample.
+    pub height: Option<u64>,
+}
+
+/// A running variant.
 struct Run<'a> {
-    arm: &'a Arm,
-    /// Index of the arm.
-    place: usize,
+    variant: &'a Variant,
+    /// Index of the variant.
+    variant_index: usize,
     repeat: u32,
     process: Process,
     scratch: PathBuf,
     samples: PathBuf,
-    /// Start, in seconds since 1970.
+    /// Start of the process, in seconds since 1970.
     began: f64,
     usage: Vec<(f64, Usage)>,
-    /// When the runner found that it had ended, and the reason if it is unusable.
+    /// Time at which the runner noticed the end of the process, and the reason if the run is
+    /// unusable. None while the process runs.
     ended: Option<(Duration, Result<(), String>)>,
 }
 
 /// An ended run, or the reason why it is unusable.
 struct EndedRun {
-    /// Index of the arm.
-    place: usize,
+    /// Index of the variant.
+    variant_index: usize,
     repeat: u32,
     run: Result<SyncRun, String>,
 }
@@ -86,7 +115,7 @@ struct EndedRun {
 ///
 /// # Errors
 /// If a folder cannot be created, or a process cannot be started. A failure of a started
-/// arm is a result and not an error.
+/// variant is a result and not an error.
 pub fn run(
     study: &Study,
     weir: &Path,
@@ -101,48 +130,55 @@ pub fn run(
     }
     let mut ended: Vec<EndedRun> = Vec::new();
     for repeat in 1..=study.repeats() {
-        if stop.asked() {
+        if stop.is_requested() {
             break;
         }
         let mut runs = runner.repeat(repeat, on_event)?;
-        let failed = study.file.setup.iter().zip(&mut setup).find_map(|(one, process)| {
-            let status = process.ended()?;
-            Some(format!("setup {:?} ended early: {}", one.name, exit_reason(status, process)))
-        });
-        if let Some(failed) = failed {
-            runs.iter_mut().for_each(|ended| ended.run = Err(failed.clone()));
+        let setup_failure =
+            study.file.setup.iter().zip(&mut setup).find_map(|(setup_entry, process)| {
+                let status = process.exit_status()?;
+                Some(format!(
+                    "setup {:?} ended early: {}",
+                    setup_entry.name,
+                    exit_reason(status, process)
+                ))
+            });
+        if let Some(setup_failure) = setup_failure {
+            runs.iter_mut().for_each(|ended| ended.run = Err(setup_failure.clone()));
             ended.extend(runs);
-            return Ok(by_arm(study, ended, true));
+            return Ok(by_variant(study, ended, true));
         }
         ended.extend(runs);
         if repeat < study.repeats() {
             runner.wait(*study.file.pause);
         }
     }
-    Ok(by_arm(study, ended, stop.asked()))
+    Ok(by_variant(study, ended, stop.is_requested()))
 }
 
-/// Sorts runs by arm. If one run of a repeat is unusable, the whole repeat is left out.
-fn by_arm(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
+/// Sorts runs by variant. If one run of a repeat is unusable, the whole repeat is left out.
+fn by_variant(study: &Study, ended: Vec<EndedRun>, partial: bool) -> StudyRuns {
     let mut by_repeat: BTreeMap<u32, Vec<EndedRun>> = BTreeMap::new();
-    for one in ended {
-        by_repeat.entry(one.repeat).or_default().push(one);
+    for ended_run in ended {
+        by_repeat.entry(ended_run.repeat).or_default().push(ended_run);
     }
-    let mut left_out = vec![Vec::new(); study.arms.len()];
-    let empty = |arm: &Arm| ArmRuns { name: arm.name.clone(), runs: Vec::new() };
-    let mut arms: Vec<ArmRuns> = study.arms.iter().map(empty).collect();
+    let mut left_out = vec![Vec::new(); study.variants.len()];
+    let empty = |variant: &Variant| VariantRuns { name: variant.name.clone(), runs: Vec::new() };
+    let mut variants: Vec<VariantRuns> = study.variants.iter().map(empty).collect();
     for (repeat, runs) in by_repeat {
-        let usable = runs.len() == study.arms.len() && runs.iter().all(|ended| ended.run.is_ok());
-        for EndedRun { place, run, .. } in runs {
+        let usable =
+            runs.len() == study.variants.len() && runs.iter().all(|ended| ended.run.is_ok());
+        for EndedRun { variant_index, run, .. } in runs {
             match run {
-                Ok(run) if usable => arms[place].runs.push(run),
-                Ok(_) => left_out[place]
-                    .push(format!("repeat {repeat}: another arm of the same repeat is unusable")),
-                Err(why) => left_out[place].push(format!("repeat {repeat}: {why}")),
+                Ok(run) if usable => variants[variant_index].runs.push(run),
+                Ok(_) => left_out[variant_index].push(format!(
+                    "repeat {repeat}: another variant of the same repeat is unusable"
+                )),
+                Err(why) => left_out[variant_index].push(format!("repeat {repeat}: {why}")),
             }
         }
     }
-    StudyRuns { arms, left_out, partial }
+    StudyRuns { variants, left_out, partial }
 }
 
 struct Runner<'a> {
@@ -157,42 +193,49 @@ impl<'a> Runner<'a> {
     /// Starts the setup processes and waits until they are ready.
     fn set_up(&self) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
-        for one in self.study.file.setup.iter() {
+        for setup in self.study.file.setup.iter() {
             let words = [("weir", self.weir.to_string_lossy().into_owned())];
             let command: Vec<String> =
-                one.command.iter().map(|word| replace_placeholders(word, &words)).collect();
-            let whose = format!("setup {:?}", one.name);
-            let mut process = start(&whose, &command, &BTreeMap::new(), self.groups)?;
-            self.await_ready(one, &mut process)?;
+                setup.command.iter().map(|word| replace_placeholders(word, &words)).collect();
+            let owner = format!("setup {:?}", setup.name);
+            let mut process = start(&owner, &command, &BTreeMap::new(), self.groups)?;
+            self.await_ready(setup, &mut process)?;
             running.push(process);
         }
         Ok(running)
     }
 
-    fn await_ready(&self, one: &Setup, process: &mut Process) -> Result<(), StudyFault> {
-        let Some(address) = one.ready.as_ref() else { return Ok(()) };
+    fn await_ready(&self, setup: &Setup, process: &mut Process) -> Result<(), StudyFault> {
+        let Some(address) = setup.ready.as_ref() else { return Ok(()) };
         let begun = Instant::now();
-        let fault = |what: String| StudyFault::Asked(format!("setup {:?} {what}", one.name));
-        while begun.elapsed() < *one.ready_timeout && !self.stop.asked() {
-            if let Some(status) = process.ended() {
-                let why = exit_reason(status, process);
-                return Err(fault(format!("ended before it was ready: {why}")));
+        let fault = |what: String| StudyFault::Asked(format!("setup {:?} {what}", setup.name));
+        while begun.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
+            if let Some(status) = process.exit_status() {
+                let reason = exit_reason(status, process);
+                return Err(fault(format!("ended before it was ready: {reason}")));
             }
             let addresses = address.to_socket_addrs();
             let addresses = addresses
                 .map_err(|error| fault(format!("has an invalid address {address:?}: {error}")))?;
-            if addresses.into_iter().any(|to| TcpStream::connect_timeout(&to, CONNECT).is_ok()) {
+            if addresses
+                .into_iter()
+                .any(|socket_address| TcpStream::connect_timeout(&socket_address, CONNECT).is_ok())
+            {
                 return Ok(());
             }
             std::thread::park_timeout(TICK * 4);
         }
-        Err(fault(format!("accepts no connection at {address} within {:?}", one.ready_timeout)))
+        Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
     }
 
-    /// Runs the first arm without counting it. Work that is slow only the first time is then
+    /// Runs the first variant without counting it. Work that is slow only the first time is then
     /// already done.
     fn warm_up(&self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<(), StudyFault> {
-        on_event(Event::Begins(0, self.study.repeats(), vec![&self.study.arms[0].name]));
+        on_event(Event::Begins {
+            repeat: 0,
+            repeats: self.study.repeats(),
+            variants: vec![&self.study.variants[0].name],
+        });
         let mut runs = vec![self.start(0, 0)?];
         self.watch(&mut runs, on_event);
         for run in runs {
@@ -212,29 +255,34 @@ impl<'a> Runner<'a> {
         repeat: u32,
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Vec<EndedRun>, StudyFault> {
-        let mut order: Vec<usize> = (0..self.study.arms.len()).collect();
+        let mut order: Vec<usize> = (0..self.study.variants.len()).collect();
         if repeat.is_multiple_of(2) {
             order.reverse();
         }
         let groups: Vec<Vec<usize>> = match *self.study.file.order {
             Order::SideBySide => vec![order],
-            Order::Alternate => order.into_iter().map(|place| vec![place]).collect(),
+            Order::Alternate => {
+                order.into_iter().map(|variant_index| vec![variant_index]).collect()
+            }
         };
         let mut ended = Vec::new();
         let count = groups.len();
         for (index, group) in groups.into_iter().enumerate() {
-            if self.stop.asked() {
+            if self.stop.is_requested() {
                 break;
             }
-            let names = group.iter().map(|place| self.study.arms[*place].name.as_str()).collect();
-            on_event(Event::Begins(repeat, self.study.repeats(), names));
+            let names = group
+                .iter()
+                .map(|variant_index| self.study.variants[*variant_index].name.as_str())
+                .collect();
+            on_event(Event::Begins { repeat, repeats: self.study.repeats(), variants: names });
             let mut runs = Vec::new();
-            for place in group {
-                runs.push(self.start(place, repeat)?);
+            for variant_index in group {
+                runs.push(self.start(variant_index, repeat)?);
             }
-            let apart = start_distance(&runs);
+            let distance = start_distance(&runs);
             self.watch(&mut runs, on_event);
-            ended.extend(runs.into_iter().map(|run| self.end(run, apart, on_event)));
+            ended.extend(runs.into_iter().map(|run| self.end(run, distance, on_event)));
             if index + 1 < count {
                 self.wait(*self.study.file.pause);
             }
@@ -242,9 +290,9 @@ impl<'a> Runner<'a> {
         Ok(ended)
     }
 
-    fn start(&self, place: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
-        let arm = &self.study.arms[place];
-        let folder = self.base.join("runs").join(format!("{}-{repeat}", arm.name));
+    fn start(&self, variant_index: usize, repeat: u32) -> Result<Run<'a>, StudyFault> {
+        let variant = &self.study.variants[variant_index];
+        let folder = self.base.join("runs").join(format!("{}-{repeat}", variant.name));
         let scratch = folder.join("scratch");
         let samples = folder.join("samples.jsonl");
         // Files of an earlier study with this name must not be read as files of this study.
@@ -261,17 +309,18 @@ impl<'a> Runner<'a> {
             ("weir", text(self.weir)),
             ("dir", text(&scratch)),
             ("samples", text(&samples)),
-            ("setting", arm.setting.clone().unwrap_or_default()),
-            ("arm", arm.name.clone()),
+            ("setting", variant.setting.clone().unwrap_or_default()),
+            ("variant", variant.name.clone()),
             ("repeat", repeat.to_string()),
         ];
-        let command = arm.command.iter().map(|word| replace_placeholders(word, &words));
+        let command = variant.command.iter().map(|word| replace_placeholders(word, &words));
         let command: Vec<String> = command.collect();
         let began = unix_now();
-        let process = start(&format!("arm {:?}", arm.name), &command, &arm.env, self.groups)?;
+        let process =
+            start(&format!("variant {:?}", variant.name), &command, &variant.env, self.groups)?;
         Ok(Run {
-            arm,
-            place,
+            variant,
+            variant_index,
             repeat,
             process,
             scratch,
@@ -288,23 +337,23 @@ impl<'a> Runner<'a> {
         let mut next = Duration::ZERO;
         loop {
             let elapsed = begun.elapsed();
-            if self.stop.asked() {
+            if self.stop.is_requested() {
                 // All runs get the signal at once, so none continues while another one shuts down.
                 runs.iter().for_each(|run| run.process.terminate());
             }
             for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
-                if let Some(status) = run.process.ended() {
+                if let Some(status) = run.process.exit_status() {
                     let outcome = match () {
                         () if status.success() => Ok(()),
-                        () if self.stop.asked() => Err(STOPPED.to_owned()),
+                        () if self.stop.is_requested() => Err(STOPPED.to_owned()),
                         () => Err(exit_reason(status, &run.process)),
                     };
                     run.ended = Some((elapsed, outcome));
                 } else if elapsed >= *self.study.file.timeout {
-                    run.process.end();
+                    run.process.stop();
                     run.ended = Some((elapsed, Ok(())));
-                } else if self.stop.asked() {
-                    run.process.end();
+                } else if self.stop.is_requested() {
+                    run.process.stop();
                     run.ended = Some((elapsed, Err(STOPPED.to_owned())));
                 }
             }
@@ -314,10 +363,12 @@ impl<'a> Runner<'a> {
             if elapsed >= next {
                 next += *self.study.file.sample;
                 let running = || runs.iter().filter(|run| run.ended.is_none());
-                let heights: Vec<_> = running()
-                    .map(|run| (run.arm.name.as_str(), elapsed.as_secs_f64(), newest(&run.samples)))
-                    .collect();
-                on_event(Event::Second(heights));
+                let progress = running().map(|run| VariantProgress {
+                    variant: run.variant.name.as_str(),
+                    elapsed: elapsed.as_secs_f64(),
+                    height: newest_height(&run.samples),
+                });
+                on_event(Event::Second(progress.collect()));
                 for run in runs.iter_mut().filter(|run| run.ended.is_none()) {
                     let usage = run.process.usage(&run.scratch);
                     if run.usage.len() >= USAGE_MAX {
@@ -335,22 +386,31 @@ impl<'a> Runner<'a> {
     }
 
     /// Reads the samples of an ended run and removes its scratch folder.
-    fn end(&self, run: Run<'_>, apart: Duration, on_event: &mut dyn FnMut(Event<'_>)) -> EndedRun {
-        let Run { arm, place, repeat, samples, began, usage, ended, scratch, process } = run;
+    fn end(
+        &self,
+        run: Run<'_>,
+        start_distance: Duration,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> EndedRun {
+        let Run { variant, variant_index, repeat, samples, began, usage, ended, scratch, process } =
+            run;
         drop(process);
-        let (after, outcome) = ended.unwrap_or((Duration::ZERO, Err("it never ran".to_owned())));
-        let read = outcome
-            .and_then(|()| match apart > START_APART_MAX {
-                true => Err(format!("arms were started {} s apart", short(apart.as_secs_f64()))),
+        let (run_time, outcome) = ended.unwrap_or((Duration::ZERO, Err("it never ran".to_owned())));
+        let read_result = outcome
+            .and_then(|()| match start_distance > START_APART_MAX {
+                true => Err(format!(
+                    "variants were started {} s apart",
+                    short(start_distance.as_secs_f64())
+                )),
                 false => Ok(()),
             })
             .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
-        let run = read.map(|mut run| {
+        let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // An arm uses this machine's clock. Its first sample comes some time after its start.
+            // A variant uses this machine's clock. Its first sample comes some time after its start.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
-            if after >= *self.study.file.timeout {
+            if run_time >= *self.study.file.timeout {
                 let limit = span(self.study.file.timeout.as_secs_f64());
                 run.notes.push(format!("it was stopped at the timeout of {limit}"));
             }
@@ -360,29 +420,34 @@ impl<'a> Runner<'a> {
         // results.
         let _ = std::fs::remove_dir_all(&scratch);
         let height = run.as_ref().ok().map(|run| run.last().height);
-        let why = run.as_ref().err().cloned();
-        on_event(Event::Ended(&arm.name, after.as_secs_f64(), height, why));
-        EndedRun { place, repeat, run }
+        let reason = run.as_ref().err().cloned();
+        on_event(Event::Ended {
+            variant: &variant.name,
+            seconds: run_time.as_secs_f64(),
+            height,
+            reason,
+        });
+        EndedRun { variant_index, repeat, run }
     }
 
     /// Waits until the time is over or the study is stopped.
     fn wait(&self, time: Duration) {
         let begun = Instant::now();
-        while begun.elapsed() < time && !self.stop.asked() {
+        while begun.elapsed() < time && !self.stop.is_requested() {
             std::thread::park_timeout(TICK.min(time));
         }
     }
 }
 
 fn start(
-    whose: &str,
+    owner: &str,
     command: &[String],
     env: &BTreeMap<String, String>,
     groups: &Groups,
 ) -> Result<Process, StudyFault> {
     Process::start(command, env, groups).map_err(|error| {
         let program = command.first().map_or("", String::as_str);
-        StudyFault::Asked(format!("{whose}: cannot start {program:?}: {error}"))
+        StudyFault::Asked(format!("{owner}: cannot start {program:?}: {error}"))
     })
 }
 
@@ -404,15 +469,16 @@ fn replace_placeholders(word: &str, words: &[(&str, String)]) -> String {
 /// Returns the time between the first and the last start.
 fn start_distance(runs: &[Run<'_>]) -> Duration {
     let began = || runs.iter().map(|run| run.began);
-    let (first, last) = (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
-    Duration::try_from_secs_f64(last - first).unwrap_or_default()
+    let (first_start, last_start) =
+        (began().fold(f64::INFINITY, f64::min), began().fold(0.0, f64::max));
+    Duration::try_from_secs_f64(last_start - first_start).unwrap_or_default()
 }
 
 fn unix_now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// Fills values that an arm does not report with those of the previous usage sample.
+/// Fills values that a variant does not report with those of the previous usage sample.
 fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
     for sample in samples {
         let next = usage.partition_point(|(at, _)| *at <= sample.at);
@@ -424,7 +490,7 @@ fn fill_in(samples: &mut [Sample], usage: &[(f64, Usage)]) {
 }
 
 /// Returns the height of the newest complete sample of a file that is still being written.
-fn newest(path: &Path) -> Option<u64> {
+fn newest_height(path: &Path) -> Option<u64> {
     use std::io::{Read as _, Seek as _, SeekFrom};
     const TAIL: u64 = 4096;
     let mut file = std::fs::File::open(path).ok()?;
@@ -433,7 +499,8 @@ fn newest(path: &Path) -> Option<u64> {
     let mut tail = Vec::new();
     file.take(TAIL).read_to_end(&mut tail).ok()?;
     let text = String::from_utf8_lossy(&tail);
-    let (whole, _) = text.rsplit_once('\n')?;
-    let line: super::read::SampleLine = serde_json::from_str(whole.lines().last()?).ok()?;
+    let (complete_lines, _) = text.rsplit_once('\n')?;
+    let line: super::read::SampleLine =
+        serde_json::from_str(complete_lines.lines().last()?).ok()?;
     line.height
 }

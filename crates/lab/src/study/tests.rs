@@ -8,13 +8,13 @@ use std::sync::LazyLock;
 
 use expect_test::expect;
 use jsonschema::Validator;
-use lab_model::results::Word;
+use lab_model::results::ComparisonVerdict;
 use lab_model::results::study::{Accesses, Align, Source, StudyResult};
 use serde_json::Value;
 
 use super::read::{Form, read_run};
 use super::{Options, analyse};
-use crate::analysis::sync::{Announced, ArmRuns, Sample, SyncRun, Timeout};
+use crate::analysis::sync::{Announced, Sample, SyncRun, Timeout, VariantRuns};
 
 const ASKED: [u64; 5] = [100_000, 500_000, 1_000_000, 1_250_000, 1_349_351];
 
@@ -22,8 +22,8 @@ fn table(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/pocketnet").join(name)
 }
 
-fn arm(name: &str, runs: Vec<SyncRun>) -> ArmRuns {
-    ArmRuns { name: name.to_owned(), runs }
+fn variant(name: &str, runs: Vec<SyncRun>) -> VariantRuns {
+    VariantRuns { name: name.to_owned(), runs }
 }
 
 fn counted() -> impl FnMut() -> u64 {
@@ -35,15 +35,18 @@ fn counted() -> impl FnMut() -> u64 {
     }
 }
 
-pub(crate) fn published() -> Vec<ArmRuns> {
+pub(crate) fn published() -> Vec<VariantRuns> {
     let read = |name: &str| read_run(&table(name), Form::Table).unwrap();
-    vec![arm("5MB", vec![read("cache_5mb.csv")]), arm("500MB", vec![read("cache_500mb.csv")])]
+    vec![
+        variant("5MB", vec![read("cache_5mb.csv")]),
+        variant("500MB", vec![read("cache_500mb.csv")]),
+    ]
 }
 
-pub(crate) fn study(arms: &[ArmRuns], heights: &[u64]) -> StudyResult {
+pub(crate) fn study(variants: &[VariantRuns], heights: &[u64]) -> StudyResult {
     let options =
         Options { heights: heights.to_vec(), ..Options::new("page cache", Source::Tables) };
-    let result = analyse(arms, &[], &options, &mut counted()).unwrap();
+    let result = analyse(variants, &[], &options, &mut counted()).unwrap();
     // Whatever a test is about, what comes of it is told in the published form.
     let faults = faults_of(&serde_json::to_value(&result).unwrap());
     assert!(faults.is_empty(), "{faults:#?}");
@@ -51,12 +54,12 @@ pub(crate) fn study(arms: &[ArmRuns], heights: &[u64]) -> StudyResult {
 }
 
 /// In what it is not what the published schema says.
-pub(crate) fn faults_of(told: &Value) -> Vec<String> {
+pub(crate) fn faults_of(output: &Value) -> Vec<String> {
     static SCHEMA: LazyLock<Validator> = LazyLock::new(|| {
         let schema = serde_json::from_str(&lab_model::results::schema::study()).unwrap();
         jsonschema::validator_for(&schema).unwrap()
     });
-    SCHEMA.iter_errors(told).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
+    SCHEMA.iter_errors(output).map(|fault| format!("{}: {fault}", fault.instance_path())).collect()
 }
 
 fn clock(seconds: f64) -> String {
@@ -70,7 +73,7 @@ fn three(value: f64) -> String {
 #[test]
 fn rows_times_cache_and_totals() {
     let result = study(&published(), &ASKED);
-    let (small, large) = (&result.arms[0].runs[0], &result.arms[1].runs[0]);
+    let (small, large) = (&result.variants[0].runs[0], &result.variants[1].runs[0]);
     assert_eq!((small.samples, large.samples), (1286, 1104));
     assert_eq!(small.first, "2021-12-13T23:20:52.000Z");
     assert_eq!(large.first, "2021-12-13T23:20:53.000Z");
@@ -147,8 +150,8 @@ fn leads_and_the_crossing_of_heights() {
 fn rates_and_hit_ratios_by_height() {
     let result = study(&published(), &ASKED);
     assert_eq!(result.bin, 100_000);
-    let bin = |arm: usize, place: usize| {
-        let bin = &result.arms[arm].runs[0].bins[place];
+    let bin = |variant: usize, place: usize| {
+        let bin = &result.variants[variant].runs[0].bins[place];
         (three(bin.rate.unwrap()), format!("{:.3}", bin.hit_ratio.unwrap()))
     };
     let expected = [
@@ -165,8 +168,8 @@ fn rates_and_hit_ratios_by_height() {
         let owned = |(rate, ratio): (&str, &str)| (rate.to_owned(), ratio.to_owned());
         assert_eq!((bin(0, place), bin(1, place)), (owned(small), owned(large)), "bin {place}");
     }
-    let pages = |arm: usize, place: usize| {
-        result.arms[arm].runs[0].bins[place].pages_per_block.unwrap().round()
+    let pages = |variant: usize, place: usize| {
+        result.variants[variant].runs[0].bins[place].pages_per_block.unwrap().round()
     };
     assert_eq!((pages(0, 0), pages(1, 0)), (1103.0, 1538.0));
     assert_eq!((pages(0, 13), pages(1, 13)), (196_434.0, 196_216.0));
@@ -187,16 +190,16 @@ fn sentences(result: &StudyResult) -> Vec<String> {
 
 #[track_caller]
 fn says(result: &StudyResult, part: &str) {
-    let told = sentences(result);
-    assert!(told.iter().any(|one| one.contains(part)), "{part:?} is not in {told:#?}");
+    let output = sentences(result);
+    assert!(output.iter().any(|one| one.contains(part)), "{part:?} is not in {output:#?}");
 }
 
 #[test]
 fn conclusions_are_those_of_a_careful_reading() {
     let result = study(&published(), &ASKED);
-    assert_eq!(result.conclusions[0].word, Some(Word::CannotTell));
+    assert_eq!(result.conclusions[0].word, Some(ComparisonVerdict::CannotTell));
     expect![[r#"
-        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each arm is no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
+        verdict: cannot tell whether 500MB syncs faster than 5MB: one run of each variant is no effect size, because the spread between equal runs is unknown; in these runs 500MB reached 1,349,351 3 h 26 min earlier (−16.1 %)
         heights: 5MB leads until 8:16:19 (height 983,974), then 500MB leads
         rates: 500MB is faster from 300,000 on, except from 500,000 to 700,000: the rates cross 683,974 blocks before the heights do
         cause: below 200,000 500MB is 2.0 times slower than 5MB, although its hit ratio is highest there (99.989 % or more, later 98.8 % to 99.90 %): cache warm-up is not the cause of its slow start
@@ -208,21 +211,21 @@ fn conclusions_are_those_of_a_careful_reading() {
 
 #[test]
 fn a_log_adds_what_peers_announced() {
-    let mut arms = published();
-    let at = arms[0].runs[0].samples[0].at;
-    arms[0].runs[0].announced = vec![
+    let mut variants = published();
+    let at = variants[0].runs[0].samples[0].at;
+    variants[0].runs[0].announced = vec![
         Announced { at: at + 10.0, height: 1_481_438 },
         Announced { at: at + 55_000.0, height: 1_482_352 },
     ];
-    let result = study(&arms, &ASKED);
+    let result = study(&variants, &ASKED);
     says(
         &result,
         "tip: peers announced 1,482,352 at most: 5MB ends at 1,349,351, 133,001 blocks below it; 500MB ends \
          at 1,349,351, 133,001 blocks below it",
     );
     // A height above what anybody announced when it was reached did not exist.
-    arms[0].runs[0].announced = vec![Announced { at, height: 1_300_000 }];
-    let result = study(&arms, &ASKED);
+    variants[0].runs[0].announced = vec![Announced { at, height: 1_300_000 }];
+    let result = study(&variants, &ASKED);
     says(&result, "target above the tip: 1,349,351 did not exist yet");
     says(
         &result,
@@ -253,12 +256,12 @@ fn to_the_tip(step: u64) -> Vec<u64> {
 
 #[test]
 fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
-    let arms = [
-        arm("quick", vec![run_of("1", &to_the_tip(1_000))]),
-        arm("slow", vec![run_of("1", &to_the_tip(500))]),
+    let variants = [
+        variant("quick", vec![run_of("1", &to_the_tip(1_000))]),
+        variant("slow", vec![run_of("1", &to_the_tip(500))]),
     ];
-    let result = study(&arms, &[20_000, 30_030]);
-    let tip = result.arms[0].runs[0].tip.unwrap();
+    let result = study(&variants, &[20_000, 30_030]);
+    let tip = result.variants[0].runs[0].tip.unwrap();
     // Thirty samples from here on bring 60 blocks at most.
     assert_eq!((tip.height, tip.elapsed), (30_000, 1_800.0));
     says(&result, "target above the tip: 30,030 did not exist yet");
@@ -268,7 +271,7 @@ fn a_target_above_the_tip_is_flagged_and_times_go_to_the_tip() {
     );
     says(&result, "at the tip a run only waits for new blocks");
     // Chosen by itself, the last height is below the lowest tip.
-    let result = study(&arms, &[]);
+    let result = study(&variants, &[]);
     assert_eq!(result.heights.last(), Some(&29_500));
     assert!(!result.against[0].times.iter().any(|row| row.above_tip));
 }
@@ -299,12 +302,12 @@ fn waiting_at_the_tip_is_no_part_of_a_sync() {
         |per_block: u64| move |blocks: u64| if blocks > 1 { per_block * blocks } else { 1_000 };
     let quick = |per_block| watched("1", &to_tip(1_000, 300), misses(per_block));
     let slow = |per_block| watched("1", &to_tip(500, 40), misses(per_block));
-    let arms = [arm("quick", vec![quick(1)]), arm("slow", vec![slow(3)])];
-    let result = study(&arms, &[]);
-    let told = sentences(&result);
-    assert!(result.against[0].rate_crosses.is_empty(), "{told:#?}");
-    assert!(result.against[0].faster.iter().flatten().all(|first| *first), "{told:#?}");
-    assert!(result.against[0].pairs[0].crosses.is_empty(), "{told:#?}");
+    let variants = [variant("quick", vec![quick(1)]), variant("slow", vec![slow(3)])];
+    let result = study(&variants, &[]);
+    let output = sentences(&result);
+    assert!(result.against[0].rate_crosses.is_empty(), "{output:#?}");
+    assert!(result.against[0].faster.iter().flatten().all(|first| *first), "{output:#?}");
+    assert!(result.against[0].pairs[0].crosses.is_empty(), "{output:#?}");
     says(
         &result,
         "cause: quick reads 2.94 times fewer pages per block than slow (1.03 compared with 3.03)",
@@ -314,7 +317,10 @@ fn waiting_at_the_tip_is_no_part_of_a_sync() {
         let samples = course.samples.into_iter().filter(|one| one.height <= height).collect();
         SyncRun { samples, ..course }
     };
-    let cut = [arm("quick", vec![cut(quick(1), 31_000)]), arm("slow", vec![cut(slow(3), 31_000)])];
+    let cut = [
+        variant("quick", vec![cut(quick(1), 31_000)]),
+        variant("slow", vec![cut(slow(3), 31_000)]),
+    ];
     let cut = study(&cut, &[]);
     let own = |result: &StudyResult| -> Vec<String> {
         let all = sentences(result).into_iter();
@@ -336,9 +342,9 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
     let mut stalled = run_of("1", &heights);
     stalled.timeouts = vec![Timeout { at: 1e9 + 21.0 * 60.0, peer: 4 }];
     let smooth = run_of("1", &(0..45).map(|place| place * 900).collect::<Vec<_>>());
-    let arms = [arm("stalled", vec![stalled]), arm("smooth", vec![smooth])];
-    let result = study(&arms, &[30_000]);
-    let [stall] = result.arms[0].runs[0].stalls.as_slice() else { panic!("one stall") };
+    let variants = [variant("stalled", vec![stalled]), variant("smooth", vec![smooth])];
+    let result = study(&variants, &[30_000]);
+    let [stall] = result.variants[0].runs[0].stalls.as_slice() else { panic!("one stall") };
     assert_eq!((stall.from, stall.seconds, stall.height), (19.0 * 60.0, 300.0, 19_000));
     assert_eq!((stall.timeouts, stall.open), (1, false));
     says(
@@ -349,20 +355,20 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
     assert_eq!(judged(&result), 35.0 * 60.0);
     let options =
         Options { heights: vec![30_000], subtract_stalls: true, ..Options::new("x", Source::Logs) };
-    let result = analyse(&arms, &[], &options, &mut counted()).unwrap();
+    let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
     assert_eq!(judged(&result), 30.0 * 60.0);
     says(&result, "they are subtracted from its times");
 }
 
-/// Four runs of each of two arms, the second twice as fast.
-pub(crate) fn repeated(a: &str, b: &str) -> Vec<ArmRuns> {
+/// Four runs of each of two variants, the second twice as fast.
+pub(crate) fn repeated(a: &str, b: &str) -> Vec<VariantRuns> {
     let runs = |steps: [u64; 4]| -> Vec<SyncRun> {
         let run = |step: u64| {
             run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
         };
         steps.map(run).to_vec()
     };
-    vec![arm(a, runs([990, 1000, 1010, 1005])), arm(b, runs([2000, 2020, 1990, 2010]))]
+    vec![variant(a, runs([990, 1000, 1010, 1005])), variant(b, runs([2000, 2020, 1990, 2010]))]
 }
 
 #[test]
@@ -374,55 +380,64 @@ fn repeats_are_judged_and_their_spread_is_told() {
         steps.iter().map(run).collect()
     };
     let result = study(&repeated("a", "b"), &[100_000]);
-    assert_eq!(result.conclusions[0].word, Some(Word::Better));
+    assert_eq!(result.conclusions[0].word, Some(ComparisonVerdict::Better));
     says(&result, "verdict: b syncs faster than a: it reaches 100,000 50 min earlier (−50.0 %)");
     says(
         &result,
         "repeats: at 100,000 4 runs of a differ by 2 min and 4 runs of b differ by 1 min",
     );
     // Pairs that do not agree tell nothing.
-    let arms = [arm("a", runs(&[1000, 2000, 1500])), arm("b", runs(&[2000, 1000, 1500]))];
+    let variants =
+        [variant("a", runs(&[1000, 2000, 1500])), variant("b", runs(&[2000, 1000, 1500]))];
     let options =
         Options { heights: vec![100_000], paired: true, ..Options::new("x", Source::Runs) };
-    let result = analyse(&arms, &[], &options, &mut counted()).unwrap();
+    let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
     let judged = result.against[0].times[0].judged.clone().unwrap();
-    assert_eq!((judged.verdict, judged.pairs.len()), (Word::CannotTell, 3));
+    assert_eq!((judged.verdict, judged.pairs.len()), (ComparisonVerdict::CannotTell, 3));
     says(&result, "cannot tell whether b syncs faster than a: its median time to 100,000 is");
-    // One run of an arm is none, however many the other has.
-    let arms = [arm("a", runs(&[990, 1000, 1010, 1005])), arm("b", runs(&[2000]))];
-    let result = study(&arms, &[100_000]);
+    // One run of a variant is none, however many the other has.
+    let variants = [variant("a", runs(&[990, 1000, 1010, 1005])), variant("b", runs(&[2000]))];
+    let result = study(&variants, &[100_000]);
     says(
         &result,
-        "cannot tell whether b syncs faster than a: a single run of an arm is no effect size",
+        "cannot tell whether b syncs faster than a: a single run of a variant is no effect size",
     );
 }
 
 #[test]
 fn what_cannot_be_compared_is_refused() {
-    let one = [arm("a", vec![run_of("1", &[0, 1])])];
-    let told = |arms: &[ArmRuns], options: &Options| {
-        analyse(arms, &[], options, &mut counted()).unwrap_err().to_string()
+    let one = [variant("a", vec![run_of("1", &[0, 1])])];
+    let output = |variants: &[VariantRuns], options: &Options| {
+        analyse(variants, &[], options, &mut counted()).unwrap_err().to_string()
     };
     let options = Options::new("x", Source::Tables);
-    assert_eq!(told(&one, &options), "a study compares at least two arms; there is only \"a\"");
-    assert_eq!(told(&[], &options), "a study compares at least two arms; there is none");
-    let none = [one[0].clone(), arm("b", Vec::new())];
-    assert_eq!(told(&none, &options), "arm \"b\" has no usable run");
-    let far = [one[0].clone(), arm("b", vec![run_of("1", &[0, 1_000_000_000])])];
+    assert_eq!(
+        output(&one, &options),
+        "a study compares at least two variants; there is only \"a\""
+    );
+    assert_eq!(output(&[], &options), "a study compares at least two variants; there is none");
+    let none = [one[0].clone(), variant("b", Vec::new())];
+    assert_eq!(output(&none, &options), "variant \"b\" has no usable run");
+    let far = [one[0].clone(), variant("b", vec![run_of("1", &[0, 1_000_000_000])])];
     let narrow = Options { bin: Some(1), ..options };
-    assert!(told(&far, &narrow).contains("at most 2000"), "{}", told(&far, &narrow));
+    assert!(output(&far, &narrow).contains("at most 2000"), "{}", output(&far, &narrow));
 }
 
 #[test]
-fn arms_of_different_periods_and_with_gaps_are_told() {
+fn variants_of_different_periods_and_with_gaps_are_told() {
     let mut quick = run_of("1", &(0..50).map(|place| place * 100).collect::<Vec<_>>());
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;
     }
     quick.samples[49].at += 10.0;
-    let arms =
-        [arm("slow", vec![run_of("1", &[0, 1_000, 2_000, 5_000])]), arm("quick", vec![quick])];
-    let told = study(&arms, &[]).warnings;
-    assert!(told[0].contains("sample periods differ, 1.0 s to 60.0 s"), "{told:?}");
-    assert!(told[1].contains("quick, 1: 1 gap between samples, the longest of 11 s"), "{told:?}");
+    let variants = [
+        variant("slow", vec![run_of("1", &[0, 1_000, 2_000, 5_000])]),
+        variant("quick", vec![quick]),
+    ];
+    let output = study(&variants, &[]).warnings;
+    assert!(output[0].contains("sample periods differ, 1.0 s to 60.0 s"), "{output:?}");
+    assert!(
+        output[1].contains("quick, 1: 1 gap between samples, the longest of 11 s"),
+        "{output:?}"
+    );
 }

@@ -21,17 +21,17 @@ const ENTRIES_MAX: usize = 4_096;
 
 /// The data of the chain that a plan uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Needed {
+pub(super) struct NeededData {
     head: bool,
     block_hashes: bool,
     transactions: bool,
     addresses: bool,
 }
 
-impl Needed {
-    /// The data that all mixes use.
-    pub(super) fn of(plan: &Plan) -> Needed {
-        let mut needed = Needed::default();
+impl NeededData {
+    /// Returns the data that the mixes of a plan use.
+    pub(super) fn of(plan: &Plan) -> NeededData {
+        let mut needed = NeededData::default();
         let steps = plan.mixes.iter().flat_map(|mix| &mix.steps);
         let templates = steps.flat_map(|step| match step {
             Step::Choose(calls) => calls.iter().map(|call| &call.template).collect(),
@@ -55,7 +55,7 @@ impl Needed {
     }
 }
 
-/// A number in JSON-RPC: hexadecimal text, decimal text or a JSON number.
+/// Parses a number in JSON-RPC: hexadecimal text, decimal text or a JSON number.
 pub(super) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
@@ -64,7 +64,7 @@ pub(super) fn number(value: &Value) -> Option<u64> {
     }
 }
 
-/// A number in hexadecimal or decimal text.
+/// Parses a number in hexadecimal or decimal text.
 pub(super) fn number_in(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -72,7 +72,7 @@ pub(super) fn number_in(text: &str) -> Option<u64> {
     }
 }
 
-/// The head; none if the target does not return it.
+/// Returns the head; none if the target does not return one.
 pub(super) fn head(client: &Client, family: Family) -> Result<Option<u64>, TargetFault> {
     Ok(match client.call(head_method(family), "[]")? {
         Reply::Result(value) => number(&value),
@@ -92,11 +92,11 @@ fn head_method(family: Family) -> &'static str {
 pub(super) fn fill(
     client: &Client,
     family: Family,
-    needed: Needed,
+    needed: NeededData,
     head: Option<u64>,
     chain: &mut ChainFacts,
 ) -> Result<(), Reason> {
-    if needed == Needed::default() {
+    if needed == NeededData::default() {
         chain.head = head.unwrap_or_default();
         return Ok(());
     }
@@ -112,7 +112,8 @@ pub(super) fn fill(
     }
     let mut last_answer = String::from("nothing");
     for behind in 0..BLOCKS_MAX.min(chain.head + 1) {
-        let enough = |kept: &[Box<str>], wanted: bool| !wanted || kept.len() >= ENTRIES_ENOUGH;
+        let enough =
+            |stored: &[Box<str>], is_needed: bool| !is_needed || stored.len() >= ENTRIES_ENOUGH;
         let transactions = full
             && behind < FULL_BLOCKS_MAX
             && !(enough(&chain.transaction_hashes, needed.transactions)
@@ -148,7 +149,7 @@ fn block_method(family: Family) -> &'static str {
     }
 }
 
-/// A block, or what was returned instead.
+/// Returns a block, or a description of the response if the response is no block.
 fn block(
     client: &Client,
     family: Family,
@@ -197,10 +198,10 @@ fn add_block(block: &Value, family: Family, chain: &mut ChainFacts) {
 }
 
 /// Adds a text that needs no escaping in JSON.
-fn add_text(value: &Value, most: usize, kept: &mut Vec<Box<str>>) {
+fn add_text(value: &Value, max_entries: usize, texts: &mut Vec<Box<str>>) {
     let Some(text) = value.as_str() else { return };
     let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if plain && kept.len() < most && !kept.iter().any(|known| **known == *text) {
-        kept.push(text.into());
+    if plain && texts.len() < max_entries && !texts.iter().any(|known| **known == *text) {
+        texts.push(text.into());
     }
 }

@@ -61,9 +61,9 @@ impl Client {
         let anchors = match &tls.ca {
             None => RootCerts::WebPki,
             Some(path) => {
-                let read = std::fs::read(path).map_err(|error| error.to_string());
-                let read = read.and_then(|text| certificates(&text));
-                read.map(RootCerts::from).map_err(|error| {
+                let loaded = std::fs::read(path).map_err(|error| error.to_string());
+                let loaded = loaded.and_then(|text| certificates(&text));
+                loaded.map(RootCerts::from).map_err(|error| {
                     fault(Reason::Anchors { path: path.display().to_string(), error })
                 })?
             }
@@ -132,11 +132,11 @@ impl Client {
 
     fn read(&self, status: u16, body: &[u8]) -> Result<Reply, TargetFault> {
         if status == 401 {
-            return Err(self.fault(Reason::Unauthorized { first: first_bytes(body) }));
+            return Err(self.fault(Reason::Unauthorized { beginning: first_bytes(body) }));
         }
         let answer = response::parse_response(body, DEPTH_MAX).map_err(|fault| {
             let fault = fault.to_string();
-            self.fault(Reason::NotJsonRpc { status, fault, first: first_bytes(body) })
+            self.fault(Reason::NotJsonRpc { status, fault, beginning: first_bytes(body) })
         })?;
         Ok(match answer.outcome {
             Outcome::Result(raw) => {
@@ -172,7 +172,7 @@ impl Client {
                 Reason::Refused { port }
             }
             error if !tls => match first_response(&self.target) {
-                Some(first) if !first.starts_with("HTTP/1") => Reason::NotHttp { first },
+                Some(first) if !first.starts_with("HTTP/1") => Reason::NotHttp { beginning: first },
                 _ => Reason::Other { error: error.to_string() },
             },
             error => Reason::Other { error: error.to_string() },
@@ -197,7 +197,7 @@ fn tls_fault(error: &rustls::Error) -> String {
         }
         error => return error.to_string(),
     };
-    let what = match fault {
+    let fault_text = match fault {
         Fault::Expired | Fault::ExpiredContext { .. } => "has expired".to_owned(),
         Fault::NotValidYet | Fault::NotValidYetContext { .. } => "is not valid yet".to_owned(),
         Fault::NotValidForName | Fault::NotValidForNameContext { .. } => {
@@ -210,19 +210,19 @@ fn tls_fault(error: &rustls::Error) -> String {
         fault => format!("was rejected: {fault}"),
     };
     format!(
-        "the server's certificate {what}; set the file of its authority (tls_ca in a \
+        "the server's certificate {fault_text}; set the file of its authority (tls_ca in a \
          plan), or accept any certificate with --insecure"
     )
 }
 
 fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
-    let mut found = Vec::new();
+    let mut parsed = Vec::new();
     for item in parse_pem(pem) {
         if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
-            found.push(certificate);
+            parsed.push(certificate);
         }
     }
-    if found.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(found) }
+    if parsed.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(parsed) }
 }
 
 /// The beginning of a body as text.
@@ -244,7 +244,7 @@ fn first_response(target: &Target) -> Option<String> {
          content-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
     stream.write_all(request.as_bytes()).ok()?;
-    let mut first = vec![0; SHOWN_BYTES];
-    let length = stream.read(&mut first).ok().filter(|length| *length > 0)?;
-    Some(first[..length].escape_ascii().to_string())
+    let mut beginning = vec![0; SHOWN_BYTES];
+    let length = stream.read(&mut beginning).ok().filter(|length| *length > 0)?;
+    Some(beginning[..length].escape_ascii().to_string())
 }

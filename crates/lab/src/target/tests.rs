@@ -1,6 +1,6 @@
 //! What is found out about fake nodes of each family, and what of their chains is kept.
 
-use lab_model::plan::{Draw, Piece, Plan, Recorded, Step, Template, Tls, Weighted};
+use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Step, Template, Tls, Weighted};
 use lab_model::samples;
 use serde_json::{Value, json};
 
@@ -122,9 +122,9 @@ fn bitcoin_is_known_by_its_block_count() {
 fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not() {
     let fake = node(|method, _| (method == "custom").then(|| true.into()));
     let fault = family(&fake.target(), &Tls::default()).unwrap_err();
-    let told = fault.to_string();
-    assert!(told.contains("eth_chainId returned error -32601 (what?)"), "{told}");
-    assert!(told.contains("--family"), "{told}");
+    let output = fault.to_string();
+    assert!(output.contains("eth_chainId returned error -32601 (what?)"), "{output}");
+    assert!(output.contains("--family"), "{output}");
     let fault = probe(&plan(&fake, vec![Draw::BlockHash])).unwrap_err();
     assert!(matches!(fault.reason, Reason::NoFamily { .. }), "{fault:?}");
     assert_eq!(probe(&plan(&fake, Vec::new())).unwrap().facts.family, "unknown");
@@ -137,7 +137,7 @@ fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_told()
     assert!(matches!(fault.reason, Reason::NotJsonRpc { status: 403, .. }), "{fault:?}");
     let mut replay = plan(&fake, Vec::new());
     let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_call"}"#.to_vec().into();
-    let recorded = Recorded { method: 0, calls: 1, body, id: b"1".to_vec().into() };
+    let recorded = RecordedRequest { method: 0, calls: 1, body, id: b"1".to_vec().into() };
     replay.mixes[0].steps = vec![Step::Replay(vec![recorded])];
     let probed = probe(&replay).unwrap();
     assert!(probed.warnings[0].contains("HTTP status 403"), "{:?}", probed.warnings);

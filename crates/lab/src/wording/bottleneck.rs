@@ -9,20 +9,20 @@ use crate::analysis::bottleneck::diagnosis::{
 };
 use crate::analysis::bottleneck::time_series::Rise;
 
-/// A bottleneck for the report; the doubts follow the evidence.
-pub(crate) fn finding(found: &Bottleneck) -> Finding {
-    let evidence = found.evidence.iter().map(evidence);
-    let doubts = found.doubts.iter().map(|one| format!("doubt: {}", doubt(one)));
+/// Converts a bottleneck for the report. The doubts follow the evidence.
+pub(crate) fn finding(bottleneck: &Bottleneck) -> Finding {
+    let evidence = bottleneck.evidence.iter().map(evidence_sentence);
+    let doubts = bottleneck.doubts.iter().map(|doubt| format!("doubt: {}", doubt_sentence(doubt)));
     Finding {
-        cause: found.cause,
-        confidence: found.confidence,
-        sentence: claim(&found.claim),
+        cause: bottleneck.cause,
+        confidence: bottleneck.confidence,
+        sentence: claim_sentence(&bottleneck.claim),
         evidence: evidence.chain(doubts).collect(),
-        at: found.at,
+        at: bottleneck.at,
     }
 }
 
-fn claim(claim: &Claim) -> String {
+fn claim_sentence(claim: &Claim) -> String {
     match claim {
         Claim::Generator => "the generator was the limit, not the target".to_owned(),
         Claim::Connecting(share) => format!(
@@ -66,12 +66,12 @@ fn claim(claim: &Claim) -> String {
         }
         Claim::BusiestCore => "the core of the target's busiest thread is used up".to_owned(),
         Claim::HostCpu => "the CPU of the target's host is used up".to_owned(),
-        Claim::Unknown(why) => format!("cannot tell: {}", unknown(*why)),
+        Claim::Unknown(why) => format!("cannot tell: {}", unknown_sentence(*why)),
     }
 }
 
-fn unknown(why: Unknown) -> &'static str {
-    match why {
+fn unknown_sentence(reason: Unknown) -> &'static str {
+    match reason {
         Unknown::InProcess => {
             "the target runs in this process, so its resource use cannot be separated from the \
              generator's"
@@ -91,7 +91,7 @@ fn unknown(why: Unknown) -> &'static str {
     }
 }
 
-fn evidence(evidence: &Evidence) -> String {
+fn evidence_sentence(evidence: &Evidence) -> String {
     match evidence {
         Evidence::Generator(evidence) => of_generator(evidence),
         Evidence::Connection(evidence) => of_connections(evidence),
@@ -231,28 +231,29 @@ fn of_resource(evidence: &ResourceEvidence) -> String {
             let cores = if *awaited { "the cores that they wait for" } else { "the cores" };
             format!("{cores} were {} busy", percent(*share))
         }
-        ResourceEvidence::CpuUsers { busy, target, own, others } => format!(
-            "of {busy:.1} busy cores the target used {target:.1}, the generator {own:.1}, others \
+        ResourceEvidence::CpuUsers { busy, target, generator, others } => format!(
+            "of {busy:.1} busy cores the target used {target:.1}, the generator {generator:.1}, others \
              {others:.1}"
         ),
     }
 }
 
 fn host(shares: HostShares) -> String {
-    let named = [
+    let shares_with_names = [
         ("CPU busy", shares.cpu),
         ("waiting for CPU", shares.cpu_wait),
         ("for memory", shares.memory_wait),
         ("for disks", shares.disk_wait),
     ];
-    let known =
-        named.iter().filter_map(|(name, share)| Some(format!("{name} {}", percent((*share)?))));
+    let known = shares_with_names
+        .iter()
+        .filter_map(|(name, share)| Some(format!("{name} {}", percent((*share)?))));
     format!("the target's host around the breach: {}", known.collect::<Vec<_>>().join(", "))
 }
 
 /// `time in which tasks waited for disks: from 3.0 s on 85 %, before 0.0 %`
 fn rose(waiting: Waiting, rise: Rise) -> String {
-    let what = match waiting {
+    let description = match waiting {
         Waiting::Quota => "periods of the quota that were throttled",
         Waiting::Memory => "time in which tasks waited for memory",
         Waiting::Disks => "time in which tasks waited for disks",
@@ -261,12 +262,12 @@ fn rose(waiting: Waiting, rise: Rise) -> String {
         Waiting::TargetCpu => "time in which the target's threads waited for a core",
         Waiting::HostCpu => "time in which tasks waited for CPU",
     };
-    let before = rise.before.map(|before| format!(", before {}", percent(before)));
-    let before = before.unwrap_or_default();
-    format!("{what}: from {:.1} s on {}{before}", rise.at, percent(rise.after))
+    let baseline = rise.before.map(|baseline| format!(", before {}", percent(baseline)));
+    let baseline = baseline.unwrap_or_default();
+    format!("{description}: from {:.1} s on {}{baseline}", rise.at, percent(rise.after))
 }
 
-fn doubt(doubt: &Doubt) -> String {
+fn doubt_sentence(doubt: &Doubt) -> String {
     match doubt {
         Doubt::LateSends(late) => {
             format!("sends were late by {late:.1} ms (p99) around the breach")
@@ -275,7 +276,7 @@ fn doubt(doubt: &Doubt) -> String {
         Doubt::ConstantLoad => {
             "the load did not vary, so its correlation with the load is unknown".to_owned()
         }
-        Doubt::Another(other) => format!("within a second of it: {}", claim(other)),
+        Doubt::Another(other) => format!("within a second of it: {}", claim_sentence(other)),
         Doubt::QueueNotFull => {
             "the accept queue is not full: a target that hangs looks the same".to_owned()
         }

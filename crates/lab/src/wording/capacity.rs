@@ -9,23 +9,26 @@ use crate::analysis::search::judge::{BEYOND_MIN, BindingLimit, Limit, Reason};
 /// A broken limit for the report; `probe` is the index of the probe that broke it.
 pub(crate) fn binding(broken: BindingLimit, rate: f64, probe: usize) -> Binding {
     let BindingLimit { limit, method, observed, allowed } = broken;
-    let objective = match limit {
+    let threshold = match limit {
         Limit::Objective(text) => text,
         Limit::Delivered => "delivered value".to_owned(),
         Limit::BacklogGrowth => "backlog growth / rate".to_owned(),
         Limit::MethodFails => "no method fails completely".to_owned(),
         Limit::Verdict => "the run's own verdict".to_owned(),
     };
-    Binding { objective, method, observed, limit: allowed, rate, probe }
+    Binding { threshold, method, observed, limit: allowed, rate, probe }
 }
 
 impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Reason::OfRun(reason) => f.write_str(reason),
-            Reason::Delivered { share, begun, due } => {
+            Reason::Delivered { share, started, scheduled } => {
                 let percent = share * 100.0;
-                write!(f, "{percent:.1} % of the scheduled iterations started: {begun} of {due}")
+                write!(
+                    f,
+                    "{percent:.1} % of the scheduled iterations started: {started} of {scheduled}"
+                )
             }
             Reason::BacklogGrew { growth, rate } => write!(
                 f,

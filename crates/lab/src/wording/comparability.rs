@@ -7,20 +7,21 @@ use lab_model::results::compare::{Mismatch as Reported, Weight};
 use crate::analysis::comparability::{Fact, MachineProperty, Mismatch, Value};
 use crate::analysis::json_compare::Side;
 
-/// A mismatch for the report. `arm` is the name of the second run's arm.
-pub(crate) fn mismatch(found: &Mismatch, arm: &str) -> Reported {
-    let Mismatch { what, a, b, weight } = found;
+/// Converts a mismatch for the report. `variant` is the name of the second run's variant.
+pub(crate) fn mismatch(mismatch: &Mismatch, variant: &str) -> Reported {
+    let Mismatch { what, a, b, weight } = mismatch;
     Reported {
         what: what.to_string(),
         a: a.to_string(),
         b: b.to_string(),
-        arm: arm.to_owned(),
+        variant: variant.to_owned(),
         weight: *weight,
-        why: why(what, *weight).to_owned(),
+        why: explain(what, *weight).to_owned(),
     }
 }
 
-fn why(what: &Fact, weight: Weight) -> &'static str {
+/// Explains the meaning of a mismatch.
+fn explain(what: &Fact, weight: Weight) -> &'static str {
     match what {
         Fact::Tool => "tools start the clock of a call at different points",
         Fact::Family => "the methods differ",
@@ -109,8 +110,8 @@ impl Display for Side {
         match self {
             Side::Json(text) if text.len() <= SHOWN_BYTES => f.write_str(text),
             Side::Json(text) => {
-                let end = text.floor_char_boundary(SHOWN_BYTES);
-                write!(f, "{}… ({} bytes)", &text[..end], text.len())
+                let cut = text.floor_char_boundary(SHOWN_BYTES);
+                write!(f, "{}… ({} bytes)", &text[..cut], text.len())
             }
             Side::Nothing => f.write_str("nothing"),
             Side::NothingLike => f.write_str("nothing like it"),

@@ -5,15 +5,15 @@
 
 use lab_model::metrics::Unit;
 
-/// Calls below which fewer than 100 lie beyond the 99th percentile.
+/// Smallest number of calls for a certain p99: with fewer calls, fewer than 100 lie beyond it.
 pub(crate) const WEAK_P99: u64 = 10_000;
 
-/// A count with commas: `1,234,567`.
+/// Formats a count with commas: `1,234,567`.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -21,7 +21,7 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// A number with three digits, or an integer with commas from 100 on: `0.0123`, `1.23`, `12.3`,
+/// Formats a number with three digits, or as an integer with commas from 100 on: `0.0123`, `1.23`, `12.3`,
 /// `1,235`.
 pub(crate) fn short(number: f64) -> String {
     if !number.is_finite() {
@@ -42,12 +42,12 @@ pub(crate) fn short(number: f64) -> String {
     }
 }
 
-/// Milliseconds without a unit, for columns whose header names it.
+/// Formats milliseconds without a unit, for columns whose header names it.
 pub(crate) fn bare_ms(ms: f64) -> String {
     short(ms)
 }
 
-/// Milliseconds in a suitable unit: `12 µs`, `3.4 ms`, `1.2 s`.
+/// Formats milliseconds in a suitable unit: `12 µs`, `3.4 ms`, `1.2 s`.
 pub(crate) fn ms(ms: f64) -> String {
     match ms {
         0.0 => String::from("0 ms"),
@@ -57,7 +57,7 @@ pub(crate) fn ms(ms: f64) -> String {
     }
 }
 
-/// A share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values become 0
+/// Formats a share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values become 0
 /// % and 100 %.
 pub(crate) fn percent(share: f64) -> String {
     if !share.is_finite() {
@@ -78,17 +78,17 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A share in per cent with few digits: `0.4 %`, `85 %`.
+/// Formats a share in per cent with few digits: `0.4 %`, `85 %`.
 pub(crate) fn brief_percent(share: f64) -> String {
     if share < 0.1 { format!("{:.1} %", share * 100.0) } else { format!("{:.0} %", share * 100.0) }
 }
 
-/// A rate: `1,235/s`.
+/// Formats a rate: `1,235/s`.
 pub(crate) fn rate(per_second: f64) -> String {
     format!("{}/s", short(per_second))
 }
 
-/// Bytes in decimal units: `1.23 MB`.
+/// Formats bytes in decimal units: `1.23 MB`.
 pub(crate) fn bytes(bytes: f64) -> String {
     match bytes {
         b if b < 1e3 => format!("{} B", short(b)),
@@ -98,7 +98,7 @@ pub(crate) fn bytes(bytes: f64) -> String {
     }
 }
 
-/// A value of a metric in its unit.
+/// Formats a value of a metric in its unit.
 pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Share => percent(value),
@@ -109,7 +109,7 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
     }
 }
 
-/// A duration in seconds as text: `10 s`, `2 min 30 s`, `1 h 4 min`.
+/// Formats a duration in seconds as text: `10 s`, `2 min 30 s`, `1 h 4 min`.
 pub(crate) fn span(seconds: f64) -> String {
     if seconds < 60.0 && seconds.fract() == 0.0 {
         return format!("{seconds} s");
@@ -117,8 +117,8 @@ pub(crate) fn span(seconds: f64) -> String {
     if !seconds.is_finite() || seconds < 59.5 {
         return format!("{} s", short(seconds));
     }
-    let (hours, minutes, rest) = parts(seconds);
-    match (hours, minutes, rest) {
+    let (hours, minutes, seconds_left) = parts(seconds);
+    match (hours, minutes, seconds_left) {
         (0, m, 0) => format!("{m} min"),
         (0, m, s) => format!("{m} min {s} s"),
         (h, 0, 0) => format!("{h} h"),
@@ -128,17 +128,17 @@ pub(crate) fn span(seconds: f64) -> String {
 
 /// An elapsed time in clock format: `0:42`, `1:02:03`.
 pub(crate) fn clock(seconds: f64) -> String {
-    let (hours, minutes, rest) = parts(seconds.max(0.0));
+    let (hours, minutes, seconds_left) = parts(seconds.max(0.0));
     match hours {
-        0 => format!("{minutes}:{rest:02}"),
-        h => format!("{h}:{minutes:02}:{rest:02}"),
+        0 => format!("{minutes}:{seconds_left:02}"),
+        h => format!("{h}:{minutes:02}:{seconds_left:02}"),
     }
 }
 
 fn parts(seconds: f64) -> (u64, u64, u64) {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
-    let whole = seconds.round() as u64;
-    (whole / 3600, whole / 60 % 60, whole % 60)
+    let whole_seconds = seconds.round() as u64;
+    (whole_seconds / 3600, whole_seconds / 60 % 60, whole_seconds % 60)
 }
 
 /// A noun with its count: `1 call`, `2 calls`.

@@ -12,18 +12,18 @@ use crate::analysis::thresholds::{Remark, Ruling};
 use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
 
-/// Stalled seconds that a sentence lists.
+/// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
 
-/// A threshold's outcome for the report, with its note.
-pub(crate) fn outcome(ruling: &Ruling) -> ThresholdOutcome {
+/// Returns a threshold's outcome for the report, with its note.
+pub(crate) fn threshold_outcome(ruling: &Ruling) -> ThresholdOutcome {
     let note = ruling.remark.map(|remark| remark.to_string());
     ThresholdOutcome { note, ..ruling.outcome.clone() }
 }
 
-/// The sentences of some reasons, doubts or findings.
-pub(crate) fn sentences(of: &[impl Display]) -> Vec<String> {
-    of.iter().map(ToString::to_string).collect()
+/// Returns the sentences of some reasons, doubts or findings.
+pub(crate) fn sentences(items: &[impl Display]) -> Vec<String> {
+    items.iter().map(ToString::to_string).collect()
 }
 
 impl Display for Remark {
@@ -54,9 +54,9 @@ impl Display for Reason {
                 f.write_str("; to judge a load by thresholds, plan it as a rate")
             }
             Reason::StoppedByUser { at, of, nothing_broken } => {
-                let rest =
+                let note =
                     if *nothing_broken { "; no threshold was broken until then" } else { "" };
-                write!(f, "the run was stopped by the user at {at:.1} s of {of:.1} s{rest}")
+                write!(f, "the run was stopped by the user at {at:.1} s of {of:.1} s{note}")
             }
             Reason::Aborted { at, of } => {
                 write!(f, "the broken threshold aborted the run at {at:.1} s of {of:.1} s")
@@ -68,7 +68,7 @@ impl Display for Reason {
                  does not have the method"
             ),
             Reason::FailurePeriod { method, period, failed_share } => {
-                f.write_str(&failing_since(method, period, *failed_share))
+                f.write_str(&failure_period_sentence(method, period, *failed_share))
             }
             Reason::AllFailed { method, calls, class } => {
                 write!(f, "all {calls} calls of {method} failed ({})", class.as_str())
@@ -104,9 +104,9 @@ impl Display for Reason {
     }
 }
 
-/// A broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
+/// Writes a broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
 fn broken(f: &mut Formatter<'_>, ruling: &Ruling, metric: Metric) -> Result {
-    let outcome = outcome(ruling);
+    let outcome = threshold_outcome(ruling);
     write!(f, "{} was broken", outcome.text)?;
     if let Some(observed) = outcome.observed {
         match metric.kind() {
@@ -115,13 +115,13 @@ fn broken(f: &mut Formatter<'_>, ruling: &Ruling, metric: Metric) -> Result {
             Kind::Counter => write!(f, ": {observed:.1}")?,
         }
     }
-    if let Some(at) = outcome.broken_at {
-        write!(f, ", first at {at:.1} s")?;
+    if let Some(broken_at) = outcome.broken_at {
+        write!(f, ", first at {broken_at:.1} s")?;
     }
     outcome.note.map_or(Ok(()), |note| write!(f, " ({note})"))
 }
 
-fn failing_since(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
+fn failure_period_sentence(method: &str, period: &FailurePeriod, failed_share: f64) -> String {
     let FailurePeriod { from, calls, failed, answered_before, class, rate, .. } = period;
     let when = match period.until {
         None => format!("scheduled since {from:.1} s"),
@@ -135,12 +135,12 @@ fn failing_since(method: &str, period: &FailurePeriod, failed_share: f64) -> Str
             *failed as f64 / *calls as f64 * 100.0
         )
     };
-    let before = match answered_before {
+    let earlier_calls = match answered_before {
         0 => "none succeeded before".to_owned(),
         count => format!("{count} succeeded before"),
     };
     format!(
-        "{share}, mostly {}); {before}; the run then started {rate:.1} iterations/s; of all calls \
+        "{share}, mostly {}); {earlier_calls}; the run then started {rate:.1} iterations/s; of all calls \
          {:.2} % failed",
         class.as_str(),
         failed_share * 100.0
@@ -195,15 +195,15 @@ impl Display for Doubt {
                  workers, a pause of {pause_ms:.0} ms after each iteration), and it reached \
                  {reached:.0}/s: the target was not the limit"
             ),
-            Doubt::FewWorkers { scenario, begun, workers, allowed, best_ms, peak } => write!(
+            Doubt::FewWorkers { scenario, delivery, workers, allowed, best_ms, peak } => write!(
                 f,
-                "{scenario}: {begun}: its {workers} workers can start at most {allowed:.0}/s even at \
+                "{scenario}: {delivery}: its {workers} workers can start at most {allowed:.0}/s even at \
                  the target's best time of {best_ms:.1} ms per iteration, but {peak:.0}/s are \
                  planned: add workers"
             ),
-            Doubt::Behind { scenario, begun, workers, mean_ms, best_ms } => write!(
+            Doubt::Behind { scenario, delivery, workers, mean_ms, best_ms } => write!(
                 f,
-                "{scenario}: {begun}: the target did not keep up; all {workers} workers waited for \
+                "{scenario}: {delivery}: the target did not keep up; all {workers} workers waited for \
                  it, {mean_ms:.1} ms per call (mean) compared with {best_ms:.1} ms per iteration at \
                  best"
             ),
@@ -258,11 +258,11 @@ impl Display for Finding {
     }
 }
 
-/// `10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 900 ms`.
+/// Writes `10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 900 ms`.
 impl Display for Stalls {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let listed: Vec<String> =
-            self.at.iter().take(LISTED_MAX).map(|at| format!("{at:.0} s")).collect();
+            self.at.iter().take(LISTED_MAX).map(|time| format!("{time:.0} s")).collect();
         let more = if self.at.len() > LISTED_MAX { ", …" } else { "" };
         write!(
             f,

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use super::*;
 
-fn expanded(text: &str) -> Result<String, String> {
+fn expand_text(text: &str) -> Result<String, String> {
     let environment = |name: &str| match name {
         "A" => Some("1".to_owned()),
         "EMPTY" => Some(String::new()),
         "NESTED" => Some("${A}".to_owned()),
         _ => None,
     };
-    expand(text, &World::new(Path::new("/nowhere"), &environment))
+    expand(text, &ReadContext::new(Path::new("/nowhere"), &environment))
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn forms() {
         ("${NESTED}", "${A}"),
     ];
     for (text, expected) in cases {
-        assert_eq!(expanded(text).as_deref(), Ok(expected), "{text}");
+        assert_eq!(expand_text(text).as_deref(), Ok(expected), "{text}");
     }
 }
 
@@ -43,7 +43,7 @@ fn errors() {
         ("${file:x}", "cannot read the file x: No such file or directory (os error 2)"),
     ];
     for (text, expected) in cases {
-        assert_eq!(expanded(text), Err(expected.to_owned()), "{text}");
+        assert_eq!(expand_text(text), Err(expected.to_owned()), "{text}");
     }
 }
 
@@ -51,8 +51,8 @@ fn errors() {
 fn formulas_where_a_file_allows_them() {
     let environment = |name: &str| (name == "A").then(|| "1".to_owned());
     let overrides = [("n".to_owned(), 2.0)];
-    let world = World::new(Path::new("/nowhere"), &environment).with_formulas(&overrides);
-    assert_eq!(world.set_variable("n", 7.0), 2.0, "the override applies");
+    let context = ReadContext::new(Path::new("/nowhere"), &environment).with_formulas(&overrides);
+    assert_eq!(context.set_variable("n", 7.0), 2.0, "the override applies");
     let cases = [
         ("${n * 30}s and ${n}", Ok("60s and 2")),
         ("${env:A}${env:B:-x}", Ok("1x")),
@@ -63,8 +63,8 @@ fn formulas_where_a_file_allows_them() {
         ("${n", Err("${ is not closed by }")),
     ];
     for (text, expected) in cases {
-        let expanded = expand(text, &world);
-        assert_eq!(expanded.as_deref().map_err(String::as_str), expected, "{text}");
+        let result = expand(text, &context);
+        assert_eq!(result.as_deref().map_err(String::as_str), expected, "{text}");
     }
 }
 
@@ -74,8 +74,8 @@ fn files_lose_their_last_line_end_and_have_a_limit() {
     std::fs::write(folder.path().join("key"), "secret\n").unwrap();
     let too_long = vec![b'x'; SECRET_FILE_BYTES_MAX as usize + 1];
     std::fs::write(folder.path().join("long"), too_long).unwrap();
-    let world = World::new(folder.path(), &|_| None);
-    assert_eq!(expand("a ${file:key} b", &world).as_deref(), Ok("a secret b"));
-    let error = expand("${file:long}", &world).unwrap_err();
+    let context = ReadContext::new(folder.path(), &|_| None);
+    assert_eq!(expand("a ${file:key} b", &context).as_deref(), Ok("a secret b"));
+    let error = expand("${file:long}", &context).unwrap_err();
     assert_eq!(error, "cannot read the file long: 65537 bytes, at most 65536 allowed");
 }

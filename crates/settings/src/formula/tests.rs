@@ -21,7 +21,7 @@ fn formulas_follow_the_order_of_operations() {
         ("${n * 3}", 6.0),
     ];
     for (text, expected) in cases {
-        assert_eq!(value(text, &variables()), Ok(expected), "{text}");
+        assert_eq!(evaluate(text, &variables()), Ok(expected), "{text}");
     }
 }
 
@@ -39,10 +39,10 @@ fn invalid_formulas_are_rejected() {
         ("é", "'é' does not fit here"),
     ];
     for (text, expected) in cases {
-        assert_eq!(value(text, &variables()), Err(expected.to_owned()), "{text}");
+        assert_eq!(evaluate(text, &variables()), Err(expected.to_owned()), "{text}");
     }
     let deep = "(".repeat(100_000);
-    assert_eq!(value(&deep, &[]), Err("nested deeper than 32".to_owned()));
+    assert_eq!(evaluate(&deep, &[]), Err("nested deeper than 32".to_owned()));
     let large = format!("1{}", "0".repeat(400));
-    assert_eq!(value(&large, &[]), Err("not a finite number".to_owned()));
+    assert_eq!(evaluate(&large, &[]), Err("not a finite number".to_owned()));
 }

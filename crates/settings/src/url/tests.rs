@@ -15,21 +15,21 @@ fn parts(text: &str) -> (bool, String, u16, String, String) {
 
 #[test]
 fn parts_are_exact() {
-    let of = |tls: bool, host: &str, port: u16, authority: &str, target: &str| {
+    let parts_of = |tls: bool, host: &str, port: u16, authority: &str, target: &str| {
         (tls, host.to_owned(), port, authority.to_owned(), target.to_owned())
     };
     let cases = [
-        ("http://127.0.0.1:8545", of(false, "127.0.0.1", 8545, "127.0.0.1:8545", "/")),
-        ("https://Node.Example/", of(true, "node.example", 443, "node.example", "/")),
-        ("http://node", of(false, "node", 80, "node", "/")),
-        ("http://[::1]:9500/rpc", of(false, "::1", 9500, "[::1]:9500", "/rpc")),
-        ("https://[::1]", of(true, "::1", 443, "[::1]", "/")),
-        ("https://u:p@h/v2/KEY?a=b", of(true, "h", 443, "h", "/v2/KEY?a=b")),
-        ("https://h?apikey=x", of(true, "h", 443, "h", "/?apikey=x")),
-        ("ws://h", of(false, "h", 80, "h", "/")),
-        ("wss://h:8546/v3/KEY", of(true, "h", 8546, "h:8546", "/v3/KEY")),
-        ("ipc:/var/lib/geth.ipc", of(false, "", 0, "", "/var/lib/geth.ipc")),
-        ("ipc:///var/lib/geth.ipc", of(false, "", 0, "", "/var/lib/geth.ipc")),
+        ("http://127.0.0.1:8545", parts_of(false, "127.0.0.1", 8545, "127.0.0.1:8545", "/")),
+        ("https://Node.Example/", parts_of(true, "node.example", 443, "node.example", "/")),
+        ("http://node", parts_of(false, "node", 80, "node", "/")),
+        ("http://[::1]:9500/rpc", parts_of(false, "::1", 9500, "[::1]:9500", "/rpc")),
+        ("https://[::1]", parts_of(true, "::1", 443, "[::1]", "/")),
+        ("https://u:p@h/v2/KEY?a=b", parts_of(true, "h", 443, "h", "/v2/KEY?a=b")),
+        ("https://h?apikey=x", parts_of(true, "h", 443, "h", "/?apikey=x")),
+        ("ws://h", parts_of(false, "h", 80, "h", "/")),
+        ("wss://h:8546/v3/KEY", parts_of(true, "h", 8546, "h:8546", "/v3/KEY")),
+        ("ipc:/var/lib/geth.ipc", parts_of(false, "", 0, "", "/var/lib/geth.ipc")),
+        ("ipc:///var/lib/geth.ipc", parts_of(false, "", 0, "", "/var/lib/geth.ipc")),
     ];
     for (text, expected) in cases {
         assert_eq!(parts(text), expected, "{text}");
@@ -90,7 +90,7 @@ fn a_text_that_is_no_url_is_masked_unless_it_cannot_be_a_key() {
         ("KEY://h", "***"),
     ];
     for (text, expected) in cases {
-        assert_eq!(shown_text(text), expected);
+        assert_eq!(mask_url(text), expected);
     }
 }
 
@@ -114,7 +114,7 @@ fn references_stay_and_what_is_around_them_is_masked() {
         ("https://h/~rpc~", "https://h/~rpc~"),
     ];
     for (text, expected) in cases {
-        assert_eq!(masked_around_references(text), expected, "{text}");
+        assert_eq!(mask_around_references(text), expected, "{text}");
     }
 }
 
@@ -122,8 +122,8 @@ fn references_stay_and_what_is_around_them_is_masked() {
 fn only_http_is_accepted_where_only_http_is_understood() {
     assert_eq!(NodeUrl::parse_http("HTTPS://h").unwrap().port(), 443);
     for text in ["", "h", "ws://h", "ipc:/a", "ftp://h"] {
-        let fault = NodeUrl::parse_http(text).unwrap_err();
-        assert_eq!(fault, "a url begins with http:// or https://", "{text}");
+        let error = NodeUrl::parse_http(text).unwrap_err();
+        assert_eq!(error, "a url begins with http:// or https://", "{text}");
     }
     assert_eq!(NodeUrl::parse_http("http://h:0"), Err("the port is not one of 1 to 65535"));
 }
@@ -151,11 +151,11 @@ fn errors_repeat_no_part_of_the_url() {
 
 #[test]
 fn the_scheme_decides_the_transport() {
-    let of = |text: &str| NodeUrl::parse(text).unwrap().transport();
-    assert_eq!(of("https://h"), Transport::Http);
-    assert_eq!(of("WSS://h"), Transport::WebSocket);
-    assert_eq!(of("ipc:/a"), Transport::Ipc);
-    assert_eq!(NodeUrl::parse("ipc:/var/lib/geth.ipc").unwrap().place(), "ipc:geth.ipc");
+    let transport_of = |text: &str| NodeUrl::parse(text).unwrap().transport();
+    assert_eq!(transport_of("https://h"), Transport::Http);
+    assert_eq!(transport_of("WSS://h"), Transport::WebSocket);
+    assert_eq!(transport_of("ipc:/a"), Transport::Ipc);
+    assert_eq!(NodeUrl::parse("ipc:/var/lib/geth.ipc").unwrap().default_name(), "ipc:geth.ipc");
     let long = format!("ipc:/{}", "a".repeat(107));
     assert_eq!(NodeUrl::parse(&long), Err("the path of a socket has at most 107 bytes"));
 }

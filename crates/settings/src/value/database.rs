@@ -106,13 +106,15 @@ impl DatabaseUrl {
     /// Parses the part of a URL after `postgres://`.
     fn parse(rest: &str) -> Result<DatabaseUrl, String> {
         let (base, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (user, place) = match base.split_once('@') {
-            Some((user, place)) => (Some(user), place),
+        let (user, host_and_name) = match base.split_once('@') {
+            Some((user, host_and_name)) => (Some(user), host_and_name),
             None => (None, base),
         };
         // The PostgreSQL client treats everything before the first @ as the user part, even in a
         // query.
-        if place.contains('@') || query.contains('@') || user.is_some_and(|user| user.contains('/'))
+        if host_and_name.contains('@')
+            || query.contains('@')
+            || user.is_some_and(|user| user.contains('/'))
         {
             return Err(
                 "a reserved character: in the user, the password and the parameters, @ is \
@@ -120,7 +122,7 @@ impl DatabaseUrl {
                     .to_owned(),
             );
         }
-        let (hosts, name) = place.split_once('/').unwrap_or((place, ""));
+        let (hosts, name) = host_and_name.split_once('/').unwrap_or((host_and_name, ""));
         if !hosts.is_empty() {
             hosts.split(',').try_for_each(check_host)?;
         }
@@ -140,16 +142,18 @@ impl DatabaseUrl {
             tls: None,
             root_certificates: None,
             schema: None,
-            printed: format!("postgres://{}{place}", user.map_or("", |_| "***@")),
+            printed: format!("postgres://{}{host_and_name}", user.map_or("", |_| "***@")),
         };
         let mut printed = Vec::new();
-        let mut passed = Vec::new();
+        let mut client_parameters = Vec::new();
         for (name, value) in parameters() {
             match name {
-                "sslmode" => url.tls = Some(tls(value)?),
-                "sslrootcert" => url.root_certificates = Some(percent_decoded(value)?.into()),
-                "schema" => url.schema = Some(schema_name(value)?),
-                name if CLIENT_PARAMETERS.contains(&name) => passed.push(format!("{name}={value}")),
+                "sslmode" => url.tls = Some(parse_sslmode(value)?),
+                "sslrootcert" => url.root_certificates = Some(percent_decode(value)?.into()),
+                "schema" => url.schema = Some(parse_schema_name(value)?),
+                name if CLIENT_PARAMETERS.contains(&name) => {
+                    client_parameters.push(format!("{name}={value}"))
+                }
                 _ => {
                     return Err(format!(
                         "a parameter that is not known; known are schema, sslmode, sslrootcert, {}",
@@ -165,7 +169,9 @@ impl DatabaseUrl {
         if parameters().count() > printed.len() {
             printed.push(MASK.to_owned());
         }
-        for (url, parameters) in [(&mut url.client_url, passed), (&mut url.printed, printed)] {
+        for (url, parameters) in
+            [(&mut url.client_url, client_parameters), (&mut url.printed, printed)]
+        {
             if !parameters.is_empty() {
                 *url += &format!("?{}", parameters.join("&"));
             }
@@ -224,7 +230,7 @@ fn split_parameter(pair: &str) -> (&str, &str) {
 }
 
 /// Parses the value of `sslmode`.
-fn tls(mode: &str) -> Result<bool, String> {
+fn parse_sslmode(mode: &str) -> Result<bool, String> {
     match mode {
         "disable" => Ok(false),
         "require" | "verify-full" => Ok(true),
@@ -235,11 +241,11 @@ fn tls(mode: &str) -> Result<bool, String> {
 }
 
 /// Checks the name of a schema, which is used in SQL without quotes.
-fn schema_name(text: &str) -> Result<String, String> {
+fn parse_schema_name(text: &str) -> Result<String, String> {
     let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let fits = text.len() <= IDENTIFIER_BYTES_MAX && text.bytes().all(is_allowed);
-    let begins = text.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-    if fits && begins && !text.starts_with("pg_") {
+    let has_allowed_characters = text.len() <= IDENTIFIER_BYTES_MAX && text.bytes().all(is_allowed);
+    let begins_with_letter = text.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if has_allowed_characters && begins_with_letter && !text.starts_with("pg_") {
         return Ok(text.to_owned());
     }
     Err(format!(
@@ -248,11 +254,11 @@ fn schema_name(text: &str) -> Result<String, String> {
 }
 
 /// Returns a text with its `%XX` escapes replaced.
-fn percent_decoded(text: &str) -> Result<String, String> {
+fn percent_decode(text: &str) -> Result<String, String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
+    while let Some((&byte, remaining)) = rest.split_first() {
+        rest = remaining;
         if byte != b'%' {
             bytes.push(byte);
             continue;
@@ -296,11 +302,11 @@ crate::text! {
     /// The name of a file, or the URL of a database.
     pub DatabaseAddress: Database = Database::parse, "a file name or a url",
         "name of a file, from the folder of this one, or postgres://user@host[:port]/database",
-        "chain.db", masked masked;
+        "chain.db", mask mask_address;
 }
 
 /// Returns a text that may be an address, without its secrets.
-fn masked(text: &str) -> Option<String> {
+fn mask_address(text: &str) -> Option<String> {
     let address = Database::parse(text).map(|database| database.to_string());
     Some(format!("\"{}\"", address.unwrap_or_else(|_| MASK.to_owned())))
 }

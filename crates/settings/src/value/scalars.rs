@@ -49,18 +49,18 @@ impl Scalar for Bool {
 /// An unsigned integer type.
 pub trait Whole: Copy + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// The greatest number of the type.
-    const LARGEST: u64;
+    const MAX: u64;
 
-    /// Converts a number, which is at most [`Whole::LARGEST`].
-    fn of(number: u64) -> Self;
+    /// Converts a number, which is at most [`Whole::MAX`].
+    fn from_u64(number: u64) -> Self;
 }
 
 macro_rules! whole {
     ($($type:ty)+) => {$(
         impl Whole for $type {
-            const LARGEST: u64 = <$type>::MAX as u64;
+            const MAX: u64 = <$type>::MAX as u64;
 
-            fn of(number: u64) -> $type {
+            fn from_u64(number: u64) -> $type {
                 number as $type
             }
         }
@@ -92,18 +92,18 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
     }
 
     fn placeholder() -> T {
-        T::of(MIN)
+        T::from_u64(MIN)
     }
 
     fn parse(input: Input<'_>) -> Result<T, String> {
-        const { assert!(MAX <= T::LARGEST, "the type does not hold the largest number") };
+        const { assert!(MAX <= T::MAX, "the type does not hold the largest number") };
         let count = match input {
             Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
             Input::Text(text) => text.parse().map_err(|_| "not a whole number")?,
             Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        within(count, MIN, MAX).map(T::of)
+        check_bounds(count, MIN, MAX).map(T::from_u64)
     }
 }
 
@@ -137,7 +137,7 @@ impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
             Input::Text(text) => text.parse().map_err(|_| "not a number")?,
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        within(number, thousandths(MIN), thousandths(MAX))
+        check_bounds(number, thousandths(MIN), thousandths(MAX))
     }
 }
 
@@ -166,8 +166,8 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
     }
 
     fn allowed() -> String {
-        let shown = |ms| shown_duration(time::Duration::from_millis(ms));
-        format!("a duration from \"{}\" to \"{}\"", shown(MIN), shown(MAX))
+        let format = |ms| format_duration(time::Duration::from_millis(ms));
+        format!("a duration from \"{}\" to \"{}\"", format(MIN), format(MAX))
     }
 
     fn schema() -> Json {
@@ -180,8 +180,8 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
 
     fn parse(input: Input<'_>) -> Result<time::Duration, String> {
         match input {
-            Input::Text(text) => within(
-                duration(text)?,
+            Input::Text(text) => check_bounds(
+                parse_duration(text)?,
                 time::Duration::from_millis(MIN),
                 time::Duration::from_millis(MAX),
             ),
@@ -195,7 +195,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
 ///
 /// # Errors
 /// The text has another form, or the duration is out of range.
-pub fn duration(text: &str) -> Result<time::Duration, String> {
+pub fn parse_duration(text: &str) -> Result<time::Duration, String> {
     let (number, unit) = split_unit(text);
     let Some((_, unit_us)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {
         return Err("a duration has one of the units us, ms, s, m, h, d".to_owned());
@@ -205,12 +205,12 @@ pub fn duration(text: &str) -> Result<time::Duration, String> {
     time::Duration::try_from_secs_f64(seconds).map_err(|_| "out of range".to_owned())
 }
 
-/// Formats a duration in the largest unit in which it is whole.
-pub fn shown_duration(duration: time::Duration) -> String {
+/// Formats a duration in the largest unit that needs no fraction.
+pub fn format_duration(duration: time::Duration) -> String {
     let us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    let whole =
+    let exact_unit =
         DURATION_UNITS.iter().rev().find(|(_, unit)| us >= *unit && us.is_multiple_of(*unit));
-    match whole {
+    match exact_unit {
         Some((name, unit)) => format!("{}{name}", us / unit),
         None => "0s".to_owned(),
     }
@@ -239,7 +239,7 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Bytes<MIN, MAX, T> {
     }
 
     fn allowed() -> String {
-        format!("a number of bytes from \"{}\" to \"{}\"", shown_bytes(MIN), shown_bytes(MAX))
+        format!("a number of bytes from \"{}\" to \"{}\"", format_bytes(MIN), format_bytes(MAX))
     }
 
     fn schema() -> Json {
@@ -250,22 +250,22 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Bytes<MIN, MAX, T> {
     }
 
     fn placeholder() -> T {
-        T::of(MIN)
+        T::from_u64(MIN)
     }
 
     fn parse(input: Input<'_>) -> Result<T, String> {
-        const { assert!(MAX <= T::LARGEST, "the type does not hold the largest number") };
+        const { assert!(MAX <= T::MAX, "the type does not hold the largest number") };
         let bytes = match input {
             Input::Integer(number) => u64::try_from(number).map_err(|_| "out of range")?,
-            Input::Text(text) => bytes(text)?,
+            Input::Text(text) => parse_bytes(text)?,
             Input::Number(_) => return Err("a fraction does not fit here".to_owned()),
             Input::Bool(_) => return Err("true or false does not fit here".to_owned()),
         };
-        within(bytes, MIN, MAX).map(T::of)
+        check_bounds(bytes, MIN, MAX).map(T::from_u64)
     }
 }
 
-fn bytes(text: &str) -> Result<u64, String> {
+fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_unit(text);
     if unit.is_empty() {
         return number.parse().map_err(|_| "not a number of bytes".to_owned());
@@ -278,8 +278,8 @@ fn bytes(text: &str) -> Result<u64, String> {
     if bytes < u64::MAX as f64 { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
 }
 
-/// Formats a number of bytes in the largest binary unit in which it is whole.
-pub fn shown_bytes(bytes: u64) -> String {
+/// Formats a number of bytes in the largest binary unit that needs no fraction.
+pub fn format_bytes(bytes: u64) -> String {
     let units = [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.iter().find(|(_, unit)| bytes > 0 && bytes.is_multiple_of(*unit)) {
         Some((name, unit)) => format!("{}{name}", bytes / unit),
@@ -289,23 +289,23 @@ pub fn shown_bytes(bytes: u64) -> String {
 
 /// Splits a text into the number at its start and the unit after it.
 fn split_unit(text: &str) -> (&str, &str) {
-    let digits = |c: char| c.is_ascii_digit() || c == '.';
-    let end = text.find(|c| !digits(c)).unwrap_or(text.len());
+    let is_digit = |c: char| c.is_ascii_digit() || c == '.';
+    let end = text.find(|c| !is_digit(c)).unwrap_or(text.len());
     (&text[..end], text[end..].trim())
 }
 
-fn within<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
+fn check_bounds<T: PartialOrd>(value: T, min: T, max: T) -> Result<T, String> {
     if value >= min && value <= max { Ok(value) } else { Err("out of range".to_owned()) }
 }
 
 crate::text! {
     /// A text that is not empty.
-    pub Text: String = not_empty, "a text", "a text that is not empty", "text";
+    pub Text: String = parse_text, "a text", "a text that is not empty", "text";
     /// A text that may be empty, such as a program's argument.
     pub Word: String = |text: &str| Ok::<_, String>(text.to_owned()), "a text", "a text", "";
     /// A name of at most 64 letters, digits, `-`, `_`, `.` and inner spaces. It is safe as the name
     /// of a folder and as the label of a metric.
-    pub Name: String = name, "a name",
+    pub Name: String = parse_name, "a name",
         format!("1 to {NAME_BYTES_MAX} letters, digits, `-`, `_`, `.` and spaces, not `.` at first"),
         "name";
 }
@@ -313,19 +313,19 @@ crate::text! {
 /// Maximum number of bytes of a name.
 const NAME_BYTES_MAX: usize = 64;
 
-fn not_empty(text: &str) -> Result<String, &'static str> {
+fn parse_text(text: &str) -> Result<String, &'static str> {
     if text.is_empty() { Err("the text is empty") } else { Ok(text.to_owned()) }
 }
 
-fn name(text: &str) -> Result<String, &'static str> {
-    let plain = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
+fn parse_name(text: &str) -> Result<String, &'static str> {
+    let is_allowed = |c: char| c.is_alphanumeric() || "-_. ".contains(c);
     if text.is_empty() {
         return Err("the name is empty");
     }
     if text.len() > NAME_BYTES_MAX {
         return Err("the name is too long");
     }
-    if text.starts_with('.') || !text.chars().all(plain) || text.trim() != text {
+    if text.starts_with('.') || !text.chars().all(is_allowed) || text.trim() != text {
         return Err("not a name");
     }
     Ok(text.to_owned())
@@ -357,7 +357,7 @@ impl Scalar for File {
         Text::parse(input)
     }
 
-    fn after(text: &str, reader: &mut Reader<'_, '_>) {
+    fn after_parse(text: &str, reader: &mut Reader<'_, '_>) {
         reader.reads_file(text);
     }
 }
@@ -412,7 +412,7 @@ impl<const BYTES_MIN: usize> Scalar for Secret<BYTES_MIN> {
         }
     }
 
-    fn masked(_: &str) -> Option<String> {
+    fn mask(_: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
 }

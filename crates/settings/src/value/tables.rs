@@ -1,4 +1,5 @@
-//! Value types that hold others: lists, tables with free keys, and declared tables in three forms.
+//! Value types that hold other values: lists, tables with free keys, and declared tables in three
+//! forms.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -37,23 +38,23 @@ impl<V: ValueType> ValueType for List<V> {
         Vec::new()
     }
 
-    fn of_default(text: &str) -> Result<Self::Value, String> {
-        Ok(vec![V::of_default(text)?])
+    fn parse_default(text: &str) -> Result<Self::Value, String> {
+        Ok(vec![V::parse_default(text)?])
     }
 
-    fn written(default: &str) -> String {
-        format!("[{}]", V::written(default))
+    fn to_toml(default: &str) -> String {
+        format!("[{}]", V::to_toml(default))
     }
 
-    fn masked(text: &str) -> Option<String> {
-        V::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        V::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::List(list) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
-        Some(list.iter().filter_map(|item| V::read(item, at, reader)).collect())
+        Some(list.iter().filter_map(|item| V::read(item, location, reader)).collect())
     }
 }
 
@@ -84,20 +85,20 @@ where
         V::placeholder().into()
     }
 
-    fn of_default(text: &str) -> Result<T, String> {
-        V::of_default(text).map(T::from)
+    fn parse_default(text: &str) -> Result<T, String> {
+        V::parse_default(text).map(T::from)
     }
 
-    fn written(default: &str) -> String {
-        V::written(default)
+    fn to_toml(default: &str) -> String {
+        V::to_toml(default)
     }
 
-    fn masked(text: &str) -> Option<String> {
-        V::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        V::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
-        V::read(item, at, reader).map(T::from)
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
+        V::read(item, location, reader).map(T::from)
     }
 }
 
@@ -124,27 +125,28 @@ impl<V: ValueType> ValueType for Map<V> {
         BTreeMap::new()
     }
 
-    fn of_default(_: &str) -> Result<Self::Value, String> {
+    fn parse_default(_: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
-        let mut read = BTreeMap::new();
+        let mut values = BTreeMap::new();
         for member in members {
-            let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
-            if let Some(value) = V::read(&member.item, &at, reader) {
-                read.insert(member.key.clone(), value);
+            let path = format!("{}.{}", location.path, member.key);
+            let location =
+                At { path, span: Some(member.span.clone()), table: location.table.clone() };
+            if let Some(value) = V::read(&member.item, &location, reader) {
+                values.insert(member.key.clone(), value);
             }
         }
-        Some(read)
+        Some(values)
     }
 
-    fn masked(text: &str) -> Option<String> {
-        V::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        V::mask(text)
     }
 }
 
@@ -164,7 +166,7 @@ pub trait Pair {
     fn parse(key: &str, text: &str) -> Result<Self::Value, String>;
     /// Masks a string for diagnostics and adds quotes. Returns `None` if they may print it as
     /// written.
-    fn masked(_text: &str) -> Option<String> {
+    fn mask(_text: &str) -> Option<String> {
         Some(MASK.to_owned())
     }
 }
@@ -192,34 +194,34 @@ impl<P: Pair> ValueType for Pairs<P> {
         Vec::new()
     }
 
-    fn of_default(_: &str) -> Result<Self::Value, String> {
+    fn parse_default(_: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn masked(text: &str) -> Option<String> {
-        P::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        P::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
         let mut members: Vec<_> = members.iter().collect();
         members.sort_by_key(|member| member.key.to_ascii_lowercase());
         let mut pairs = Vec::with_capacity(members.len());
         for member in members {
-            let read = match &member.item.tree {
+            let parsed = match &member.item.tree {
                 Tree::Text(text) => {
                     reader.expand(text).and_then(|text| P::parse(&member.key, &text))
                 }
                 _ => Err("not a text".to_owned()),
             };
-            match read {
+            match parsed {
                 Ok(pair) => pairs.push(pair),
                 Err(message) => {
-                    let path = format!("{}.{}", at.path, member.key);
-                    let at = At { path, span: Some(member.span.clone()), table: None };
-                    reader.report().missing(&at, message, P::allowed());
+                    let path = format!("{}.{}", location.path, member.key);
+                    let location = At { path, span: Some(member.span.clone()), table: None };
+                    reader.report().missing(&location, message, P::allowed());
                 }
             }
         }
@@ -250,7 +252,7 @@ impl<T: Table> ValueType for Once<T> {
         T::defaults("")
     }
 
-    fn of_default(_: &str) -> Result<T, String> {
+    fn parse_default(_: &str) -> Result<T, String> {
         Err("the default of a table is always empty".to_owned())
     }
 
@@ -258,12 +260,13 @@ impl<T: Table> ValueType for Once<T> {
         T::defaults(path)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
-        let at = At { path: at.path.clone(), span: None, table: Some(item.span.clone()) };
-        Some(reader.table(members, at))
+        let location =
+            At { path: location.path.clone(), span: None, table: Some(item.span.clone()) };
+        Some(reader.table(members, location))
     }
 
     fn collect(table: &T, name: &'static str, keys: &mut Collector) {
@@ -271,7 +274,7 @@ impl<T: Table> ValueType for Once<T> {
     }
 
     fn table() -> Option<TableDoc> {
-        Some(T::doc().in_form(|key| format!("[{key}]")))
+        Some(T::doc().with_heading(|key| format!("[{key}]")))
     }
 }
 
@@ -298,33 +301,33 @@ impl<T: Table> ValueType for Named<T> {
         Vec::new()
     }
 
-    fn of_default(_: &str) -> Result<Self::Value, String> {
+    fn parse_default(_: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
-        let mut read = Vec::with_capacity(members.len());
+        let mut tables = Vec::with_capacity(members.len());
         for member in members {
-            let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()), table: None };
-            if let Some(table) = <Once<T>>::read(&member.item, &at, reader) {
-                read.push((member.key.clone(), table));
+            let path = format!("{}.{}", location.path, member.key);
+            let location = At { path, span: Some(member.span.clone()), table: None };
+            if let Some(table) = <Once<T>>::read(&member.item, &location, reader) {
+                tables.push((member.key.clone(), table));
             }
         }
-        Some(read)
+        Some(tables)
     }
 
     fn collect(tables: &Self::Value, name: &'static str, keys: &mut Collector) {
-        for (own, table) in tables {
-            keys.table(format!("{name}.{own}"), true, table);
+        for (table_name, table) in tables {
+            keys.table(format!("{name}.{table_name}"), true, table);
         }
     }
 
     fn table() -> Option<TableDoc> {
-        Some(T::doc().in_form(|key| format!("[{key}.NAME]")))
+        Some(T::doc().with_heading(|key| format!("[{key}.NAME]")))
     }
 }
 
@@ -351,15 +354,15 @@ impl<T: Table> ValueType for Listed<T> {
         Vec::new()
     }
 
-    fn of_default(_: &str) -> Result<Self::Value, String> {
+    fn parse_default(_: &str) -> Result<Self::Value, String> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::List(list) = &item.tree else {
-            return reader.wrong_type::<Self>(item, at);
+            return reader.wrong_type::<Self>(item, location);
         };
-        Some(list.iter().filter_map(|item| <Once<T>>::read(item, at, reader)).collect())
+        Some(list.iter().filter_map(|item| <Once<T>>::read(item, location, reader)).collect())
     }
 
     fn collect(tables: &Vec<T>, name: &'static str, keys: &mut Collector) {
@@ -371,6 +374,6 @@ impl<T: Table> ValueType for Listed<T> {
     }
 
     fn table() -> Option<TableDoc> {
-        Some(T::doc().in_form(|key| format!("[[{key}]]")))
+        Some(T::doc().with_heading(|key| format!("[[{key}]]")))
     }
 }

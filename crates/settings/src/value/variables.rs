@@ -21,7 +21,7 @@ pub struct Variables;
 /// A variable of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// Its name.
+    /// The name of the variable.
     pub name: String,
     /// The value, which an override may have replaced.
     pub value: f64,
@@ -54,48 +54,49 @@ impl ValueType for Variables {
         Vec::new()
     }
 
-    fn of_default(_: &str) -> Result<Vec<Variable>, String> {
+    fn parse_default(_: &str) -> Result<Vec<Variable>, String> {
         Err("the default of variables is always empty".to_owned())
     }
 
-    fn masked(text: &str) -> Option<String> {
-        <Word as Scalar>::masked(text)
+    fn mask(text: &str) -> Option<String> {
+        <Word as Scalar>::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Variable>> {
+    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Variable>> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Variables>(item, at);
+            return reader.wrong_type::<Variables>(item, location);
         };
         let mut variables = Vec::with_capacity(members.len());
         for member in members {
-            let path = format!("{}.{}", at.path, member.key);
-            let mut at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
+            let path = format!("{}.{}", location.path, member.key);
+            let mut location =
+                At { path, span: Some(member.span.clone()), table: location.table.clone() };
             if variables.len() == VARIABLES_MAX {
                 let allowed = format!("at most {VARIABLES_MAX}");
-                reader.report().missing(&at, "too many variables", allowed);
+                reader.report().missing(&location, "too many variables", allowed);
                 break;
             }
             if !is_variable(&member.key) {
                 let functions = FUNCTIONS.join(", ");
                 let allowed = format!("a letter, then letters, digits and _; not {functions}");
-                reader.report().missing(&at, "not a name for a variable", allowed);
+                reader.report().missing(&location, "not a name for a variable", allowed);
                 continue;
             }
-            at.span = Some(member.item.span.clone());
+            location.span = Some(member.item.span.clone());
             // An unreadable variable is still set, so that its formulas report no second error.
-            let value = number(member, reader).unwrap_or_else(|message| {
+            let value = read_number(member, reader).unwrap_or_else(|message| {
                 let allowed = "a number, or a formula of the variables above";
-                reader.report().error(&at, message, allowed);
+                reader.report().error(&location, message, allowed);
                 1.0
             });
             let value = reader.set_variable(&member.key, value);
-            variables.push(Variable { name: member.key.clone(), value, at });
+            variables.push(Variable { name: member.key.clone(), value, at: location });
         }
         Some(variables)
     }
 }
 
-fn number(member: &Member, reader: &Reader<'_, '_>) -> Result<f64, String> {
+fn read_number(member: &Member, reader: &Reader<'_, '_>) -> Result<f64, String> {
     let number = match &member.item.tree {
         Tree::Integer(digits) | Tree::Float(digits) => digits.parse().unwrap_or(f64::NAN),
         Tree::Text(text) => {

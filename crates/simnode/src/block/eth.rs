@@ -19,8 +19,8 @@ impl Block {
     pub(crate) fn with_hashes(&self) -> &Bytes {
         self.rendered[WITH_HASHES].get_or_init(|| {
             self.render(|out| {
-                for (at, transaction) in self.transactions.iter().enumerate() {
-                    comma(out, at);
+                for (index, transaction) in self.transactions.iter().enumerate() {
+                    comma(out, index);
                     push_bytes(out, transaction.hash().as_slice());
                 }
             })
@@ -31,9 +31,9 @@ impl Block {
     pub(crate) fn with_transactions(&self) -> &Bytes {
         self.rendered[WITH_TRANSACTIONS].get_or_init(|| {
             self.render(|out| {
-                for at in 0..self.transactions.len() {
-                    comma(out, at);
-                    self.push_transaction(out, at);
+                for index in 0..self.transactions.len() {
+                    comma(out, index);
+                    self.push_transaction(out, index);
                 }
             })
         })
@@ -43,9 +43,9 @@ impl Block {
     pub(crate) fn receipts(&self) -> &Bytes {
         self.rendered[RECEIPTS].get_or_init(|| {
             let mut out = vec![b'['];
-            for at in 0..self.transactions.len() {
-                comma(&mut out, at);
-                self.push_receipt(&mut out, at);
+            for index in 0..self.transactions.len() {
+                comma(&mut out, index);
+                self.push_receipt(&mut out, index);
             }
             out.push(b']');
             out.into()
@@ -56,60 +56,74 @@ impl Block {
         let header = &self.header;
         let mut out = Vec::with_capacity(2_048);
         let fixed = "present in every header that this module builds";
-        number(&mut out, "{\"baseFeePerGas\":", header.base_fee_per_gas.expect(fixed).into());
-        number(&mut out, ",\"blobGasUsed\":", 0);
-        number(&mut out, ",\"difficulty\":", 0);
-        number(&mut out, ",\"excessBlobGas\":", 0);
-        bytes(&mut out, ",\"extraData\":", &header.extra_data);
-        number(&mut out, ",\"gasLimit\":", header.gas_limit.into());
-        number(&mut out, ",\"gasUsed\":", header.gas_used.into());
-        bytes(&mut out, ",\"hash\":", self.hash.as_slice());
-        bytes(&mut out, ",\"logsBloom\":", header.logs_bloom.as_slice());
-        bytes(&mut out, ",\"miner\":", header.beneficiary.as_slice());
-        bytes(&mut out, ",\"mixHash\":", header.mix_hash.as_slice());
-        bytes(&mut out, ",\"nonce\":", header.nonce.as_slice());
-        number(&mut out, ",\"number\":", header.number.into());
+        push_number(&mut out, "{\"baseFeePerGas\":", header.base_fee_per_gas.expect(fixed).into());
+        push_number(&mut out, ",\"blobGasUsed\":", 0);
+        push_number(&mut out, ",\"difficulty\":", 0);
+        push_number(&mut out, ",\"excessBlobGas\":", 0);
+        push_data(&mut out, ",\"extraData\":", &header.extra_data);
+        push_number(&mut out, ",\"gasLimit\":", header.gas_limit.into());
+        push_number(&mut out, ",\"gasUsed\":", header.gas_used.into());
+        push_data(&mut out, ",\"hash\":", self.hash.as_slice());
+        push_data(&mut out, ",\"logsBloom\":", header.logs_bloom.as_slice());
+        push_data(&mut out, ",\"miner\":", header.beneficiary.as_slice());
+        push_data(&mut out, ",\"mixHash\":", header.mix_hash.as_slice());
+        push_data(&mut out, ",\"nonce\":", header.nonce.as_slice());
+        push_number(&mut out, ",\"number\":", header.number.into());
         let beacon = header.parent_beacon_block_root.expect(fixed);
-        bytes(&mut out, ",\"parentBeaconBlockRoot\":", beacon.as_slice());
-        bytes(&mut out, ",\"parentHash\":", header.parent_hash.as_slice());
-        bytes(&mut out, ",\"receiptsRoot\":", header.receipts_root.as_slice());
-        bytes(&mut out, ",\"requestsHash\":", header.requests_hash.expect(fixed).as_slice());
-        bytes(&mut out, ",\"sha3Uncles\":", header.ommers_hash.as_slice());
-        number(&mut out, ",\"size\":", self.size as u128);
-        bytes(&mut out, ",\"stateRoot\":", header.state_root.as_slice());
-        number(&mut out, ",\"timestamp\":", header.timestamp.into());
+        push_data(&mut out, ",\"parentBeaconBlockRoot\":", beacon.as_slice());
+        push_data(&mut out, ",\"parentHash\":", header.parent_hash.as_slice());
+        push_data(&mut out, ",\"receiptsRoot\":", header.receipts_root.as_slice());
+        push_data(&mut out, ",\"requestsHash\":", header.requests_hash.expect(fixed).as_slice());
+        push_data(&mut out, ",\"sha3Uncles\":", header.ommers_hash.as_slice());
+        push_number(&mut out, ",\"size\":", self.size as u128);
+        push_data(&mut out, ",\"stateRoot\":", header.state_root.as_slice());
+        push_number(&mut out, ",\"timestamp\":", header.timestamp.into());
         out.extend_from_slice(b",\"transactions\":[");
         transactions(&mut out);
-        bytes(&mut out, "],\"transactionsRoot\":", header.transactions_root.as_slice());
+        push_data(&mut out, "],\"transactionsRoot\":", header.transactions_root.as_slice());
         out.extend_from_slice(b",\"uncles\":[],\"withdrawals\":[]");
         let withdrawals = header.withdrawals_root.expect(fixed);
-        bytes(&mut out, ",\"withdrawalsRoot\":", withdrawals.as_slice());
+        push_data(&mut out, ",\"withdrawalsRoot\":", withdrawals.as_slice());
         out.push(b'}');
         out.into()
     }
 
     /// Appends one transaction of this block.
-    pub(crate) fn push_transaction(&self, out: &mut Vec<u8>, at: usize) {
-        let transaction = &self.transactions[at];
-        bytes(out, "{\"blockHash\":", self.hash.as_slice());
-        number(out, ",\"blockNumber\":", self.header.number.into());
-        number(out, ",\"blockTimestamp\":", self.header.timestamp.into());
-        let place = Some(at);
+    pub(crate) fn push_transaction(&self, out: &mut Vec<u8>, index: usize) {
+        let transaction = &self.transactions[index];
+        push_data(out, "{\"blockHash\":", self.hash.as_slice());
+        push_number(out, ",\"blockNumber\":", self.header.number.into());
+        push_number(out, ",\"blockTimestamp\":", self.header.timestamp.into());
+        let index = Some(index);
         match &transaction.signed {
             SignedTransaction::Legacy(signed) => {
                 let tx = signed.tx();
-                shared(out, transaction.from, tx, transaction.gas_price, signed.hash(), place);
-                number(out, ",\"chainId\":", self.chain_id(transaction).into());
+                push_shared_members(
+                    out,
+                    transaction.from,
+                    tx,
+                    transaction.gas_price,
+                    signed.hash(),
+                    index,
+                );
+                push_number(out, ",\"chainId\":", self.chain_id(transaction).into());
                 let v = self.chain_id(transaction) * 2 + 35 + u64::from(signed.signature().v());
-                number(out, ",\"v\":", v.into());
-                scalars(out, signed.signature().r(), signed.signature().s());
+                push_number(out, ",\"v\":", v.into());
+                push_signature(out, signed.signature().r(), signed.signature().s());
             }
             SignedTransaction::Dynamic(signed) => {
                 let tx = signed.tx();
-                shared(out, transaction.from, tx, transaction.gas_price, signed.hash(), place);
-                dynamic(out, tx.chain_id, &tx.access_list, signed.signature().v());
-                scalars(out, signed.signature().r(), signed.signature().s());
-                number(out, ",\"yParity\":", u128::from(signed.signature().v()));
+                push_shared_members(
+                    out,
+                    transaction.from,
+                    tx,
+                    transaction.gas_price,
+                    signed.hash(),
+                    index,
+                );
+                push_dynamic_fee_members(out, tx.chain_id, &tx.access_list, signed.signature().v());
+                push_signature(out, signed.signature().r(), signed.signature().s());
+                push_number(out, ",\"yParity\":", u128::from(signed.signature().v()));
             }
         }
         out.push(b'}');
@@ -123,48 +137,48 @@ impl Block {
     }
 
     /// Appends one receipt of this block.
-    pub(crate) fn push_receipt(&self, out: &mut Vec<u8>, at: usize) {
-        let transaction = &self.transactions[at];
-        bytes(out, "{\"blockHash\":", self.hash.as_slice());
-        number(out, ",\"blockNumber\":", self.header.number.into());
+    pub(crate) fn push_receipt(&self, out: &mut Vec<u8>, index: usize) {
+        let transaction = &self.transactions[index];
+        push_data(out, "{\"blockHash\":", self.hash.as_slice());
+        push_number(out, ",\"blockNumber\":", self.header.number.into());
         out.extend_from_slice(b",\"contractAddress\":null");
-        number(out, ",\"cumulativeGasUsed\":", transaction.gas_cumulative.into());
-        number(out, ",\"effectiveGasPrice\":", transaction.gas_price);
-        bytes(out, ",\"from\":", transaction.from.as_slice());
-        number(out, ",\"gasUsed\":", transaction.gas_used.into());
+        push_number(out, ",\"cumulativeGasUsed\":", transaction.gas_cumulative.into());
+        push_number(out, ",\"effectiveGasPrice\":", transaction.gas_price);
+        push_data(out, ",\"from\":", transaction.from.as_slice());
+        push_number(out, ",\"gasUsed\":", transaction.gas_used.into());
         out.extend_from_slice(b",\"logs\":[");
         for log in 0..transaction.logs.len() {
             comma(out, log);
-            push_log(out, self, at, log);
+            push_log(out, self, index, log);
         }
-        bytes(out, "],\"logsBloom\":", transaction.bloom.as_slice());
-        number(out, ",\"status\":", 1);
-        bytes(out, ",\"to\":", transaction.signed.payment().0.as_slice());
-        bytes(out, ",\"transactionHash\":", transaction.hash().as_slice());
-        number(out, ",\"transactionIndex\":", at as u128);
+        push_data(out, "],\"logsBloom\":", transaction.bloom.as_slice());
+        push_number(out, ",\"status\":", 1);
+        push_data(out, ",\"to\":", transaction.signed.payment().0.as_slice());
+        push_data(out, ",\"transactionHash\":", transaction.hash().as_slice());
+        push_number(out, ",\"transactionIndex\":", index as u128);
         let kind = u128::from(matches!(transaction.signed, SignedTransaction::Dynamic(_))) * 2;
-        number(out, ",\"type\":", kind);
+        push_number(out, ",\"type\":", kind);
         out.push(b'}');
     }
 }
 
-/// Appends log `log` of the block's transaction `at`.
-pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, at: usize, log: usize) {
-    let transaction = &block.transactions[at];
+/// Appends log `log` of the block's transaction `index`.
+pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, index: usize, log: usize) {
+    let transaction = &block.transactions[index];
     let entry: &Log = &transaction.logs[log];
-    bytes(out, "{\"address\":", entry.address.as_slice());
+    push_data(out, "{\"address\":", entry.address.as_slice());
     out.extend_from_slice(b",\"topics\":[");
-    for (place, topic) in entry.topics().iter().enumerate() {
-        comma(out, place);
+    for (position, topic) in entry.topics().iter().enumerate() {
+        comma(out, position);
         push_bytes(out, topic.as_slice());
     }
-    bytes(out, "],\"data\":", &entry.data.data);
-    number(out, ",\"blockNumber\":", block.header.number.into());
-    bytes(out, ",\"transactionHash\":", transaction.hash().as_slice());
-    number(out, ",\"transactionIndex\":", at as u128);
-    bytes(out, ",\"blockHash\":", block.hash.as_slice());
-    number(out, ",\"blockTimestamp\":", block.header.timestamp.into());
-    number(out, ",\"logIndex\":", (transaction.log_first + log) as u128);
+    push_data(out, "],\"data\":", &entry.data.data);
+    push_number(out, ",\"blockNumber\":", block.header.number.into());
+    push_data(out, ",\"transactionHash\":", transaction.hash().as_slice());
+    push_number(out, ",\"transactionIndex\":", index as u128);
+    push_data(out, ",\"blockHash\":", block.hash.as_slice());
+    push_number(out, ",\"blockTimestamp\":", block.header.timestamp.into());
+    push_number(out, ",\"logIndex\":", (transaction.log_first + log) as u128);
     out.extend_from_slice(b",\"removed\":false}");
 }
 
@@ -172,91 +186,93 @@ pub(crate) fn push_log(out: &mut Vec<u8>, block: &Block, at: usize, log: usize) 
 pub(crate) fn push_pooled(out: &mut Vec<u8>, envelope: &TxEnvelope) {
     out.extend_from_slice(b"{\"blockHash\":null,\"blockNumber\":null,\"blockTimestamp\":null");
     let price = envelope.max_fee_per_gas();
-    shared(out, Address::ZERO, envelope, price, envelope.tx_hash(), None);
+    push_shared_members(out, Address::ZERO, envelope, price, envelope.tx_hash(), None);
     let signature = envelope.signature();
     match (envelope, envelope.chain_id()) {
         (TxEnvelope::Legacy(_), Some(chain_id)) => {
-            number(out, ",\"chainId\":", chain_id.into());
+            push_number(out, ",\"chainId\":", chain_id.into());
             let v = u128::from(chain_id) * 2 + 35 + u128::from(signature.v());
-            number(out, ",\"v\":", v);
+            push_number(out, ",\"v\":", v);
         }
-        (TxEnvelope::Legacy(_), None) => number(out, ",\"v\":", 27 + u128::from(signature.v())),
+        (TxEnvelope::Legacy(_), None) => {
+            push_number(out, ",\"v\":", 27 + u128::from(signature.v()))
+        }
         (_, chain_id) => {
             let access = envelope.access_list().cloned().unwrap_or_default();
-            dynamic(out, chain_id.unwrap_or_default(), &access, signature.v());
+            push_dynamic_fee_members(out, chain_id.unwrap_or_default(), &access, signature.v());
         }
     }
-    scalars(out, signature.r(), signature.s());
+    push_signature(out, signature.r(), signature.s());
     out.push(b'}');
 }
 
-fn shared(
+fn push_shared_members(
     out: &mut Vec<u8>,
     from: Address,
     tx: &impl alloy_consensus::Transaction,
     gas_price: u128,
     hash: &B256,
-    place: Option<usize>,
+    index: Option<usize>,
 ) {
-    bytes(out, ",\"from\":", from.as_slice());
-    number(out, ",\"gas\":", tx.gas_limit().into());
-    number(out, ",\"gasPrice\":", gas_price);
+    push_data(out, ",\"from\":", from.as_slice());
+    push_number(out, ",\"gas\":", tx.gas_limit().into());
+    push_number(out, ",\"gasPrice\":", gas_price);
     if let Some(tip) = tx.max_priority_fee_per_gas() {
-        number(out, ",\"maxFeePerGas\":", tx.max_fee_per_gas());
-        number(out, ",\"maxPriorityFeePerGas\":", tip);
+        push_number(out, ",\"maxFeePerGas\":", tx.max_fee_per_gas());
+        push_number(out, ",\"maxPriorityFeePerGas\":", tip);
     }
-    bytes(out, ",\"hash\":", hash.as_slice());
-    bytes(out, ",\"input\":", tx.input());
-    number(out, ",\"nonce\":", tx.nonce().into());
+    push_data(out, ",\"hash\":", hash.as_slice());
+    push_data(out, ",\"input\":", tx.input());
+    push_number(out, ",\"nonce\":", tx.nonce().into());
     match tx.to() {
-        Some(to) => bytes(out, ",\"to\":", to.as_slice()),
+        Some(to) => push_data(out, ",\"to\":", to.as_slice()),
         None => out.extend_from_slice(b",\"to\":null"),
     }
-    match place {
-        Some(at) => number(out, ",\"transactionIndex\":", at as u128),
+    match index {
+        Some(index) => push_number(out, ",\"transactionIndex\":", index as u128),
         None => out.extend_from_slice(b",\"transactionIndex\":null"),
     }
     out.extend_from_slice(b",\"value\":");
     push_quantity_wide(out, tx.value());
-    number(out, ",\"type\":", tx.ty().into());
+    push_number(out, ",\"type\":", tx.ty().into());
 }
 
-fn dynamic(out: &mut Vec<u8>, chain_id: u64, access: &AccessList, odd: bool) {
+fn push_dynamic_fee_members(out: &mut Vec<u8>, chain_id: u64, access: &AccessList, odd: bool) {
     out.extend_from_slice(b",\"accessList\":[");
-    for (at, item) in access.iter().enumerate() {
-        comma(out, at);
-        bytes(out, "{\"address\":", item.address.as_slice());
+    for (index, item) in access.iter().enumerate() {
+        comma(out, index);
+        push_data(out, "{\"address\":", item.address.as_slice());
         out.extend_from_slice(b",\"storageKeys\":[");
-        for (place, key) in item.storage_keys.iter().enumerate() {
-            comma(out, place);
+        for (position, key) in item.storage_keys.iter().enumerate() {
+            comma(out, position);
             push_bytes(out, key.as_slice());
         }
         out.extend_from_slice(b"]}");
     }
-    number(out, "],\"chainId\":", chain_id.into());
-    number(out, ",\"v\":", u128::from(odd));
+    push_number(out, "],\"chainId\":", chain_id.into());
+    push_number(out, ",\"v\":", u128::from(odd));
 }
 
-fn scalars(out: &mut Vec<u8>, r: U256, s: U256) {
+fn push_signature(out: &mut Vec<u8>, r: U256, s: U256) {
     out.extend_from_slice(b",\"r\":");
     push_quantity_wide(out, r);
     out.extend_from_slice(b",\"s\":");
     push_quantity_wide(out, s);
 }
 
-fn number(out: &mut Vec<u8>, before: &str, value: u128) {
-    out.extend_from_slice(before.as_bytes());
+fn push_number(out: &mut Vec<u8>, prefix: &str, value: u128) {
+    out.extend_from_slice(prefix.as_bytes());
     push_quantity(out, value);
 }
 
-fn bytes(out: &mut Vec<u8>, before: &str, value: &[u8]) {
-    out.extend_from_slice(before.as_bytes());
+fn push_data(out: &mut Vec<u8>, prefix: &str, value: &[u8]) {
+    out.extend_from_slice(prefix.as_bytes());
     push_bytes(out, value);
 }
 
 /// Appends a comma before every element except the first.
-pub(super) fn comma(out: &mut Vec<u8>, at: usize) {
-    if at > 0 {
+pub(super) fn comma(out: &mut Vec<u8>, index: usize) {
+    if index > 0 {
         out.push(b',');
     }
 }

@@ -32,7 +32,7 @@ fn root(items: &[Vec<u8>]) -> alloy_primitives::B256 {
     let mut leaves: Vec<_> = items
         .iter()
         .enumerate()
-        .map(|(at, item)| (Nibbles::unpack(alloy_rlp::encode(at)), item.clone()))
+        .map(|(index, item)| (Nibbles::unpack(alloy_rlp::encode(index)), item.clone()))
         .collect();
     leaves.sort();
     let mut builder = HashBuilder::default();

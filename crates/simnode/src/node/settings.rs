@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::rpc::Retention;
 
-/// Maximum fault rules of a node.
+/// Maximum number of fault rules of a node.
 pub const FAULTS_MAX: usize = 64;
 /// Maximum number of methods with a rate, a latency or a refusal.
 pub const METHODS_MAX: usize = 1_024;
@@ -119,11 +119,11 @@ pub struct Rate {
     pub per_second: f64,
     /// Maximum number of calls at once after a pause; at least 1.
     pub burst: f64,
-    /// What happens to calls above the rate.
+    /// The action for calls above the rate.
     pub over: RateLimitAction,
 }
 
-/// What happens to a call above the rate.
+/// The action for a call above the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub enum RateLimitAction {
@@ -308,13 +308,13 @@ impl Settings {
         }
         for rate in self.rates.values() {
             let (per_second, burst) = (rate.per_second, rate.burst);
-            let possible = per_second.is_finite() && burst.is_finite();
-            if !possible || per_second <= 0.0 || burst < 1.0 {
+            let is_finite = per_second.is_finite() && burst.is_finite();
+            if !is_finite || per_second <= 0.0 || burst < 1.0 {
                 return Err(SettingsError::Rate { per_second, burst });
             }
         }
         for latency in self.method_latency.values().chain([&self.latency]) {
-            if !latency.is_possible() {
+            if !latency.is_valid() {
                 return Err(SettingsError::Latency(*latency));
             }
         }
@@ -326,14 +326,16 @@ impl Settings {
 }
 
 impl Latency {
-    fn is_possible(&self) -> bool {
-        let time = |ms: f64| ms.is_finite() && ms >= 0.0;
+    fn is_valid(&self) -> bool {
+        let is_valid = |value: f64| value.is_finite() && value >= 0.0;
         match *self {
             Self::None => true,
-            Self::Constant { ms } => time(ms),
-            Self::Uniform { low_ms, high_ms } => time(low_ms) && time(high_ms) && low_ms <= high_ms,
-            Self::Exponential { mean_ms } => time(mean_ms),
-            Self::Lognormal { median_ms, sigma } => time(median_ms) && time(sigma),
+            Self::Constant { ms } => is_valid(ms),
+            Self::Uniform { low_ms, high_ms } => {
+                is_valid(low_ms) && is_valid(high_ms) && low_ms <= high_ms
+            }
+            Self::Exponential { mean_ms } => is_valid(mean_ms),
+            Self::Lognormal { median_ms, sigma } => is_valid(median_ms) && is_valid(sigma),
         }
     }
 }

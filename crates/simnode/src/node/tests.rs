@@ -43,8 +43,8 @@ async fn envelopes_are_as_geth_writes_them() {
     let node = node();
     let call = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"eth_chainId"}}"#);
     for id in ["1", "-0.50e3", "\"a\\u0062\"", "null", "123456789012345678901234567890"] {
-        let answer = send(&node, &call(id)).await;
-        assert_eq!(answer, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x67932"}}"#));
+        let response = send(&node, &call(id)).await;
+        assert_eq!(response, format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"0x67932"}}"#));
     }
     let notification = r#"{"jsonrpc":"2.0","method":"eth_chainId"}"#;
     assert_eq!(send(&node, notification).await, "");
@@ -110,18 +110,18 @@ async fn workers_make_a_queue_and_refuse_above_it() {
             let node = Arc::clone(&node);
             tokio::spawn(async move {
                 let start = Instant::now();
-                let answer = ask(&node, "eth_chainId").await;
-                (answer["error"]["code"].clone(), (Instant::now() - start).as_millis())
+                let response = ask(&node, "eth_chainId").await;
+                (response["error"]["code"].clone(), (Instant::now() - start).as_millis())
             })
         })
         .collect();
-    let mut seen = Vec::new();
+    let mut observed = Vec::new();
     for task in tasks {
-        seen.push(task.await.unwrap());
+        observed.push(task.await.unwrap());
     }
     let null = Value::Null;
     assert_eq!(
-        seen,
+        observed,
         [
             (null.clone(), 100),
             (null.clone(), 100),

@@ -10,7 +10,7 @@ use super::settings::Rate;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
     tokens: f64,
-    last: Instant,
+    last_refill: Instant,
 }
 
 /// Maximum debt of a bucket, in seconds of its rate. A call waits no longer than that.
@@ -18,29 +18,30 @@ const DEBT_SECONDS_MAX: f64 = 3_600.0;
 
 impl TokenBucket {
     pub(super) fn full(rate: &Rate, now: Instant) -> Self {
-        Self { tokens: rate.burst, last: now }
+        Self { tokens: rate.burst, last_refill: now }
     }
 
-    /// Takes a token and returns true if there is one.
-    pub(super) fn take(&mut self, rate: &Rate, now: Instant) -> bool {
-        self.fill(rate, now);
-        let available = self.tokens >= 1.0;
-        if available {
+    /// Takes a token if there is one. Returns true if it took one.
+    pub(super) fn try_take(&mut self, rate: &Rate, now: Instant) -> bool {
+        self.refill(rate, now);
+        let is_available = self.tokens >= 1.0;
+        if is_available {
             self.tokens -= 1.0;
         }
-        available
+        is_available
     }
 
-    /// Takes a token, if need be on debt, and returns how long to wait for it.
+    /// Takes a token, which may put the bucket into debt, and returns the time until the token is
+    /// available.
     pub(super) fn reserve(&mut self, rate: &Rate, now: Instant) -> Duration {
-        self.fill(rate, now);
+        self.refill(rate, now);
         self.tokens = (self.tokens - 1.0).max(-DEBT_SECONDS_MAX * rate.per_second);
         Duration::from_secs_f64((-self.tokens).max(0.0) / rate.per_second)
     }
 
-    fn fill(&mut self, rate: &Rate, now: Instant) {
-        let passed = now.saturating_duration_since(self.last).as_secs_f64();
-        self.tokens = (self.tokens + passed * rate.per_second).min(rate.burst);
-        self.last = now;
+    fn refill(&mut self, rate: &Rate, now: Instant) {
+        let elapsed = now.saturating_duration_since(self.last_refill).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * rate.per_second).min(rate.burst);
+        self.last_refill = now;
     }
 }

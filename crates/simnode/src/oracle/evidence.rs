@@ -1,5 +1,5 @@
-//! The reason why a response is wrong: the blocks that it names, and whether one view has all of
-//! them. The oracle needs this only if a response was not right, so it may be slow.
+//! Finds the reason why a response is wrong: a block that no branch has, or blocks that no view has
+//! together. The oracle needs this only if a response was not right, so it may be slow.
 
 use std::collections::BTreeSet;
 
@@ -16,20 +16,18 @@ pub(super) fn examine(world: &World, result: &[u8]) -> Option<Verdict> {
     let Ok(value) = serde_json::from_slice::<Value>(result) else {
         return Some(Verdict::Wrong("the result is not JSON".to_owned()));
     };
-    let mut named = BTreeSet::new();
-    collect_block_hashes(&value, &mut named);
-    if let Some(own) = own_hash(&value) {
-        named.insert(own);
-    }
+    let mut hashes = BTreeSet::new();
+    collect_block_hashes(&value, &mut hashes);
     let mut positions = Vec::new();
-    for hash in named {
+    for hash in hashes {
         match world.position_of(&hash) {
             Some(position) => positions.push(position),
             None => return Some(Verdict::Wrong(format!("no branch has block {hash}"))),
         }
     }
-    let conflict = conflict(world, &positions);
-    conflict.or_else(|| misplaced_transaction(world, &value)).map(Verdict::Mixed)
+    find_conflict(world, &positions)
+        .or_else(|| find_misplaced_transaction(world, &value))
+        .map(Verdict::Mixed)
 }
 
 /// Returns the first argument as a hash.
@@ -53,53 +51,53 @@ fn first_argument(params: Option<&[u8]>) -> Option<Value> {
     values.into_iter().next()
 }
 
-/// Returns the hash of the result itself, if it is a block. Only blocks have a parent.
-fn own_hash(value: &Value) -> Option<B256> {
+/// Returns the hash of a value that is a block or a header. Only these have a parent.
+fn hash_of_block(value: &Value) -> Option<B256> {
     value.get("parentHash")?;
-    let own = value.get("hash").or_else(|| value.get("blockHash"))?;
-    read_hash(own.as_str()?)
+    let hash = value.get("hash").or_else(|| value.get("blockHash"))?;
+    read_hash(hash.as_str()?)
 }
 
-/// Collects every `blockHash` at any depth.
-fn collect_block_hashes(value: &Value, into: &mut BTreeSet<B256>) {
+/// Collects every `blockHash` at any depth, and the hash of every block.
+fn collect_block_hashes(value: &Value, hashes: &mut BTreeSet<B256>) {
     match value {
-        Value::Array(items) => items.iter().for_each(|item| collect_block_hashes(item, into)),
+        Value::Array(items) => items.iter().for_each(|item| collect_block_hashes(item, hashes)),
         Value::Object(members) => {
-            let named = members.get("blockHash").and_then(Value::as_str);
-            into.extend(named.and_then(read_hash));
-            members.values().for_each(|member| collect_block_hashes(member, into));
-            if own_hash(value).is_some() {
-                into.extend(own_hash(value));
-            }
+            let block_hash = members.get("blockHash").and_then(Value::as_str);
+            hashes.extend(block_hash.and_then(read_hash));
+            members.values().for_each(|member| collect_block_hashes(member, hashes));
+            hashes.extend(hash_of_block(value));
         }
         _ => {}
     }
 }
 
 /// Finds two positions that no view has together.
-fn conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
-    let (mut first, mut last) = (0, u64::MAX);
-    let (mut from, mut until) = (positions.first()?, positions.first()?);
+fn find_conflict(world: &World, positions: &[BlockPosition]) -> Option<String> {
+    // The heads from `first_head` to `last_head` have all positions so far. `newest` and
+    // `earliest_dropped` are the positions that set these bounds.
+    let (mut first_head, mut last_head) = (0, u64::MAX);
+    let (mut newest, mut earliest_dropped) = (positions.first()?, positions.first()?);
     for position in positions {
         let (appeared, dropped) = world.schedule().heads_with(position.branch, position.number);
-        if appeared > first {
-            (first, from) = (appeared, position);
+        if appeared > first_head {
+            (first_head, newest) = (appeared, position);
         }
-        if dropped.is_some_and(|dropped| dropped < last) {
-            (last, until) = (dropped.unwrap_or(u64::MAX), position);
+        if let Some(dropped) = dropped.filter(|dropped| *dropped < last_head) {
+            (last_head, earliest_dropped) = (dropped, position);
         }
     }
-    (first > last).then(|| {
+    (first_head > last_head).then(|| {
         format!(
-            "block {} of branch {} appeared with head {first}, after block {} of branch {} was dropped",
-            from.number, from.branch, until.number, until.branch
+            "block {} of branch {} appeared with head {first_head}, after block {} of branch {} was dropped",
+            newest.number, newest.branch, earliest_dropped.number, earliest_dropped.branch
         )
     })
 }
 
 /// Finds a transaction in a block's list that belongs to another block.
-fn misplaced_transaction(world: &World, value: &Value) -> Option<String> {
-    let block = world.position_of(&own_hash(value)?)?;
+fn find_misplaced_transaction(world: &World, value: &Value) -> Option<String> {
+    let block = world.position_of(&hash_of_block(value)?)?;
     for transaction in value.get("transactions")?.as_array()? {
         let hash = transaction.get("hash").unwrap_or(transaction).as_str().and_then(read_hash)?;
         let positions = world.positions_of(&hash);

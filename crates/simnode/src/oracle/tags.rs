@@ -62,24 +62,24 @@ impl<'a> TaggedCall<'a> {
     }
 
     /// Returns the tag, or the first of two.
-    pub(super) fn first(&self) -> Tag {
+    pub(super) fn first_tag(&self) -> Tag {
         match *self {
             Self::Block(_, _, tag) | Self::Logs(_, Bounds::From(tag) | Bounds::To(tag)) => tag,
             Self::Logs(_, Bounds::Both(from, _)) => from,
         }
     }
 
-    /// Returns the second tag. It may be resolved at another head than the first.
-    pub(super) fn second(&self) -> Option<Tag> {
+    /// Returns the second tag, if there is one. It may be resolved at another head than the first.
+    pub(super) fn second_tag(&self) -> Option<Tag> {
         match *self {
             Self::Logs(_, Bounds::Both(_, to)) => Some(to),
             _ => None,
         }
     }
 
-    /// Returns the parameters with the first tag resolved in the view of head `first`, and the
-    /// second tag in the view of head `second`.
-    pub(super) fn at(&self, world: &World, first: u64, second: u64) -> Vec<u8> {
+    /// Returns the parameters with the first tag resolved in the view of `first_head`, and the
+    /// second tag in the view of `second_head`.
+    pub(super) fn resolve(&self, world: &World, first_head: u64, second_head: u64) -> Vec<u8> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {
                 Tag::Latest => head,
@@ -90,7 +90,7 @@ impl<'a> TaggedCall<'a> {
         };
         match self {
             Self::Block(values, index, tag) => {
-                let block = to_raw_value(&number(*tag, first)).expect("a text is always JSON");
+                let block = to_raw_value(&number(*tag, first_head)).expect("a text is always JSON");
                 let mut values = values.clone();
                 if values.len() > *index {
                     values[*index] = &block;
@@ -105,11 +105,11 @@ impl<'a> TaggedCall<'a> {
                     filter.insert(name.to_owned(), number(tag, head));
                 };
                 match *bounds {
-                    Bounds::From(from) => set("fromBlock", from, first),
-                    Bounds::To(to) => set("toBlock", to, first),
+                    Bounds::From(from) => set("fromBlock", from, first_head),
+                    Bounds::To(to) => set("toBlock", to, first_head),
                     Bounds::Both(from, to) => {
-                        set("fromBlock", from, first);
-                        set("toBlock", to, second);
+                        set("fromBlock", from, first_head);
+                        set("toBlock", to, second_head);
                     }
                 }
                 serde_json::to_vec(&json!([filter])).expect("a filter is always JSON")

@@ -95,9 +95,9 @@ fn replies_of_honest_nodes_are_right() {
     for (method, params) in calls(&fixture) {
         for head in [40, 39] {
             let result = fixture.honest_result(head, method, &params);
-            // One client per answer, because heads must not fall for one.
-            let answer = ObservedReply::Result(&result);
-            let verdict = fixture.judge_reply(40, method, &params, answer, head);
+            // Each reply has its own client, because the heads of one client must not fall.
+            let reply = ObservedReply::Result(&result);
+            let verdict = fixture.judge_reply(40, method, &params, reply, head);
             assert_eq!(verdict, Verdict::Right, "{method} {params} at {head}");
         }
     }
@@ -108,11 +108,11 @@ fn any_changed_byte_is_caught() {
     let fixture = Fixture::new();
     for (method, params) in calls(&fixture) {
         let result = fixture.honest_result(40, method, &params);
-        for at in [result.len() / 3, result.len() / 2, result.len() - 2] {
+        for index in [result.len() / 3, result.len() / 2, result.len() - 2] {
             let mut spoilt = result.clone();
-            spoilt[at] = b'!';
+            spoilt[index] = b'!';
             let verdict = fixture.judge(40, method, &params, &spoilt);
-            assert_ne!(verdict, Verdict::Right, "{method} {params} byte {at}");
+            assert_ne!(verdict, Verdict::Right, "{method} {params} byte {index}");
         }
         let verdict = fixture.judge(40, method, &params, b"null");
         assert_ne!(verdict, Verdict::Right, "{method} {params} null");
@@ -124,16 +124,16 @@ fn a_tag_may_be_resolved_before_the_block_is_read() {
     let fixture = Fixture::new();
     // The reorg at 30 replaces three blocks; head 31 is on the new branch.
     let judge = |method: &str, tagged: Value, numbered: Value| {
-        let answer = fixture.honest_result(31, method, &numbered);
+        let reply = fixture.honest_result(31, method, &numbered);
         // Judged within the window, but over by itself in no view: the new branch's block 30.
-        fixture.judge(31, method, &tagged, &answer)
+        fixture.judge(31, method, &tagged, &reply)
     };
     let block = judge("eth_getBlockByNumber", json!(["latest", false]), json!(["0x1e", false]));
     assert_eq!(block, Verdict::Right);
     let account = fixture.world.addresses().accounts[0].to_string();
     let call = json!([{ "to": account, "data": "0x01" }]);
-    let at = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
-    assert_eq!(judge("eth_call", call.clone(), at), Verdict::Right);
+    let call_at_30 = json!([{ "to": account, "data": "0x01" }, "0x1e"]);
+    assert_eq!(judge("eth_call", call.clone(), call_at_30), Verdict::Right);
     let logs = json!([{ "fromBlock": "finalized", "toBlock": "latest" }]);
     // The finalized block of head 30, the newest one of head 31.
     let range = json!([{ "fromBlock": "0x16", "toBlock": "0x1f" }]);
@@ -164,17 +164,17 @@ fn an_old_head_is_stale() {
 fn the_staleness_is_a_time() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
-    let answer = ObservedReply::Result(b"\"0x26\"");
-    let judged = |after: Duration| {
+    let reply = ObservedReply::Result(b"\"0x26\"");
+    let judge_after = |after: Duration| {
         let sent = fixture.world.instant_of(40) + after;
         let method = "eth_blockNumber";
         let received = sent + Duration::from_millis(1);
         let client = after.as_millis() as u64;
-        fixture.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client })
+        fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client })
     };
     // Head 38 is one block behind head 39, which was the head half a second before.
-    assert_eq!(judged(BLOCK / 4), Verdict::Right);
-    assert_eq!(judged(BLOCK * 3 / 4), Verdict::Stale { by: 1 });
+    assert_eq!(judge_after(BLOCK / 4), Verdict::Right);
+    assert_eq!(judge_after(BLOCK * 3 / 4), Verdict::Stale { by: 1 });
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn heads_of_one_client_must_not_fall() {
     let fixture = Fixture::new();
     let judge = |head: u64, number: u64, client: u64| {
         let result = format!("\"{number:#x}\"");
-        let answer = ObservedReply::Result(result.as_bytes());
-        fixture.judge_reply(head, "eth_blockNumber", &json!([]), answer, client)
+        let reply = ObservedReply::Result(result.as_bytes());
+        fixture.judge_reply(head, "eth_blockNumber", &json!([]), reply, client)
     };
     assert_eq!(judge(35, 35, 1), Verdict::Right);
     assert_eq!(judge(36, 35, 1), Verdict::Right, "the same again");
@@ -256,10 +256,10 @@ fn heads_of_one_client_must_not_fall() {
     assert_eq!(judge(37, 36, 1), Verdict::Backward { from: 37, to: 36 });
     assert_eq!(judge(37, 36, 2), Verdict::Right, "another client saw no more");
     let block = fixture.honest_result(37, "eth_getBlockByNumber", &json!(["latest", false]));
-    let answer = ObservedReply::Result(&block);
+    let reply = ObservedReply::Result(&block);
     let params = json!(["latest", false]);
     fixture.judge_reply(38, "eth_blockNumber", &json!([]), ObservedReply::Result(b"\"0x26\""), 2);
-    let verdict = fixture.judge_reply(38, "eth_getBlockByNumber", &params, answer, 2);
+    let verdict = fixture.judge_reply(38, "eth_getBlockByNumber", &params, reply, 2);
     assert_eq!(verdict, Verdict::Backward { from: 38, to: 37 });
 }
 
@@ -268,9 +268,9 @@ fn calls_that_overlap_may_answer_in_any_order() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
     let judge = |hash: &str, sent: Instant, received: Instant| {
-        let answer = ObservedReply::Result(hash.as_bytes());
+        let reply = ObservedReply::Result(hash.as_bytes());
         let method = "eth_blockNumber";
-        fixture.oracle.judge(&Exchange { method, params, reply: answer, sent, received, client: 1 })
+        fixture.oracle.judge(&Exchange { method, params, reply, sent, received, client: 1 })
     };
     let (start, end) = (fixture.world.instant_of(40), fixture.world.instant_of(41));
     assert_eq!(judge("\"0x29\"", start, end), Verdict::Right);
@@ -284,7 +284,7 @@ fn errors_are_right_where_they_are_due() {
     let error = |code| ObservedReply::Error { code };
     let reversed = json!([{ "fromBlock": "0x5", "toBlock": "0x4" }]);
     let judge =
-        |method: &str, params: &Value, answer| fixture.judge_reply(40, method, params, answer, 0);
+        |method: &str, params: &Value, reply| fixture.judge_reply(40, method, params, reply, 0);
     assert_eq!(judge("eth_getLogs", &reversed, error(-32602)), Verdict::Right);
     let verdict = judge("eth_getLogs", &reversed, ObservedReply::Result(b"[]"));
     assert_eq!(verdict, Verdict::Wrong("a result where an honest view has an error".to_owned()));
@@ -297,8 +297,8 @@ fn errors_are_right_where_they_are_due() {
 fn sent_transactions_are_judged_by_their_hash() {
     let fixture = Fixture::new();
     let raw = json!(["0x1234"]);
-    let due = format!("\"{:#x}\"", alloy_primitives::keccak256([0x12, 0x34]));
+    let expected = format!("\"{:#x}\"", alloy_primitives::keccak256([0x12, 0x34]));
     let judge = |result: &str| fixture.judge(40, "eth_sendRawTransaction", &raw, result.as_bytes());
-    assert_eq!(judge(&due), Verdict::Right);
+    assert_eq!(judge(&expected), Verdict::Right);
     assert!(matches!(judge("\"0x00\""), Verdict::Wrong(_)));
 }

@@ -8,7 +8,7 @@ use alloy_primitives::B256;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{FixedHead, Members, Recording, RecordingError, key};
+use super::{FixedHead, Members, Recording, RecordingError, lookup_key};
 use crate::node::{Delivery, Node};
 
 fn fixture(path: &str) -> PathBuf {
@@ -31,23 +31,24 @@ async fn send(node: &Node, request: &str) -> String {
 }
 
 /// Compares an answer with the recorded one: result or error, each as raw text.
-fn check_one(request: &RawValue, recorded: &RawValue, answer: &RawValue, at: &Path) -> bool {
+fn check_one(request: &RawValue, recorded: &RawValue, response: &RawValue, file: &Path) -> bool {
     let members = |raw: &'_ RawValue| serde_json::from_str::<Value>(raw.get()).unwrap();
     let Ok(call) = serde_json::from_str::<Members<'_>>(request.get()) else { return false };
     let recorded_members: Members<'_> = serde_json::from_str(recorded.get()).unwrap();
-    let answered: Members<'_> = serde_json::from_str(answer.get()).unwrap();
-    assert_eq!(answered["id"].get(), call["id"].get(), "{}", at.display());
-    let text = |all: &Members<'_>, name: &str| all.get(name).map(|raw| raw.get().to_owned());
+    let answered: Members<'_> = serde_json::from_str(response.get()).unwrap();
+    assert_eq!(answered["id"].get(), call["id"].get(), "{}", file.display());
+    let text =
+        |members: &Members<'_>, name: &str| members.get(name).map(|raw| raw.get().to_owned());
     if !call.contains_key("method") || text(&recorded_members, "result").is_none() {
         // Refused by the decoder, recorded as an error, or recorded without a response.
-        let due = &members(recorded)["error"]["code"];
-        if !due.is_null() {
-            assert_eq!(&members(answer)["error"]["code"], due, "{}", at.display());
+        let expected = &members(recorded)["error"]["code"];
+        if !expected.is_null() {
+            assert_eq!(&members(response)["error"]["code"], expected, "{}", file.display());
         }
-        return !due.is_null();
+        return !expected.is_null();
     }
     let same = text(&answered, "result") == text(&recorded_members, "result");
-    assert!(same, "{}: {} differs", at.display(), request.get());
+    assert!(same, "{}: {} differs", file.display(), request.get());
     true
 }
 
@@ -56,21 +57,26 @@ async fn replay(recording: Recording) -> usize {
     let node = Node::replaying("r", Arc::clone(&recording));
     let mut compared = 0;
     for exchanged in recording.exchanges() {
-        let answer = send(&node, &exchanged.request).await;
+        let response = send(&node, &exchanged.request).await;
         if exchanged.request.starts_with('[') {
             let list = |text: &str| -> Vec<Box<RawValue>> { serde_json::from_str(text).unwrap() };
-            let answers = list(&answer);
+            let responses = list(&response);
             let requests = list(&exchanged.request);
             let recorded = list(&exchanged.response);
-            assert_eq!(answers.len(), recorded.len());
-            for at in 0..answers.len() {
-                let same = check_one(&requests[at], &recorded[at], &answers[at], &exchanged.file);
+            assert_eq!(responses.len(), recorded.len());
+            for index in 0..responses.len() {
+                let same = check_one(
+                    &requests[index],
+                    &recorded[index],
+                    &responses[index],
+                    &exchanged.file,
+                );
                 compared += usize::from(same);
             }
         } else {
             let raw = |text: &str| serde_json::from_str::<Box<RawValue>>(text).unwrap();
             let (request, recorded) = (raw(&exchanged.request), raw(&exchanged.response));
-            let same = check_one(&request, &recorded, &raw(&answer), &exchanged.file);
+            let same = check_one(&request, &recorded, &raw(&response), &exchanged.file);
             compared += usize::from(same);
         }
     }
@@ -112,11 +118,11 @@ async fn blocks_and_receipts_are_answers() {
     };
     let block = std::fs::read_to_string(fixture("mainnet/nimbus-blocks/block_0x17a2d23.json"));
     let block = block.unwrap();
-    let due = format!(r#"{{"jsonrpc":"2.0","id":"x","result":{}}}"#, block.trim());
-    assert!(ask("eth_getBlockByNumber", format!("[\"{number:#x}\", true]")).await == due);
-    assert!(ask("eth_getBlockByHash", format!("[ \"{hash}\",true ]")).await == due);
-    let all = ask("eth_getBlockReceipts", "[\"0x14e8d38\"]".to_owned()).await;
-    assert!(all.len() > 500_000);
+    let expected = format!(r#"{{"jsonrpc":"2.0","id":"x","result":{}}}"#, block.trim());
+    assert!(ask("eth_getBlockByNumber", format!("[\"{number:#x}\", true]")).await == expected);
+    assert!(ask("eth_getBlockByHash", format!("[ \"{hash}\",true ]")).await == expected);
+    let receipts = ask("eth_getBlockReceipts", "[\"0x14e8d38\"]".to_owned()).await;
+    assert!(receipts.len() > 500_000);
     let unknown = ask("eth_getBlockReceipts", "[\"0x1\"]".to_owned()).await;
     assert!(unknown.contains("-32601"), "{unknown}");
 }
@@ -146,9 +152,9 @@ async fn a_fixed_head_answers_polls() {
 
 #[test]
 fn keys_ignore_white_space_outside_strings_only() {
-    assert_eq!(key("m", b" [ 1 ,\n\"a b\\\" c\" ] "), key("m", b"[1,\"a b\\\" c\"]"));
-    assert_ne!(key("m", b"[\"a b\"]"), key("m", b"[\"ab\"]"));
-    assert_ne!(key("m", b"[\"\\\\\" ]"), key("m", b"[\"\\\\ \"]"));
+    assert_eq!(lookup_key("m", b" [ 1 ,\n\"a b\\\" c\" ] "), lookup_key("m", b"[1,\"a b\\\" c\"]"));
+    assert_ne!(lookup_key("m", b"[\"a b\"]"), lookup_key("m", b"[\"ab\"]"));
+    assert_ne!(lookup_key("m", b"[\"\\\\\" ]"), lookup_key("m", b"[\"\\\\ \"]"));
 }
 
 #[test]

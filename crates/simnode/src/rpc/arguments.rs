@@ -46,93 +46,98 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns the raw JSON of an argument, or `None` if it is absent or null.
-    pub(super) fn raw(&self, at: usize) -> Option<&'a str> {
-        self.values.get(at).map(|value| value.get()).filter(|raw| *raw != "null")
+    pub(super) fn raw(&self, index: usize) -> Option<&'a str> {
+        self.values.get(index).map(|value| value.get()).filter(|raw| *raw != "null")
     }
 
-    pub(super) fn required(&self, at: usize) -> Result<&'a str, RpcError> {
-        self.raw(at).ok_or_else(|| {
-            RpcError::new(INVALID_PARAMS, format!("missing value for required argument {at}"))
+    pub(super) fn required(&self, index: usize) -> Result<&'a str, RpcError> {
+        self.raw(index).ok_or_else(|| {
+            RpcError::new(INVALID_PARAMS, format!("missing value for required argument {index}"))
         })
     }
 
-    /// Returns all arguments as JSON text, for replies that depend on all of them.
-    pub(super) fn all(&self) -> impl Iterator<Item = &'a str> {
+    /// Returns every argument as raw JSON, for replies that depend on all of them.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &'a str> {
         self.values.iter().map(|value| value.get())
     }
 
-    pub(super) fn hash(&self, at: usize) -> Result<B256, RpcError> {
-        hex::read_hash(&text(self.required(at)?, at)?)
-            .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash"))
+    pub(super) fn hash(&self, index: usize) -> Result<B256, RpcError> {
+        hex::read_hash(&read_text(self.required(index)?, index)?)
+            .ok_or_else(|| invalid(index, "hex string must have 64 digits of type common.Hash"))
     }
 
     /// Reads an address, hexadecimal or (on Harmony) bech32.
-    pub(super) fn address(&self, at: usize) -> Result<Address, RpcError> {
-        let text = text(self.required(at)?, at)?;
+    pub(super) fn address(&self, index: usize) -> Result<Address, RpcError> {
+        let text = read_text(self.required(index)?, index)?;
         hex::read_address(&text)
-            .or_else(|| bech32::read_address(&text))
-            .ok_or_else(|| invalid(at, "hex string must have 40 digits of type common.Address"))
+            .or_else(|| bech32::decode_address(&text))
+            .ok_or_else(|| invalid(index, "hex string must have 40 digits of type common.Address"))
     }
 
-    pub(super) fn bytes(&self, at: usize) -> Result<Vec<u8>, RpcError> {
-        hex::read_bytes(&text(self.required(at)?, at)?)
-            .ok_or_else(|| invalid(at, "cannot unmarshal hex string of type hexutil.Bytes"))
+    pub(super) fn bytes(&self, index: usize) -> Result<Vec<u8>, RpcError> {
+        hex::read_bytes(&read_text(self.required(index)?, index)?)
+            .ok_or_else(|| invalid(index, "cannot unmarshal hex string of type hexutil.Bytes"))
     }
 
-    pub(super) fn flag(&self, at: usize) -> Result<bool, RpcError> {
-        match self.raw(at) {
+    pub(super) fn flag(&self, index: usize) -> Result<bool, RpcError> {
+        match self.raw(index) {
             None | Some("false") => Ok(false),
             Some("true") => Ok(true),
-            Some(_) => Err(invalid(at, "cannot unmarshal into Go value of type bool")),
+            Some(_) => Err(invalid(index, "cannot unmarshal into Go value of type bool")),
         }
     }
 
     /// Reads a quantity, hexadecimal or decimal.
-    pub(super) fn quantity(&self, at: usize) -> Result<u64, RpcError> {
-        read_number(self.required(at)?)
-            .ok_or_else(|| invalid(at, "cannot unmarshal into Go value of type hexutil.Uint64"))
+    pub(super) fn quantity(&self, index: usize) -> Result<u64, RpcError> {
+        read_number(self.required(index)?)
+            .ok_or_else(|| invalid(index, "cannot unmarshal into Go value of type hexutil.Uint64"))
     }
 
     /// Reads a block number or tag.
-    pub(super) fn number(&self, at: usize) -> Result<BlockArgument, RpcError> {
-        read_block(self.required(at)?, false, self.decimal).ok_or_else(|| {
-            invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
+    pub(super) fn number(&self, index: usize) -> Result<BlockArgument, RpcError> {
+        read_block(self.required(index)?, false, self.decimal).ok_or_else(|| {
+            invalid(index, "hex string without 0x prefix or unknown tag of type rpc.BlockNumber")
         })
     }
 
     /// Reads a block number, tag, hash or EIP-1898 object. An absent argument means latest.
-    pub(super) fn block(&self, at: usize) -> Result<BlockArgument, RpcError> {
-        let Some(raw) = self.raw(at) else { return Ok(BlockArgument::Latest) };
+    pub(super) fn block(&self, index: usize) -> Result<BlockArgument, RpcError> {
+        let Some(raw) = self.raw(index) else { return Ok(BlockArgument::Latest) };
         if raw.starts_with('{') {
-            return read_block_object(raw, at);
+            return read_block_object(raw, index);
         }
         read_block(raw, true, self.decimal).ok_or_else(|| {
-            invalid(at, "hex string without 0x prefix or unknown tag of type rpc.BlockNumberOrHash")
+            invalid(
+                index,
+                "hex string without 0x prefix or unknown tag of type rpc.BlockNumberOrHash",
+            )
         })
     }
 }
 
 /// Returns the error of an invalid argument, as geth words it.
-pub(super) fn invalid(at: usize, why: &str) -> RpcError {
-    RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: json: {why}"))
+pub(super) fn invalid(index: usize, reason: &str) -> RpcError {
+    RpcError::new(INVALID_PARAMS, format!("invalid argument {index}: json: {reason}"))
 }
 
-fn text(raw: &str, at: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
-    let plain = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    match plain {
-        Some(plain) if !plain.contains('\\') => Ok(plain.into()),
+/// Reads a JSON string.
+fn read_text(raw: &str, index: usize) -> Result<std::borrow::Cow<'_, str>, RpcError> {
+    let unquoted = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    match unquoted {
+        Some(unquoted) if !unquoted.contains('\\') => Ok(unquoted.into()),
         _ => serde_json::from_str::<String>(raw)
             .map(Into::into)
-            .map_err(|_| invalid(at, "cannot unmarshal non-string into Go value")),
+            .map_err(|_| invalid(index, "cannot unmarshal non-string into Go value")),
     }
 }
 
 /// Reads a block number or tag.
 ///
-/// If `hashes` is true, a hash is valid too. If `decimal` is true, decimal text and JSON numbers
-/// are valid too; -1 and -2 mean latest. `pending` means latest, because the node builds no blocks.
-pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<BlockArgument> {
-    let Ok(text) = text(raw, 0) else {
+/// If `allow_hash` is true, a hash is valid too. If `decimal` is true, decimal text and JSON
+/// numbers are valid too; -1 and -2 mean latest. `pending` means latest, because the node builds no
+/// blocks.
+pub(super) fn read_block(raw: &str, allow_hash: bool, decimal: bool) -> Option<BlockArgument> {
+    let Ok(text) = read_text(raw, 0) else {
         return match raw {
             _ if !decimal => None,
             "-1" | "-2" => Some(BlockArgument::Latest),
@@ -149,7 +154,7 @@ pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<Block
             None if decimal && !other.starts_with("0x") => {
                 other.parse().ok().map(BlockArgument::Number)
             }
-            None if hashes => {
+            None if allow_hash => {
                 hex::read_hash(other).map(|hash| BlockArgument::Hash { hash, strict: false })
             }
             None => None,
@@ -159,7 +164,7 @@ pub(super) fn read_block(raw: &str, hashes: bool, decimal: bool) -> Option<Block
 
 /// Reads a number from hexadecimal text, decimal text or a JSON number.
 pub(super) fn read_number(raw: &str) -> Option<u64> {
-    match text(raw, 0) {
+    match read_text(raw, 0) {
         Ok(text) => hex::read_quantity(&text).or_else(|| text.parse().ok()),
         Err(_) => raw.parse().ok(),
     }
@@ -175,20 +180,20 @@ struct BlockObject<'a> {
     require_canonical: bool,
 }
 
-fn read_block_object(raw: &str, at: usize) -> Result<BlockArgument, RpcError> {
+fn read_block_object(raw: &str, index: usize) -> Result<BlockArgument, RpcError> {
     let object: BlockObject<'_> = serde_json::from_str(raw).map_err(|_| {
-        invalid(at, "cannot unmarshal object into Go value of type rpc.BlockNumberOrHash")
+        invalid(index, "cannot unmarshal object into Go value of type rpc.BlockNumberOrHash")
     })?;
     match (object.block_number, object.block_hash) {
         (Some(_), Some(_)) => {
             let why = "cannot specify both BlockHash and BlockNumber, choose one or the other";
-            Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {at}: {why}")))
+            Err(RpcError::new(INVALID_PARAMS, format!("invalid argument {index}: {why}")))
         }
         (Some(number), None) => read_block(number.get(), false, false)
-            .ok_or_else(|| invalid(at, "cannot unmarshal blockNumber of type rpc.BlockNumber")),
+            .ok_or_else(|| invalid(index, "cannot unmarshal blockNumber of type rpc.BlockNumber")),
         (None, Some(hash)) => hex::read_hash(&hash)
             .map(|hash| BlockArgument::Hash { hash, strict: object.require_canonical })
-            .ok_or_else(|| invalid(at, "hex string must have 64 digits of type common.Hash")),
-        (None, None) => Err(invalid(at, "neither blockHash nor blockNumber given")),
+            .ok_or_else(|| invalid(index, "hex string must have 64 digits of type common.Hash")),
+        (None, None) => Err(invalid(index, "neither blockHash nor blockNumber given")),
     }
 }

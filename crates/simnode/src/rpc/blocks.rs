@@ -23,7 +23,7 @@ impl Call<'_> {
     pub(super) fn block_by_hash(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
         let full = self.arguments.flag(1)?;
-        block_json(self.block_with(&hash)?, full)
+        block_json(self.block_by_hash_in_view(&hash)?, full)
     }
 
     pub(super) fn transaction_count_by_number(&self) -> RpcResult {
@@ -32,7 +32,7 @@ impl Call<'_> {
     }
 
     pub(super) fn transaction_count_by_hash(&self) -> RpcResult {
-        let block = self.block_with(&self.arguments.hash(0)?)?;
+        let block = self.block_by_hash_in_view(&self.arguments.hash(0)?)?;
         block.map_or_else(null, |block| quantity(block.transactions.len() as u128))
     }
 
@@ -41,13 +41,13 @@ impl Call<'_> {
     }
 
     pub(super) fn uncle_count_by_hash(&self) -> RpcResult {
-        self.block_with(&self.arguments.hash(0)?)?.map_or_else(null, |_| quantity(0))
+        self.block_by_hash_in_view(&self.arguments.hash(0)?)?.map_or_else(null, |_| quantity(0))
     }
 
     pub(super) fn transaction_by_hash(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
-        if let Some((block, at)) = self.find(&hash) {
-            return transaction_json(&block, at);
+        if let Some((block, index)) = self.find_transaction(&hash) {
+            return transaction_json(&block, index);
         }
         let Some(envelope) = self.world.pool_get(&hash) else { return null() };
         let mut out = Vec::with_capacity(1_024);
@@ -57,20 +57,20 @@ impl Call<'_> {
 
     pub(super) fn transaction_by_number_and_index(&self) -> RpcResult {
         let block = self.block_of(self.arguments.number(0)?)?;
-        self.transaction_in(block)
+        self.transaction_at_index(block)
     }
 
     pub(super) fn transaction_by_hash_and_index(&self) -> RpcResult {
-        let block = self.block_with(&self.arguments.hash(0)?)?;
-        self.transaction_in(block)
+        let block = self.block_by_hash_in_view(&self.arguments.hash(0)?)?;
+        self.transaction_at_index(block)
     }
 
     pub(super) fn transaction_receipt(&self) -> RpcResult {
         let hash = self.arguments.hash(0)?;
-        let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
-        let Some((block, at)) = found else { return null() };
+        let indexed = self.find_transaction(&hash).filter(|(block, _)| self.has_indexed(block));
+        let Some((block, index)) = indexed else { return null() };
         let mut out = Vec::with_capacity(2_048);
-        block.push_receipt(&mut out, at);
+        block.push_receipt(&mut out, index);
         Ok(out.into())
     }
 
@@ -84,11 +84,11 @@ impl Call<'_> {
         }
     }
 
-    fn transaction_in(&self, block: Option<Arc<Block>>) -> RpcResult {
-        let at = self.arguments.quantity(1)?;
+    fn transaction_at_index(&self, block: Option<Arc<Block>>) -> RpcResult {
+        let index = self.arguments.quantity(1)?;
         let Some(block) = block else { return null() };
-        match usize::try_from(at) {
-            Ok(at) if at < block.transactions.len() => transaction_json(&block, at),
+        match usize::try_from(index) {
+            Ok(index) if index < block.transactions.len() => transaction_json(&block, index),
             _ => null(),
         }
     }
@@ -96,7 +96,7 @@ impl Call<'_> {
     /// Returns the block that an argument names; none if the node does not have it.
     pub(super) fn block_of(&self, argument: BlockArgument) -> Result<Option<Arc<Block>>, RpcError> {
         let number = match argument {
-            BlockArgument::Hash { hash, .. } => return self.block_with(&hash),
+            BlockArgument::Hash { hash, .. } => return self.block_by_hash_in_view(&hash),
             BlockArgument::Latest => self.view.tip(),
             BlockArgument::Number(number) => number,
             BlockArgument::Safe => self.world.safe(self.view.head),
@@ -110,7 +110,8 @@ impl Call<'_> {
         Ok(self.world.block_at(self.view.head, number))
     }
 
-    fn block_with(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
+    /// Returns the block with this hash; none if the node does not have it.
+    fn block_by_hash_in_view(&self, hash: &B256) -> Result<Option<Arc<Block>>, RpcError> {
         let block = self.world.block_by_hash(self.view.head, hash);
         if let Some(block) = &block {
             self.reject_pruned(block.header.number)?;
@@ -119,16 +120,16 @@ impl Call<'_> {
     }
 
     /// Returns the block and index of a transaction, if the node has it.
-    pub(super) fn find(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
-        let found = self.world.find_transaction(self.view.head, hash)?;
-        self.reject_pruned(found.0.header.number).ok()?;
-        Some(found)
+    pub(super) fn find_transaction(&self, hash: &B256) -> Option<(Arc<Block>, usize)> {
+        let (block, index) = self.world.find_transaction(self.view.head, hash)?;
+        self.reject_pruned(block.header.number).ok()?;
+        Some((block, index))
     }
 
     /// Rejects a block that the node has pruned. Block 0 is never pruned.
     pub(super) fn reject_pruned(&self, number: u64) -> Result<(), RpcError> {
         match self.view.keeping.history_blocks {
-            Some(kept) if number > 0 && number + kept < self.view.head => {
+            Some(retained_blocks) if number > 0 && number + retained_blocks < self.view.head => {
                 Err(self.view.keeping.client.history_missing())
             }
             _ => Ok(()),
@@ -141,8 +142,8 @@ fn block_json(block: Option<Arc<Block>>, full: bool) -> RpcResult {
     Ok(if full { block.with_transactions().clone() } else { block.with_hashes().clone() })
 }
 
-fn transaction_json(block: &Block, at: usize) -> RpcResult {
+fn transaction_json(block: &Block, index: usize) -> RpcResult {
     let mut out = Vec::with_capacity(1_024);
-    block.push_transaction(&mut out, at);
+    block.push_transaction(&mut out, index);
     Ok(Bytes::from(out))
 }

@@ -25,7 +25,7 @@ impl Call<'_> {
     }
 
     pub(super) fn fee_history(&self) -> RpcResult {
-        let asked = self.arguments.quantity(0)?;
+        let requested_count = self.arguments.quantity(0)?;
         let newest = match self.arguments.number(1)? {
             BlockArgument::Number(number) => number,
             BlockArgument::Safe => self.world.safe(self.view.head),
@@ -38,7 +38,7 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER, message));
         }
         let percentiles = self.percentiles()?;
-        let count = asked.min(BLOCKS_MAX).min(newest + 1);
+        let count = requested_count.min(BLOCKS_MAX).min(newest + 1);
         if count == 0 {
             return super::fixed("{\"oldestBlock\":\"0x0\",\"gasUsedRatio\":null}");
         }
@@ -86,9 +86,9 @@ impl Call<'_> {
         let Some(raw) = self.arguments.raw(2) else { return Ok(None) };
         let percentiles: Vec<f64> = serde_json::from_str(raw)
             .map_err(|_| invalid(2, "cannot unmarshal into Go value of type []float64"))?;
-        let rising = percentiles.is_sorted();
-        let inside = percentiles.iter().all(|percentile| (0.0..=100.0).contains(percentile));
-        if !rising || !inside || percentiles.len() > PERCENTILES_MAX {
+        let is_rising = percentiles.is_sorted();
+        let is_in_range = percentiles.iter().all(|percentile| (0.0..=100.0).contains(percentile));
+        if !is_rising || !is_in_range || percentiles.len() > PERCENTILES_MAX {
             return Err(RpcError::new(INVALID_PARAMS, "invalid reward percentile"));
         }
         Ok(Some(percentiles).filter(|percentiles| !percentiles.is_empty()))
@@ -121,14 +121,14 @@ fn reward(block: &Block, percentiles: &[f64]) -> String {
         block.transactions.iter().map(|t| (tip(block, t), t.gas_used)).collect();
     tips.sort_unstable();
     let mut texts = Vec::with_capacity(percentiles.len());
-    let (mut at, mut sum) = (0, tips.first().map_or(0, |first| first.1));
+    let (mut index, mut gas) = (0, tips.first().map_or(0, |(_, gas_used)| *gas_used));
     for percentile in percentiles {
         let threshold = (block.header.gas_used as f64 * percentile / 100.0) as u64;
-        while sum < threshold && at + 1 < tips.len() {
-            at += 1;
-            sum += tips[at].1;
+        while gas < threshold && index + 1 < tips.len() {
+            index += 1;
+            gas += tips[index].1;
         }
-        let tip = tips.get(at).map_or(0, |tip| tip.0);
+        let tip = tips.get(index).map_or(0, |(tip, _)| *tip);
         texts.push(format!("\"{tip:#x}\""));
     }
     texts.join(",")

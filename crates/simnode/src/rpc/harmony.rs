@@ -11,13 +11,13 @@ use super::wording::SERVER;
 use super::{Call, RpcError, RpcResult, fixed, null};
 pub(super) use crate::block::harmony::NumberFormat;
 use crate::block::harmony::{
-    BlockOptions, EPOCH_BLOCKS, Printer, SIGNERS, address, bls_key, signers_of,
+    BlockOptions, EPOCH_BLOCKS, Printer, SIGNERS, bls_key, push_address, signers_of,
 };
 use crate::block::{ACCOUNTS, Block};
 use crate::hex::push_bytes;
 
 /// Maximum distance between the two blocks of `getBlocks` (Harmony `rpc/blockchain.go`).
-const BLOCKS_APART_MAX: u64 = 1_024;
+const BLOCK_DISTANCE_MAX: u64 = 1_024;
 
 /// The options of a block call. In `hmy_` a bare boolean means `fullTx`.
 #[derive(Default, Deserialize)]
@@ -28,19 +28,19 @@ struct Options {
 }
 
 impl Call<'_> {
-    pub(super) fn harmony(&self, form: NumberFormat, name: &str) -> RpcResult {
-        let printer = Printer { form, addresses: self.world.addresses() };
+    pub(super) fn harmony(&self, format: NumberFormat, name: &str) -> RpcResult {
+        let printer = Printer { format, addresses: self.world.addresses() };
         match name {
-            "blockNumber" => number(form, self.view.tip().into()),
-            "chainId" => number(form, self.world.options().chain_id.into()),
-            "gasPrice" => self.gas_price_in(form),
-            "getEpoch" => number(form, (self.view.head / EPOCH_BLOCKS).into()),
-            "getShardID" => number(form, 0),
-            "getBalance" => self.balance_in(form, BlockArgument::Latest),
-            "getBalanceByBlockNumber" => self.balance_in(form, self.arguments.number(1)?),
-            "getTransactionCount" | "getAccountNonce" => self.nonce_in(form),
-            "getTransactionsCount" => self.transactions_count(form),
-            "getStakingTransactionsCount" => number(form, 0),
+            "blockNumber" => number(format, self.view.tip().into()),
+            "chainId" => number(format, self.world.options().chain_id.into()),
+            "gasPrice" => self.gas_price_in(format),
+            "getEpoch" => number(format, (self.view.head / EPOCH_BLOCKS).into()),
+            "getShardID" => number(format, 0),
+            "getBalance" => self.balance_in(format, BlockArgument::Latest),
+            "getBalanceByBlockNumber" => self.balance_in(format, self.arguments.number(1)?),
+            "getTransactionCount" | "getAccountNonce" => self.nonce_in(format),
+            "getTransactionsCount" => self.transactions_count(format),
+            "getStakingTransactionsCount" => number(format, 0),
             "getStakingTransactionsHistory" => fixed("{\"staking_transactions\":[]}"),
             "getStakingTransactionByHash" => self.arguments.hash(0).and_then(|_| null()),
             "getBlockByNumber" => {
@@ -56,24 +56,24 @@ impl Call<'_> {
             "getBlockSigners" => self.signers(&printer),
             "getBlockSignersKeys" | "getBlockSignerKeys" => self.signer_keys(),
             "getBlockTransactionCountByNumber" => {
-                count(form, self.block_of(self.arguments.number(0)?)?)
+                count(format, self.block_of(self.arguments.number(0)?)?)
             }
             "getBlockTransactionCountByHash" => {
                 let (hash, strict) = (self.arguments.hash(0)?, false);
-                count(form, self.block_of(BlockArgument::Hash { hash, strict })?)
+                count(format, self.block_of(BlockArgument::Hash { hash, strict })?)
             }
             "getHeaderByNumber" => self.header(&printer, self.arguments.number(0)?),
             "latestHeader" => self.header(&printer, BlockArgument::Latest),
             "getLatestChainHeaders" => self.chain_headers(&printer),
-            "getValidators" => self.validators(form),
+            "getValidators" => self.validators(format),
             "getValidatorKeys" => self.validator_keys(),
-            "getValidatorInformation" => self.validator(form),
+            "getValidatorInformation" => self.validator(format),
             "getNodeMetadata" => self.metadata(),
             "getCode" => self.code(),
             "getStorageAt" => self.storage(),
             "call" => self.call(),
-            "getTransactionByHash" => self.transaction_found(&printer),
-            "getTransactionReceipt" => self.receipt_found(&printer),
+            "getTransactionByHash" => self.transaction_in(&printer),
+            "getTransactionReceipt" => self.receipt_in(&printer),
             "getTransactionByBlockNumberAndIndex" => {
                 self.transaction_at(&printer, self.block_of(self.arguments.number(0)?)?)
             }
@@ -85,62 +85,62 @@ impl Call<'_> {
         }
     }
 
-    fn gas_price_in(&self, form: NumberFormat) -> RpcResult {
+    fn gas_price_in(&self, format: NumberFormat) -> RpcResult {
         let text = self.gas_price()?;
         let price = std::str::from_utf8(&text).ok().and_then(super::arguments::read_number);
-        number(form, price.unwrap_or_default().into())
+        number(format, price.unwrap_or_default().into())
     }
 
-    fn balance_in(&self, form: NumberFormat, at: BlockArgument) -> RpcResult {
+    fn balance_in(&self, format: NumberFormat, block: BlockArgument) -> RpcResult {
         let address = self.arguments.address(0)?;
-        let balance = self.world.balance(self.state_at(at)?, address);
-        number(form, balance.unwrap_or_default())
+        let balance = self.world.balance(self.state_at(block)?, address);
+        number(format, balance.unwrap_or_default())
     }
 
-    fn nonce_in(&self, form: NumberFormat) -> RpcResult {
+    fn nonce_in(&self, format: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
-        number(form, self.world.nonce(position, address).unwrap_or_default().into())
+        number(format, self.world.nonce(position, address).unwrap_or_default().into())
     }
 
-    fn transactions_count(&self, form: NumberFormat) -> RpcResult {
+    fn transactions_count(&self, format: NumberFormat) -> RpcResult {
         let address = self.arguments.address(0)?;
         let position = self.state_at(BlockArgument::Latest)?;
         let sent = self.world.nonce(position, address).unwrap_or_default();
         let received = self.world.received(position, address).unwrap_or_default();
         match self.arguments.raw(1).unwrap_or("\"ALL\"") {
-            "\"SENT\"" => number(form, sent.into()),
-            "\"RECEIVED\"" => number(form, received.into()),
-            "\"ALL\"" | "\"\"" => number(form, u128::from(sent) + u128::from(received)),
+            "\"SENT\"" => number(format, sent.into()),
+            "\"RECEIVED\"" => number(format, received.into()),
+            "\"ALL\"" | "\"\"" => number(format, u128::from(sent) + u128::from(received)),
             _ => Err(invalid(1, "transaction type must be SENT, RECEIVED or ALL")),
         }
     }
 
-    fn options(&self, at: usize) -> Result<BlockOptions, RpcError> {
-        let options = match self.arguments.raw(at) {
+    fn options(&self, index: usize) -> Result<BlockOptions, RpcError> {
+        let options = match self.arguments.raw(index) {
             None => Options::default(),
             Some("true") => Options { full_tx: true, ..Options::default() },
             Some("false") => Options::default(),
             Some(raw) => serde_json::from_str(raw)
-                .map_err(|_| invalid(at, "cannot unmarshal into Go value of type BlockArgs"))?,
+                .map_err(|_| invalid(index, "cannot unmarshal into Go value of type BlockArgs"))?,
         };
         Ok(BlockOptions { transactions: options.full_tx, signers: options.with_signers })
     }
 
     fn block_in(&self, printer: &Printer<'_>, block: Option<Arc<Block>>) -> RpcResult {
-        let wanted = self.options(1)?;
+        let options = self.options(1)?;
         let Some(block) = block else { return null() };
         let mut out = Vec::with_capacity(4_096);
-        printer.block(&mut out, &block, wanted, self.is_newest(&block));
+        printer.push_block(&mut out, &block, options, self.is_newest(&block));
         Ok(out.into())
     }
 
     fn blocks(&self, printer: &Printer<'_>) -> RpcResult {
-        let from = self.number_at(0)?;
-        let to = self.number_at(1)?;
-        let wanted = self.options(2)?;
-        if to < from || to - from > BLOCKS_APART_MAX {
-            let message = format!("block number range is too big, at most {BLOCKS_APART_MAX}");
+        let from = self.number_argument(0)?;
+        let to = self.number_argument(1)?;
+        let options = self.options(2)?;
+        if to < from || to - from > BLOCK_DISTANCE_MAX {
+            let message = format!("block number range is too big, at most {BLOCK_DISTANCE_MAX}");
             return Err(RpcError::new(SERVER, message));
         }
         let mut out = vec![b'['];
@@ -150,30 +150,30 @@ impl Call<'_> {
             if number > from {
                 out.push(b',');
             }
-            printer.block(&mut out, &block, wanted, self.is_newest(&block));
+            printer.push_block(&mut out, &block, options, self.is_newest(&block));
         }
         out.push(b']');
         Ok(out.into())
     }
 
     fn signers(&self, printer: &Printer<'_>) -> RpcResult {
-        let block = self.existing(self.arguments.number(0)?)?;
+        let block = self.require_block(self.arguments.number(0)?)?;
         let mut out = Vec::new();
-        printer.signers(&mut out, &block, self.is_newest(&block));
+        printer.push_signers(&mut out, &block, self.is_newest(&block));
         Ok(out.into())
     }
 
     fn signer_keys(&self) -> RpcResult {
-        let block = self.existing(self.arguments.number(0)?)?;
-        let empty = block.header.number == 0 || self.is_newest(&block);
-        let signers = if empty { Vec::new() } else { signers_of(&block).to_vec() };
+        let block = self.require_block(self.arguments.number(0)?)?;
+        let has_no_signers = block.header.number == 0 || self.is_newest(&block);
+        let signers = if has_no_signers { Vec::new() } else { signers_of(&block).to_vec() };
         self.keys(signers)
     }
 
     fn keys(&self, accounts: impl IntoIterator<Item = usize>) -> RpcResult {
         let mut out = vec![b'['];
-        for (at, account) in accounts.into_iter().enumerate() {
-            if at > 0 {
+        for (index, account) in accounts.into_iter().enumerate() {
+            if index > 0 {
                 out.push(b',');
             }
             push_bytes(&mut out, &bls_key(self.world.options().seed, account));
@@ -182,53 +182,54 @@ impl Call<'_> {
         Ok(out.into())
     }
 
-    fn header(&self, printer: &Printer<'_>, at: BlockArgument) -> RpcResult {
-        let block = self.existing(at)?;
+    fn header(&self, printer: &Printer<'_>, block: BlockArgument) -> RpcResult {
+        let block = self.require_block(block)?;
         let mut out = Vec::new();
-        printer.header(&mut out, &block);
+        printer.push_header(&mut out, &block);
         Ok(out.into())
     }
 
     fn chain_headers(&self, printer: &Printer<'_>) -> RpcResult {
-        let block = self.existing(BlockArgument::Latest)?;
+        let block = self.require_block(BlockArgument::Latest)?;
         let mut out = b"{\"beacon-chain-header\":".to_vec();
-        printer.header(&mut out, &block);
+        printer.push_header(&mut out, &block);
         out.extend_from_slice(b",\"shard-chain-header\":");
-        printer.header(&mut out, &block);
+        printer.push_header(&mut out, &block);
         out.push(b'}');
         Ok(out.into())
     }
 
-    fn validators(&self, form: NumberFormat) -> RpcResult {
+    fn validators(&self, format: NumberFormat) -> RpcResult {
         self.epoch_argument()?;
         let position = self.state_at(BlockArgument::Latest)?;
         let mut out = b"{\"shardID\":0,\"validators\":[".to_vec();
-        for (at, account) in self.world.addresses().accounts.iter().enumerate() {
-            address(&mut out, if at > 0 { ",{\"address\":" } else { "{\"address\":" }, *account);
+        for (index, account) in self.world.addresses().accounts.iter().enumerate() {
+            let prefix = if index > 0 { ",{\"address\":" } else { "{\"address\":" };
+            push_address(&mut out, prefix, *account);
             out.extend_from_slice(b",\"balance\":");
             let balance = self.world.balance(position, *account).unwrap_or_default();
-            form.push(&mut out, U256::from(balance));
+            format.push(&mut out, U256::from(balance));
             out.push(b'}');
         }
         out.extend_from_slice(b"]}");
         Ok(out.into())
     }
 
-    /// One validator. Every address is a validator, so recorded requests for validators of the main
-    /// network get a result.
-    fn validator(&self, form: NumberFormat) -> RpcResult {
+    /// Returns a validator. Every address is a validator, so recorded requests for validators of
+    /// the main network get a result.
+    fn validator(&self, format: NumberFormat) -> RpcResult {
         let account = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
         let key = alloy_primitives::hex::encode(bls_key(self.world.options().seed, 0));
-        let push = |out: &mut Vec<u8>, before: &str, value: u128| {
-            out.extend_from_slice(before.as_bytes());
-            form.push(out, U256::from(value));
+        let push = |out: &mut Vec<u8>, prefix: &str, value: u128| {
+            out.extend_from_slice(prefix.as_bytes());
+            format.push(out, U256::from(value));
         };
         let mut out = Vec::with_capacity(1_024);
-        address(&mut out, "{\"validator\":{\"address\":", account);
+        push_address(&mut out, "{\"validator\":{\"address\":", account);
         let keys = format!(",\"bls-public-keys\":[\"{key}\"],\"creation-height\":1");
         out.extend_from_slice(keys.as_bytes());
-        address(&mut out, ",\"delegations\":[{\"delegator-address\":", account);
+        push_address(&mut out, ",\"delegations\":[{\"delegator-address\":", account);
         let stake = self.world.balance(position, account).unwrap_or_default();
         push(&mut out, ",\"amount\":", stake);
         out.extend_from_slice(
@@ -286,44 +287,46 @@ impl Call<'_> {
         ))
     }
 
-    fn transaction_found(&self, printer: &Printer<'_>) -> RpcResult {
+    fn transaction_in(&self, printer: &Printer<'_>) -> RpcResult {
         let hash = self.arguments.hash(0)?;
-        let Some((block, at)) = self.find(&hash) else { return null() };
+        let Some((block, index)) = self.find_transaction(&hash) else { return null() };
         let mut out = Vec::new();
-        printer.transaction(&mut out, &block, at);
+        printer.push_transaction(&mut out, &block, index);
         Ok(out.into())
     }
 
-    fn receipt_found(&self, printer: &Printer<'_>) -> RpcResult {
+    fn receipt_in(&self, printer: &Printer<'_>) -> RpcResult {
         let hash = self.arguments.hash(0)?;
-        let found = self.find(&hash).filter(|(block, _)| self.has_indexed(block));
-        let Some((block, at)) = found else { return null() };
+        let indexed = self.find_transaction(&hash).filter(|(block, _)| self.has_indexed(block));
+        let Some((block, index)) = indexed else { return null() };
         let mut out = Vec::new();
-        printer.receipt(&mut out, &block, at);
+        printer.push_receipt(&mut out, &block, index);
         Ok(out.into())
     }
 
     fn transaction_at(&self, printer: &Printer<'_>, block: Option<Arc<Block>>) -> RpcResult {
-        let at = usize::try_from(self.arguments.quantity(1)?).unwrap_or(usize::MAX);
-        let Some(block) = block.filter(|block| at < block.transactions.len()) else {
+        let index = usize::try_from(self.arguments.quantity(1)?).unwrap_or(usize::MAX);
+        let Some(block) = block.filter(|block| index < block.transactions.len()) else {
             return null();
         };
         let mut out = Vec::new();
-        printer.transaction(&mut out, &block, at);
+        printer.push_transaction(&mut out, &block, index);
         Ok(out.into())
     }
 
-    fn number_at(&self, at: usize) -> Result<u64, RpcError> {
-        match self.arguments.number(at)? {
+    /// Returns the block number in an argument. A tag means the head.
+    fn number_argument(&self, index: usize) -> Result<u64, RpcError> {
+        match self.arguments.number(index)? {
             BlockArgument::Number(number) => Ok(number),
             _ => Ok(self.view.head),
         }
     }
 
-    fn existing(&self, at: BlockArgument) -> Result<Arc<Block>, RpcError> {
+    /// Returns the block that an argument names, or an error if the node does not have it.
+    fn require_block(&self, block: BlockArgument) -> Result<Arc<Block>, RpcError> {
         let missing =
             || RpcError::new(SERVER, "requested block number greater than current block number");
-        self.block_of(at)?.ok_or_else(missing)
+        self.block_of(block)?.ok_or_else(missing)
     }
 
     fn is_newest(&self, block: &Block) -> bool {
@@ -331,12 +334,12 @@ impl Call<'_> {
     }
 }
 
-fn number(form: NumberFormat, value: u128) -> RpcResult {
+fn number(format: NumberFormat, value: u128) -> RpcResult {
     let mut out = Vec::new();
-    form.push(&mut out, U256::from(value));
+    format.push(&mut out, U256::from(value));
     Ok(out.into())
 }
 
-fn count(form: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
-    block.map_or_else(null, |block| number(form, block.transactions.len() as u128))
+fn count(format: NumberFormat, block: Option<Arc<Block>>) -> RpcResult {
+    block.map_or_else(null, |block| number(format, block.transactions.len() as u128))
 }

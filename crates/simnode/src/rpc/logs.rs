@@ -41,10 +41,10 @@ enum OneOrMany<T> {
 }
 
 impl<T> OneOrMany<T> {
-    fn list(self) -> Vec<T> {
+    fn into_vec(self) -> Vec<T> {
         match self {
-            Self::One(one) => vec![one],
-            Self::Many(many) => many,
+            Self::One(item) => vec![item],
+            Self::Many(items) => items,
         }
     }
 }
@@ -61,9 +61,10 @@ impl Call<'_> {
     pub(super) fn has_indexed(&self, block: &Block) -> bool {
         let View { head, indexed, keeping, .. } = self.view;
         let number = block.header.number;
-        let kept = keeping.logs_blocks.is_none_or(|kept| number + kept >= *head);
-        let early = number + keeping.unindexed_blocks <= *head;
-        kept && early
+        let is_retained = keeping.logs_blocks.is_none_or(|blocks| number + blocks >= *head);
+        let is_old_enough = number + keeping.unindexed_blocks <= *head;
+        is_retained
+            && is_old_enough
             && (indexed >= head || self.world.hash_at(*indexed, number) == Some(block.hash))
     }
 
@@ -76,11 +77,11 @@ impl Call<'_> {
 
     pub(super) fn logs(&self) -> RpcResult {
         let raw = self.arguments.required(0)?;
-        let written: FilterInput<'_> = serde_json::from_str(raw)
+        let input: FilterInput<'_> = serde_json::from_str(raw)
             .map_err(|_| invalid(0, "cannot unmarshal into Go value of type filters.input"))?;
-        let (from, to) = (written.from_block, written.to_block);
-        let block_hash = written.block_hash.clone();
-        let filter = Filter::read(written)?;
+        let (from, to) = (input.from_block, input.to_block);
+        let block_hash = input.block_hash.clone();
+        let filter = Filter::read(input)?;
         let mut out = vec![b'['];
         match block_hash {
             Some(_) if from.is_some() || to.is_some() => {
@@ -155,9 +156,9 @@ impl Call<'_> {
 }
 
 impl Filter {
-    fn read(written: FilterInput<'_>) -> Result<Self, RpcError> {
-        let addresses = written.address.map(OneOrMany::list).unwrap_or_default();
-        let topics = written.topics.unwrap_or_default();
+    fn read(input: FilterInput<'_>) -> Result<Self, RpcError> {
+        let addresses = input.address.map(OneOrMany::into_vec).unwrap_or_default();
+        let topics = input.topics.unwrap_or_default();
         if topics.len() > TOPICS_MAX {
             return Err(RpcError::new(INVALID_PARAMS, "exceed max topics"));
         }
@@ -172,39 +173,39 @@ impl Filter {
         let addresses = addresses.into_iter().map(address).collect::<Result<_, _>>()?;
         let mut positions = Vec::with_capacity(topics.len());
         for position in topics {
-            let alternatives = position.map(OneOrMany::list).unwrap_or_default();
+            let alternatives = position.map(OneOrMany::into_vec).unwrap_or_default();
             if alternatives.len() > ALTERNATIVES_MAX {
                 return Err(too_many());
             }
             // A null among the alternatives matches every topic, as in geth.
-            let any = alternatives.iter().any(Option::is_none);
+            let matches_any = alternatives.iter().any(Option::is_none);
             let topic = |text: String| {
                 hex::read_hash(&text).ok_or_else(|| invalid(0, "invalid topic in filter"))
             };
             let hashes: Vec<B256> =
                 alternatives.into_iter().flatten().map(topic).collect::<Result<_, _>>()?;
-            positions.push(if any { Vec::new() } else { hashes });
+            positions.push(if matches_any { Vec::new() } else { hashes });
         }
         Ok(Self { addresses, topics: positions })
     }
 
     fn push_matching(&self, out: &mut Vec<u8>, block: &Block) {
-        for (at, transaction) in block.transactions.iter().enumerate() {
+        for (transaction_index, transaction) in block.transactions.iter().enumerate() {
             for (log_index, log) in transaction.logs.iter().enumerate() {
-                if self.admits(log) {
+                if self.matches(log) {
                     if out.len() > 1 {
                         out.push(b',');
                     }
-                    push_log(out, block, at, log_index);
+                    push_log(out, block, transaction_index, log_index);
                 }
             }
         }
     }
 
-    fn admits(&self, log: &Log) -> bool {
-        let by_address = self.addresses.is_empty() || self.addresses.contains(&log.address);
+    fn matches(&self, log: &Log) -> bool {
+        let matches_address = self.addresses.is_empty() || self.addresses.contains(&log.address);
         let topics = log.topics();
-        by_address
+        matches_address
             && self.topics.len() <= topics.len()
             && self
                 .topics

@@ -26,8 +26,8 @@ impl Call<'_> {
             return Err(RpcError::new(SERVER, "transaction type not supported"));
         }
         let hash = *envelope.tx_hash();
-        let mined = self.world.find_transaction(self.view.head, &hash).is_some();
-        if mined || !self.world.pool_add(envelope) {
+        let is_mined = self.world.find_transaction(self.view.head, &hash).is_some();
+        if is_mined || !self.world.pool_add(envelope) {
             return Err(RpcError::new(SERVER, "already known"));
         }
         data(hash.as_slice())

@@ -25,13 +25,14 @@ impl Call<'_> {
     pub(super) fn balance(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
-        self.known(self.world.balance(position, address)).and_then(quantity)
+        self.require_known(self.world.balance(position, address)).and_then(quantity)
     }
 
     pub(super) fn nonce(&self) -> RpcResult {
         let address = self.arguments.address(0)?;
         let position = self.state_at(self.arguments.block(1)?)?;
-        self.known(self.world.nonce(position, address)).and_then(|nonce| quantity(nonce.into()))
+        self.require_known(self.world.nonce(position, address))
+            .and_then(|nonce| quantity(nonce.into()))
     }
 
     pub(super) fn code(&self) -> RpcResult {
@@ -60,8 +61,8 @@ impl Call<'_> {
 
     pub(super) fn estimate_gas(&self) -> RpcResult {
         let outcome = self.execute(self.arguments.block(1)?)?;
-        let spent = u16::from_be_bytes([outcome[0], outcome[1]]);
-        quantity(u128::from(GAS_BASE + u64::from(spent)))
+        let extra_gas = u16::from_be_bytes([outcome[0], outcome[1]]);
+        quantity(u128::from(GAS_BASE + u64::from(extra_gas)))
     }
 
     pub(super) fn sha3(&self) -> RpcResult {
@@ -73,11 +74,11 @@ impl Call<'_> {
     }
 
     /// Executes the call object in argument 0. The outcome is a hash of the block, the object and
-    /// the overrides that follow.
+    /// the overrides in the arguments from index 2 on.
     fn execute(&self, argument: BlockArgument) -> Result<B256, RpcError> {
         let object = self.arguments.required(0)?;
         let position = self.state_at(argument)?;
-        let mut material = self.hash_of(position)?.to_vec();
+        let mut preimage = self.hash_of(position)?.to_vec();
         let object = read_json(object, 0)?;
         let Value::Object(members) = &object else {
             return Err(invalid(
@@ -93,11 +94,11 @@ impl Call<'_> {
                 return Err(RpcError { code: REVERTED, message, data });
             }
         }
-        push_canonical(&mut material, &object);
-        for (at, overrides) in self.arguments.all().enumerate().skip(2) {
-            push_canonical(&mut material, &read_json(overrides, at)?);
+        push_canonical(&mut preimage, &object);
+        for (index, overrides) in self.arguments.iter().enumerate().skip(2) {
+            push_canonical(&mut preimage, &read_json(overrides, index)?);
         }
-        Ok(keccak256(material))
+        Ok(keccak256(preimage))
     }
 
     /// Returns the position of the block that an argument names, or an error if its state is pruned.
@@ -123,7 +124,7 @@ impl Call<'_> {
         let Some(position) = position else { return Err(client.header_not_found()) };
         world.build_to(head);
         match self.view.keeping.state_blocks {
-            Some(kept) if position.number + kept < head => {
+            Some(retained_blocks) if position.number + retained_blocks < head => {
                 let root =
                     world.block_at(head, position.number).map(|block| block.header.state_root);
                 Err(client.state_missing(position.number, root.unwrap_or_default()))
@@ -133,17 +134,17 @@ impl Call<'_> {
     }
 
     fn hash_of(&self, position: BlockPosition) -> Result<B256, RpcError> {
-        self.known(self.world.hash_of(position))
+        self.require_known(self.world.hash_of(position))
     }
 
     /// Returns a value of a block, or the client's error if the world no longer holds the block.
-    fn known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
+    fn require_known<T>(&self, value: Option<T>) -> Result<T, RpcError> {
         value.ok_or_else(|| self.view.keeping.client.header_not_found())
     }
 }
 
-fn read_json(raw: &str, at: usize) -> Result<Value, RpcError> {
-    serde_json::from_str(raw).map_err(|_| invalid(at, "cannot unmarshal"))
+fn read_json(raw: &str, index: usize) -> Result<Value, RpcError> {
+    serde_json::from_str(raw).map_err(|_| invalid(index, "cannot unmarshal"))
 }
 
 /// Appends JSON in a canonical form, independent of the order of members, of white space and of the

@@ -43,10 +43,11 @@ fn blocks_read_by_number_tag_and_hash() {
     assert_eq!(latest["number"], "0x28");
     assert_eq!(ask(&world, "eth_getBlockByNumber", json!(["0x28", false])), latest);
     assert_eq!(ask(&world, "eth_getBlockByHash", json!([latest["hash"], false])), latest);
-    let of = |tag: &str| ask(&world, "eth_getBlockByNumber", json!([tag, false]))["number"].clone();
-    assert_eq!(of("finalized"), "0x20");
-    assert_eq!(of("safe"), "0x24");
-    assert_eq!(of("earliest"), "0x0");
+    let number_of =
+        |tag: &str| ask(&world, "eth_getBlockByNumber", json!([tag, false]))["number"].clone();
+    assert_eq!(number_of("finalized"), "0x20");
+    assert_eq!(number_of("safe"), "0x24");
+    assert_eq!(number_of("earliest"), "0x0");
     assert_eq!(ask(&world, "eth_getBlockByNumber", json!(["0x29", false])), Value::Null);
     let full = ask(&world, "eth_getBlockByNumber", json!(["0x28", true]));
     let hashes: Vec<_> =
@@ -63,24 +64,24 @@ fn transactions_and_receipts_agree_with_their_block() {
     let receipts = ask(&world, "eth_getBlockReceipts", json!(["0x1e"]));
     let mut bloom = Bloom::ZERO;
     let mut indexes = 0;
-    for (at, transaction) in block["transactions"].as_array().unwrap().iter().enumerate() {
+    for (index, transaction) in block["transactions"].as_array().unwrap().iter().enumerate() {
         let hash = &transaction["hash"];
         assert_eq!(&ask(&world, "eth_getTransactionByHash", json!([hash])), transaction);
-        let index = format!("{at:#x}");
-        let params = json!(["0x1e", index]);
+        let index_hex = format!("{index:#x}");
+        let params = json!(["0x1e", index_hex]);
         let by_place = ask(&world, "eth_getTransactionByBlockNumberAndIndex", params);
         assert_eq!(&by_place, transaction);
-        let params = json!([block["hash"], index]);
+        let params = json!([block["hash"], index_hex]);
         assert_eq!(&ask(&world, "eth_getTransactionByBlockHashAndIndex", params), transaction);
         let receipt = ask(&world, "eth_getTransactionReceipt", json!([hash]));
-        assert_eq!(receipt, receipts[at]);
+        assert_eq!(receipt, receipts[index]);
         assert_eq!(receipt["blockHash"], block["hash"]);
         for log in receipt["logs"].as_array().unwrap() {
             assert_eq!(log["logIndex"], format!("{indexes:#x}"));
             indexes += 1;
         }
-        let own: Bloom = receipt["logsBloom"].as_str().unwrap().parse().unwrap();
-        bloom |= own;
+        let receipt_bloom: Bloom = receipt["logsBloom"].as_str().unwrap().parse().unwrap();
+        bloom |= receipt_bloom;
     }
     assert!(indexes > 0);
     assert_eq!(block["logsBloom"], bloom.to_string());
@@ -119,14 +120,20 @@ fn blocks_by_eip_1898_are_rejected_as_specified() {
     let world = world();
     let dropped = world.hash_at(30, 30).unwrap().to_string();
     let account = world.addresses().accounts[0].to_string();
-    let at = |block: Value| ask(&world, "eth_getBalance", json!([account, block]));
+    let balance_at = |block: Value| ask(&world, "eth_getBalance", json!([account, block]));
     let unknown = alloy_primitives::B256::repeat_byte(1).to_string();
-    assert_eq!(code(&at(json!({ "blockHash": unknown }))), -32001);
-    assert_eq!(code(&at(json!({ "blockHash": unknown, "requireCanonical": true }))), -32001);
-    assert_eq!(code(&at(json!({ "blockHash": dropped, "requireCanonical": true }))), -32000);
-    assert!(at(json!({ "blockHash": dropped })).is_string());
-    assert_eq!(code(&at(json!({ "blockHash": dropped, "blockNumber": "0x1" }))), -32602);
-    let beyond = at(json!("0x29"));
+    assert_eq!(code(&balance_at(json!({ "blockHash": unknown }))), -32001);
+    assert_eq!(
+        code(&balance_at(json!({ "blockHash": unknown, "requireCanonical": true }))),
+        -32001
+    );
+    assert_eq!(
+        code(&balance_at(json!({ "blockHash": dropped, "requireCanonical": true }))),
+        -32000
+    );
+    assert!(balance_at(json!({ "blockHash": dropped })).is_string());
+    assert_eq!(code(&balance_at(json!({ "blockHash": dropped, "blockNumber": "0x1" }))), -32602);
+    let beyond = balance_at(json!("0x29"));
     assert_eq!(beyond["error"], json!({ "code": -32000, "message": "header not found" }));
 }
 
@@ -134,10 +141,10 @@ fn blocks_by_eip_1898_are_rejected_as_specified() {
 fn calls_depend_on_block_and_object_only() {
     let world = world();
     let call = |object: Value, block: &str| ask(&world, "eth_call", json!([object, block]));
-    let one = json!({ "to": "0xAB", "data": "0x01" });
-    assert_eq!(call(one.clone(), "0x28"), call(one.clone(), "latest"));
-    assert_ne!(call(one.clone(), "0x28"), call(one.clone(), "0x27"));
-    assert_ne!(call(one, "0x28"), call(json!({ "to": "0xAB", "data": "0x02" }), "0x28"));
+    let object = json!({ "to": "0xAB", "data": "0x01" });
+    assert_eq!(call(object.clone(), "0x28"), call(object.clone(), "latest"));
+    assert_ne!(call(object.clone(), "0x28"), call(object.clone(), "0x27"));
+    assert_ne!(call(object, "0x28"), call(json!({ "to": "0xAB", "data": "0x02" }), "0x28"));
     let view = View::honest(HEAD);
     let raw = |text: &str| respond(&world, &view, "eth_call", Some(text.as_bytes()));
     let same = raw("[ { \"data\" : \"0x01\", \"to\" : \"0xab\" } , \"0x28\"]");
@@ -154,8 +161,8 @@ fn logs_filter_as_geth() {
     let world = world();
     let logs = |filter: Value| ask(&world, "eth_getLogs", json!([filter]));
     let range = json!({ "fromBlock": "0x1c", "toBlock": "0x1f" });
-    let all = logs(range.clone());
-    let all = all.as_array().unwrap();
+    let all_logs = logs(range.clone());
+    let all_logs = all_logs.as_array().unwrap();
     let mut expected = Vec::new();
     for number in 0x1c..=0x1f_u64 {
         let receipts = ask(&world, "eth_getBlockReceipts", json!([format!("{number:#x}")]));
@@ -163,19 +170,19 @@ fn logs_filter_as_geth() {
             expected.extend(receipt["logs"].as_array().unwrap().clone());
         }
     }
-    assert_eq!(all, &expected);
-    let log = &all[all.len() / 2];
+    assert_eq!(all_logs, &expected);
+    let log = &all_logs[all_logs.len() / 2];
     let with = |name: &str, value: Value| {
         let mut filter = range.clone();
         filter[name] = value;
         logs(filter).as_array().unwrap().clone()
     };
     let of_address: Vec<_> =
-        all.iter().filter(|l| l["address"] == log["address"]).cloned().collect();
+        all_logs.iter().filter(|l| l["address"] == log["address"]).cloned().collect();
     assert_eq!(with("address", log["address"].clone()), of_address);
     assert_eq!(with("address", json!([log["address"]])), of_address);
     let of_topic: Vec<_> =
-        all.iter().filter(|l| l["topics"][1] == log["topics"][1]).cloned().collect();
+        all_logs.iter().filter(|l| l["topics"][1] == log["topics"][1]).cloned().collect();
     assert_eq!(with("topics", json!([null, log["topics"][1]])), of_topic);
     assert_eq!(with("topics", json!([[], [log["topics"][1]]])), of_topic);
     assert!(with("topics", json!([null, null, null, null])).is_empty(), "logs have three topics");
@@ -255,7 +262,7 @@ fn a_lying_node_announces_a_header_that_no_chain_holds() {
 #[test]
 fn harmony_prints_decimal_numbers_above_2_to_the_53() {
     let world = world();
-    let one = crate::bech32::write_address(world.addresses().accounts[2]);
+    let address = crate::bech32::encode_address(world.addresses().accounts[2]);
     let view = View::honest(HEAD);
     let raw = |method: &str, params: Value| match respond(
         &world,
@@ -268,10 +275,10 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
     };
     assert_eq!(raw("hmyv2_blockNumber", json!([])), "40");
     assert_eq!(raw("hmy_blockNumber", json!([])), "\"0x28\"");
-    let balance: u128 = raw("hmyv2_getBalance", json!([one])).parse().unwrap();
+    let balance: u128 = raw("hmyv2_getBalance", json!([address])).parse().unwrap();
     assert!(balance > 1 << 53);
-    assert_eq!(raw("hmy_getBalance", json!([one])), format!("\"{balance:#x}\""));
-    assert_eq!(raw("hmyv2_getBalanceByBlockNumber", json!([one, 40])), balance.to_string());
+    assert_eq!(raw("hmy_getBalance", json!([address])), format!("\"{balance:#x}\""));
+    assert_eq!(raw("hmyv2_getBalanceByBlockNumber", json!([address, 40])), balance.to_string());
     assert_eq!(raw("hmyv2_getBlockSigners", json!([40])), "[]", "newest block");
     assert_ne!(raw("hmyv2_getBlockSigners", json!([39])), "[]");
     let signers = raw("hmyv2_getBlockSigners", json!([12]));
@@ -288,10 +295,10 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
         ("getValidatorKeys", json!([0])),
         ("getBlockSignersKeys", json!([12])),
         ("getNodeMetadata", json!([])),
-        ("getTransactionsCount", json!([one, "ALL"])),
-        ("getStakingTransactionsCount", json!([one, "ALL"])),
-        ("getStakingTransactionsHistory", json!([{ "address": one }])),
-        ("getCode", json!([one, 40])),
+        ("getTransactionsCount", json!([address, "ALL"])),
+        ("getStakingTransactionsCount", json!([address, "ALL"])),
+        ("getStakingTransactionsHistory", json!([{ "address": address }])),
+        ("getCode", json!([address, 40])),
         ("getBlockTransactionCountByNumber", json!(["latest"])),
         ("getTransactionByBlockNumberAndIndex", json!([40, 0])),
     ] {
@@ -321,8 +328,8 @@ fn a_sent_transaction_is_pooled_once() {
     let raw = alloy_primitives::hex::encode_prefixed(block.transactions[0].signed.encoded());
     let hash = ask(&world, "eth_sendRawTransaction", json!([raw]));
     assert_eq!(hash, block.transactions[0].hash().to_string());
-    let again = ask(&world, "eth_sendRawTransaction", json!([raw]));
-    assert_eq!(again["error"]["message"], "already known");
+    let second_reply = ask(&world, "eth_sendRawTransaction", json!([raw]));
+    assert_eq!(second_reply["error"]["message"], "already known");
     let pending = ask(&world, "eth_getTransactionByHash", json!([hash]));
     assert_eq!(pending["blockHash"], Value::Null);
     assert_eq!(pending["hash"], hash);

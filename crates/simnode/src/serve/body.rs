@@ -21,15 +21,15 @@ pub(super) struct ResponseBody {
 
 enum Pace {
     Whole,
-    /// `left` more bytes, then the end of the connection.
+    /// Sends `bytes_left` more bytes, then ends the connection.
     Truncated {
-        left: usize,
+        bytes_left: usize,
         pause: Option<Pin<Box<Sleep>>>,
     },
-    /// `chunk` bytes after each pause.
+    /// Sends `chunk_bytes` after each pause.
     Slow {
-        chunk: usize,
-        gap: Duration,
+        chunk_bytes: usize,
+        interval: Duration,
         pause: Pin<Box<Sleep>>,
     },
 }
@@ -39,18 +39,22 @@ impl ResponseBody {
         Self { rest: body, pace: Pace::Whole }
     }
 
-    /// Returns the first half of a body, then an error that breaks the connection.
+    /// Creates a body that sends the first half of `body` and then breaks the connection.
     pub(super) fn truncated(body: Bytes) -> Self {
-        let left = body.len() / 2;
-        Self { rest: body, pace: Pace::Truncated { left, pause: None } }
+        let bytes_left = body.len() / 2;
+        Self { rest: body, pace: Pace::Truncated { bytes_left, pause: None } }
     }
 
     pub(super) fn slow(body: Bytes, bytes_per_second: u32) -> Self {
         let per_chunk = f64::from(bytes_per_second) * CHUNK_INTERVAL.as_secs_f64();
-        let chunk = (per_chunk as usize).max(1);
+        let chunk_bytes = (per_chunk as usize).max(1);
         // A speed below one byte per interval lengthens the pause instead.
-        let gap = Duration::from_secs_f64(chunk as f64 / f64::from(bytes_per_second.max(1)));
-        Self { rest: body, pace: Pace::Slow { chunk, gap, pause: Box::pin(sleep(gap)) } }
+        let interval =
+            Duration::from_secs_f64(chunk_bytes as f64 / f64::from(bytes_per_second.max(1)));
+        Self {
+            rest: body,
+            pace: Pace::Slow { chunk_bytes, interval, pause: Box::pin(sleep(interval)) },
+        }
     }
 }
 
@@ -66,9 +70,12 @@ impl Body for ResponseBody {
         match pace {
             Pace::Whole if rest.is_empty() => Poll::Ready(None),
             Pace::Whole => Poll::Ready(Some(Ok(Frame::data(std::mem::take(rest))))),
-            Pace::Truncated { left, pause: None } => {
-                let half = rest.split_to(*left);
-                *pace = Pace::Truncated { left: 0, pause: Some(Box::pin(sleep(TRUNCATION_PAUSE))) };
+            Pace::Truncated { bytes_left, pause: None } => {
+                let half = rest.split_to(*bytes_left);
+                *pace = Pace::Truncated {
+                    bytes_left: 0,
+                    pause: Some(Box::pin(sleep(TRUNCATION_PAUSE))),
+                };
                 Poll::Ready(Some(Ok(Frame::data(half))))
             }
             Pace::Truncated { pause: Some(pause), .. } => {
@@ -76,10 +83,10 @@ impl Body for ResponseBody {
                 Poll::Ready(Some(Err(io::Error::other("truncated on purpose"))))
             }
             Pace::Slow { .. } if rest.is_empty() => Poll::Ready(None),
-            Pace::Slow { chunk, gap, pause } => {
+            Pace::Slow { chunk_bytes, interval, pause } => {
                 ready!(pause.as_mut().poll(context));
-                let length = (*chunk).min(rest.len());
-                let next = pause.deadline() + *gap;
+                let length = (*chunk_bytes).min(rest.len());
+                let next = pause.deadline() + *interval;
                 pause.as_mut().reset(next);
                 Poll::Ready(Some(Ok(Frame::data(rest.split_to(length)))))
             }

@@ -1,5 +1,5 @@
-//! One connection with many calls in flight: each message is served concurrently, as in geth, and
-//! responses are written as they arrive.
+//! Serves the calls of a connection with many calls in flight. Each message is served concurrently,
+//! as in geth, and responses are written as they arrive.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use super::outgoing::Outgoing;
 use super::subscribe::Subscriptions;
 use crate::node::Node;
 
-/// Maximum number of messages in flight per connection. Further ones are not read.
-const SERVED_MAX: usize = 1024;
+/// Maximum number of messages in flight per connection. Further messages are not read.
+const IN_FLIGHT_MAX: usize = 1024;
 
 /// The messages in flight on one connection.
 pub(super) struct CallDispatcher {
@@ -28,9 +28,9 @@ impl CallDispatcher {
         CallDispatcher { node, tasks: JoinSet::new(), subscriptions, replies }
     }
 
-    /// Serves a message concurrently. Waits while [`SERVED_MAX`] are in flight.
+    /// Serves a message concurrently. Waits while [`IN_FLIGHT_MAX`] are in flight.
     pub(super) async fn start(&mut self, message: Bytes) {
-        while self.tasks.len() >= SERVED_MAX {
+        while self.tasks.len() >= IN_FLIGHT_MAX {
             self.tasks.join_next().await;
         }
         while self.tasks.try_join_next().is_some() {}

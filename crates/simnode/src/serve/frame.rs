@@ -14,7 +14,7 @@ pub(super) fn accept(key: &str) -> String {
     STANDARD.encode(Sha1::digest(format!("{key}{GUID}")))
 }
 
-/// The client violates the protocol or a limit.
+/// A violation of the protocol or of a limit by the client.
 #[derive(Debug)]
 pub(super) struct ProtocolError;
 
@@ -28,7 +28,7 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
     if second & 0x80 == 0 || first & 0x70 != 0 {
         return Err(ProtocolError);
     }
-    let (length, head) = match second & 0x7f {
+    let (length, header_bytes) = match second & 0x7f {
         126 => match rest.first_chunk() {
             Some(length) => (u64::from(u16::from_be_bytes(*length)), 4),
             None => return Ok(None),
@@ -40,15 +40,15 @@ pub(super) fn read(bytes: &mut [u8], bytes_max: usize) -> Result<Option<Frame<'_
         short => (u64::from(short), 2),
     };
     let length = usize::try_from(length).ok().filter(|length| *length <= bytes_max);
-    let whole = head + 4 + length.ok_or(ProtocolError)?;
-    if bytes.len() < whole {
+    let frame_bytes = header_bytes + 4 + length.ok_or(ProtocolError)?;
+    if bytes.len() < frame_bytes {
         return Ok(None);
     }
-    let (key, payload) = bytes[head..whole].split_at_mut(4);
+    let (key, payload) = bytes[header_bytes..frame_bytes].split_at_mut(4);
     for (byte, key) in payload.iter_mut().zip(key.iter().cycle()) {
         *byte ^= key;
     }
-    Ok(Some((first, payload, whole)))
+    Ok(Some((first, payload, frame_bytes)))
 }
 
 /// Encodes an unmasked frame with this first byte.

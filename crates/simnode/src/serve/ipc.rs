@@ -1,4 +1,4 @@
-//! The local socket of a node, as geth has it: a sequence of JSON values.
+//! The Unix socket of a node, as geth has it: a sequence of JSON values.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::outgoing::{REPLIES_MAX, write};
 use super::{BODY_BYTES_MAX, CONNECTIONS_MAX};
 use crate::node::Node;
 
-/// The server of a local socket. Dropping it closes all connections and removes the file.
+/// The server of a Unix socket. Dropping it closes all connections and removes the file.
 pub struct IpcServer {
     path: PathBuf,
     task: JoinHandle<()>,
@@ -30,7 +30,7 @@ impl Drop for IpcServer {
     }
 }
 
-/// Serves the node over a local socket on the current tokio runtime.
+/// Serves the node over a Unix socket on the current tokio runtime.
 ///
 /// # Errors
 /// The path is taken, or the socket's file cannot be created.
@@ -57,28 +57,28 @@ pub fn listen_ipc(node: &Arc<Node>, path: &Path) -> io::Result<IpcServer> {
 }
 
 async fn serve(node: Arc<Node>, stream: UnixStream) {
-    let (mut read, written) = stream.into_split();
+    let (mut read_half, write_half) = stream.into_split();
     let (replies, inbox) = mpsc::channel(REPLIES_MAX);
     let mut dispatcher = CallDispatcher::new(node, replies);
     let line = |message: &[u8]| [message, b"\n"].concat();
     let read_messages = async {
         let (mut splitter, mut chunk, mut message) =
             (Splitter::default(), Vec::with_capacity(16 << 10), Vec::new());
-        while read.read_buf(&mut chunk).await.is_ok_and(|bytes| bytes > 0) {
-            let mut at = 0;
-            while at < chunk.len() {
-                let (used, ends) = match splitter.next(&chunk[at..]) {
+        while read_half.read_buf(&mut chunk).await.is_ok_and(|bytes| bytes > 0) {
+            let mut offset = 0;
+            while offset < chunk.len() {
+                let (length, is_complete) = match splitter.next(&chunk[offset..]) {
                     Ok(Split::End(end)) => (end, true),
-                    Ok(Split::Incomplete) => (chunk.len() - at, false),
+                    Ok(Split::Incomplete) => (chunk.len() - offset, false),
                     Ok(Split::Whitespace) => break,
                     Err(_) => return,
                 };
-                message.extend_from_slice(&chunk[at..at + used]);
-                at += used;
+                message.extend_from_slice(&chunk[offset..offset + length]);
+                offset += length;
                 if message.len() > BODY_BYTES_MAX {
                     return;
                 }
-                if ends {
+                if is_complete {
                     dispatcher.start(Bytes::from(std::mem::take(&mut message))).await;
                 }
             }
@@ -86,7 +86,7 @@ async fn serve(node: Arc<Node>, stream: UnixStream) {
         }
     };
     tokio::select! {
-        _ = write(written, inbox, line) => {}
+        _ = write(write_half, inbox, line) => {}
         () = read_messages => {}
     }
 }

@@ -19,10 +19,12 @@ pub(super) enum Outgoing {
     Frame(Vec<u8>),
 }
 
-/// How the connection ends.
+/// The end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionEnd {
+    /// The connection is closed in order.
     Close,
+    /// The connection is reset.
     Reset,
 }
 
@@ -37,7 +39,7 @@ where
     W: AsyncWrite + Unpin,
 {
     while let Some(outgoing) = replies.recv().await {
-        let written = match outgoing {
+        let write_result = match outgoing {
             Outgoing::Frame(bytes) => stream.write_all(&bytes).await,
             Outgoing::Reply(Delivery::Close) => return ConnectionEnd::Close,
             Outgoing::Reply(Delivery::Reset) => return ConnectionEnd::Reset,
@@ -45,8 +47,8 @@ where
             Outgoing::Reply(Delivery::Whole { body, .. }) if body.is_empty() => Ok(()),
             Outgoing::Reply(Delivery::Whole { body, .. }) => stream.write_all(&frame(&body)).await,
             Outgoing::Reply(Delivery::Truncated(body)) => {
-                let whole = frame(&body);
-                let _ = stream.write_all(&whole[..whole.len() / 2]).await;
+                let message = frame(&body);
+                let _ = stream.write_all(&message[..message.len() / 2]).await;
                 let _ = stream.flush().await;
                 return ConnectionEnd::Close;
             }
@@ -54,7 +56,7 @@ where
                 write_slowly(&mut stream, &frame(&body), bytes_per_second).await
             }
         };
-        if written.is_err() || stream.flush().await.is_err() {
+        if write_result.is_err() || stream.flush().await.is_err() {
             return ConnectionEnd::Close;
         }
     }

@@ -80,8 +80,8 @@ impl Subscriptions {
         let (node, world, outgoing) = (Arc::clone(node), Arc::clone(world), outgoing.clone());
         let subscription = Subscription { node, world, outgoing, namespace, id: id.clone() };
         let task = match &*kind {
-            "newHeads" => self.tasks.spawn(subscription.heads()),
-            "newPendingTransactions" => self.tasks.spawn(subscription.pending()),
+            "newHeads" => self.tasks.spawn(subscription.send_heads()),
+            "newPendingTransactions" => self.tasks.spawn(subscription.send_pending()),
             _ => {
                 let message = format!("no \"{kind}\" subscription in {namespace} namespace");
                 return Err(RpcError::new(-32601, message));
@@ -115,45 +115,48 @@ struct Subscription {
 }
 
 impl Subscription {
-    async fn heads(self) {
+    /// Sends the header of every new block of the node's view.
+    async fn send_heads(self) {
         let Some(mut view) = self.node.view(Instant::now()) else { return };
         loop {
             sleep(POLL_INTERVAL).await;
-            let (Some(now), false) =
+            let (Some(new_view), false) =
                 (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
             else {
                 continue;
             };
-            let (before, head) = (view.head, now.head);
+            let (old_head, head) = (view.head, new_view.head);
             let hash = |head, number| self.world.hash_at(head, number);
-            let mut fork = before.min(head);
-            while fork > 0 && hash(before, fork) != hash(head, fork) {
+            // The last block that both views have.
+            let mut fork = old_head.min(head);
+            while fork > 0 && hash(old_head, fork) != hash(head, fork) {
                 fork -= 1;
             }
             for number in fork + 1..=head {
                 let Some(hash) = hash(head, number) else { continue };
                 let params = format!("[\"{hash}\",false]");
-                let block =
-                    rpc::respond(&self.world, &now, "eth_getBlockByHash", Some(params.as_bytes()));
-                let Reply::Result(block) = block else { continue };
+                let params = Some(params.as_bytes());
+                let reply = rpc::respond(&self.world, &new_view, "eth_getBlockByHash", params);
+                let Reply::Result(block) = reply else { continue };
                 if !self.send(&wire::block::header_from_block(&block)).await {
                     return;
                 }
             }
-            view = now;
+            view = new_view;
         }
     }
 
-    async fn pending(self) {
-        let mut added = self.world.pooled();
+    /// Sends every transaction that is added to the pool.
+    async fn send_pending(self) {
+        let mut added = self.world.pool_added();
         loop {
             sleep(POLL_INTERVAL).await;
             if self.node.settings().mute_subscriptions {
                 continue;
             }
-            let (now, new) = self.world.pooled_since(added);
-            added = now;
-            for hash in new {
+            let (new_added, hashes) = self.world.pool_added_since(added);
+            added = new_added;
+            for hash in hashes {
                 if !self.send(format!("\"{hash}\"").as_bytes()).await {
                     return;
                 }

@@ -150,9 +150,9 @@ async fn the_admin_port_changes_a_running_node() {
     let admin = Admin::listen(addr, Arc::clone(&listening)).await.unwrap();
     let ask = async |method: &str, path: &str, body: &str| {
         let mut stream = TcpStream::connect(admin.addr()).await.unwrap();
-        let answer = exchange(&mut stream, &request(method, path, body)).await.unwrap();
-        let value: Value = serde_json::from_str(&answer.1).unwrap();
-        (answer.0, value)
+        let (status, body) = exchange(&mut stream, &request(method, path, body)).await.unwrap();
+        let value: Value = serde_json::from_str(&body).unwrap();
+        (status, value)
     };
     let (status, state) = ask("GET", "/state", "").await;
     assert_eq!((status, &state["up"], &state["name"]), (200, &json!(true), &json!("a")));
@@ -175,16 +175,16 @@ async fn the_admin_port_changes_a_running_node() {
     assert_eq!(state["up"], json!(false));
     let (status, state) = ask("POST", "/up", "").await;
     assert_eq!((status, &state["up"]), (200, &json!(true)));
-    for (method, path, body, due) in [
+    for (method, path, body, expected) in [
         ("GET", "/nothing", "", 404),
         ("GET", "/down", "", 405),
         ("POST", "/faults", "{", 400),
         ("POST", "/faults", r#"{"lagg":1}"#, 400),
         ("POST", "/lag", r#"{"blocks":-1}"#, 400),
     ] {
-        let (status, answer) = ask(method, path, body).await;
-        assert_eq!(status, due, "{method} {path} {body}");
-        assert!(answer["error"].is_string());
+        let (status, response) = ask(method, path, body).await;
+        assert_eq!(status, expected, "{method} {path} {body}");
+        assert!(response["error"].is_string());
     }
 }
 
@@ -205,7 +205,10 @@ async fn a_duplex_stream_serves_in_virtual_time() {
     .unwrap();
     let start = Instant::now();
     let (_, body) = exchange(&mut near, &request("POST", "/", CALL)).await.unwrap();
-    let due = Duration::from_millis(100 * body.len() as u64);
+    let expected = Duration::from_millis(100 * body.len() as u64);
     let took = Instant::now() - start;
-    assert!(took >= due.mul_f64(0.9) && took <= due.mul_f64(1.2), "{took:?} for {due:?}");
+    assert!(
+        took >= expected.mul_f64(0.9) && took <= expected.mul_f64(1.2),
+        "{took:?} for {expected:?}"
+    );
 }

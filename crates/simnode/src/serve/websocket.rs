@@ -30,7 +30,7 @@ pub(super) fn accept(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Returns the response that opens the WebSocket.
-pub(super) fn accepted(accept: &str) -> Response<ResponseBody> {
+pub(super) fn upgrade_response(accept: &str) -> Response<ResponseBody> {
     let mut response = Response::new(ResponseBody::whole(Bytes::new()));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = response.headers_mut();
@@ -47,18 +47,18 @@ pub(super) async fn serve<S>(node: Arc<Node>, stream: S, reset: Arc<AtomicBool>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (read, written) = tokio::io::split(stream);
+    let (read_half, write_half) = tokio::io::split(stream);
     let (replies, inbox) = mpsc::channel(REPLIES_MAX);
     let fragment_bytes = node.settings().fragment_bytes;
-    let framed = move |message: &[u8]| frames(message, fragment_bytes);
+    let encode = move |message: &[u8]| encode_frames(message, fragment_bytes);
     let dispatcher = CallDispatcher::new(Arc::clone(&node), replies.clone());
     tokio::select! {
-        end = write(written, inbox, framed) => {
+        end = write(write_half, inbox, encode) => {
             if end == ConnectionEnd::Reset {
                 reset.store(true, Ordering::Release);
             }
         }
-        () = read_messages(&node, read, dispatcher, replies) => {}
+        () = read_messages(&node, read_half, dispatcher, replies) => {}
     }
 }
 
@@ -74,18 +74,19 @@ async fn read_messages<S>(
     let (mut buffer, mut message) = (Vec::with_capacity(16 << 10), Vec::new());
     loop {
         loop {
-            let (first, payload, used) = match frame::read(&mut buffer, BODY_BYTES_MAX) {
+            let frame = match frame::read(&mut buffer, BODY_BYTES_MAX) {
                 Ok(Some(frame)) => frame,
                 Ok(None) => break,
                 Err(frame::ProtocolError) => return,
             };
-            match first & 0x0f {
+            let (first_byte, payload, frame_bytes) = frame;
+            match first_byte & 0x0f {
                 0x0..=0x2 => {
                     message.extend_from_slice(payload);
                     if message.len() > BODY_BYTES_MAX {
                         return;
                     }
-                    if first & 0x80 != 0 {
+                    if first_byte & 0x80 != 0 {
                         dispatcher.start(std::mem::take(&mut message).into()).await;
                     }
                 }
@@ -95,7 +96,7 @@ async fn read_messages<S>(
                 }
                 _ => {}
             }
-            buffer.drain(..used);
+            buffer.drain(..frame_bytes);
         }
         match stream.read_buf(&mut buffer).await {
             Ok(bytes) if bytes > 0 => {}
@@ -105,13 +106,13 @@ async fn read_messages<S>(
 }
 
 /// Encodes a message as one frame, or as fragments of `fragment_bytes`.
-fn frames(message: &[u8], fragment_bytes: Option<u32>) -> Vec<u8> {
+fn encode_frames(message: &[u8], fragment_bytes: Option<u32>) -> Vec<u8> {
     let Some(bytes) = fragment_bytes else { return frame::write(0x81, message) };
     let fragments: Vec<&[u8]> = message.chunks(bytes.max(1) as usize).collect();
     let last = fragments.len().saturating_sub(1);
-    let fragment = |(at, fragment): (usize, &&[u8])| {
-        let op = if at == 0 { 0x1 } else { 0x0 };
-        frame::write(if at == last { 0x80 | op } else { op }, fragment)
+    let encode = |(index, fragment): (usize, &&[u8])| {
+        let opcode = if index == 0 { 0x1 } else { 0x0 };
+        frame::write(if index == last { 0x80 | opcode } else { opcode }, fragment)
     };
-    fragments.iter().enumerate().flat_map(fragment).collect()
+    fragments.iter().enumerate().flat_map(encode).collect()
 }

@@ -30,7 +30,7 @@ impl BlockCache {
     pub(super) fn insert(&mut self, position: BlockPosition, block: Arc<Block>) {
         self.transactions += block.transactions.len();
         match self.blocks.insert(position, block) {
-            Some(former) => self.transactions -= former.transactions.len(),
+            Some(replaced) => self.transactions -= replaced.transactions.len(),
             None => self.order.push_back(position),
         }
         while self.order.len() > BLOCKS_MAX || self.transactions > TRANSACTIONS_MAX {

@@ -36,6 +36,7 @@ enum Positions {
 
 #[derive(Default)]
 struct Branch {
+    /// Number of the first record's block.
     first: u64,
     records: VecDeque<Record>,
 }
@@ -60,8 +61,8 @@ impl BlockIndex {
     /// Returns the state after the block at a position, if the index has it.
     pub(super) fn post_state(&self, position: BlockPosition) -> Option<&PostState> {
         let branch = self.branches.get(position.branch)?;
-        let at = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
-        Some(&branch.records.get(at)?.post_state)
+        let index = usize::try_from(position.number.checked_sub(branch.first)?).ok()?;
+        Some(&branch.records.get(index)?.post_state)
     }
 
     /// Returns the position of a block.
@@ -81,7 +82,7 @@ impl BlockIndex {
     /// Returns the position of a transaction that is in one block.
     pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
         match self.transactions.get(hash)? {
-            Positions::One(position, at) => Some((*position, *at)),
+            Positions::One(position, index) => Some((*position, *index)),
             Positions::Many(_) => None,
         }
     }
@@ -94,18 +95,18 @@ impl BlockIndex {
             self.branches[position.branch].first = position.number;
         }
         let hashes: Box<[B256]> = block.transactions.iter().map(|t| *t.hash()).collect();
-        for (at, hash) in hashes.iter().enumerate() {
+        for (index, hash) in hashes.iter().enumerate() {
             self.positions += 1;
-            let new = (position, at as u32);
+            let new = (position, index as u32);
             self.transactions
                 .entry(*hash)
                 .and_modify(|positions| match positions {
-                    Positions::One(position, at) => {
-                        *positions = Positions::Many(vec![(*position, *at), new])
+                    Positions::One(position, index) => {
+                        *positions = Positions::Many(vec![(*position, *index), new])
                     }
-                    Positions::Many(all) => all.push(new),
+                    Positions::Many(positions) => positions.push(new),
                 })
-                .or_insert(Positions::One(position, at as u32));
+                .or_insert(Positions::One(position, index as u32));
         }
         self.blocks.insert(block.hash, position);
         self.records += 1;
@@ -120,20 +121,21 @@ impl BlockIndex {
         }
     }
 
+    /// Removes the blocks with the lowest number, of all branches.
     pub(super) fn evict_floor(&mut self) {
         let number = self.floor;
         self.floor += 1;
-        for at in 0..self.branches.len() {
-            let branch = &mut self.branches[at];
-            if branch.records.is_empty() || branch.first != number {
+        for branch in 0..self.branches.len() {
+            let records = &mut self.branches[branch];
+            if records.records.is_empty() || records.first != number {
                 continue;
             }
-            let Some(record) = branch.records.pop_front() else { continue };
-            branch.first += 1;
+            let Some(record) = records.records.pop_front() else { continue };
+            records.first += 1;
             self.records -= 1;
             self.positions -= record.transactions.len();
             self.blocks.remove(&record.post_state.hash);
-            let position = BlockPosition { branch: at, number };
+            let position = BlockPosition { branch, number };
             for hash in &record.transactions {
                 self.evict_transaction(hash, position);
             }
@@ -143,12 +145,12 @@ impl BlockIndex {
     fn evict_transaction(&mut self, hash: &B256, position: BlockPosition) {
         match self.transactions.get_mut(hash) {
             Some(Positions::Many(positions)) => {
-                positions.retain(|(held, _)| *held != position);
+                positions.retain(|(indexed, _)| *indexed != position);
                 if positions.is_empty() {
                     self.transactions.remove(hash);
                 }
             }
-            Some(Positions::One(held, _)) if *held == position => {
+            Some(Positions::One(indexed, _)) if *indexed == position => {
                 self.transactions.remove(hash);
             }
             _ => {}

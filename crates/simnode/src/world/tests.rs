@@ -20,33 +20,33 @@ fn reorged() -> World {
 
 #[test]
 fn equal_seeds_give_equal_chains_and_others_do_not() {
-    let read = |seed| {
+    let hash_of_seed = |seed| {
         let options = WorldOptions { seed, ..small() };
         World::starting(options, Instant::now()).unwrap().hash_at(20, 20).unwrap()
     };
-    assert_eq!(read(1), read(1));
-    assert_ne!(read(1), read(2));
+    assert_eq!(hash_of_seed(1), hash_of_seed(1));
+    assert_ne!(hash_of_seed(1), hash_of_seed(2));
 }
 
 #[test]
 fn a_reorg_replaces_exactly_its_depth() {
     let world = reorged();
-    let (before, after) = (30, 31);
+    let (old_head, new_head) = (30, 31);
     for number in 0..=30 {
-        let same = world.hash_at(before, number) == world.hash_at(after, number);
+        let same = world.hash_at(old_head, number) == world.hash_at(new_head, number);
         assert_eq!(same, number <= 27, "block {number}");
     }
-    assert!(world.hash_at(before, 31).is_none());
+    assert!(world.hash_at(old_head, 31).is_none());
     for number in 1..=31 {
-        let block = world.block_at(after, number).unwrap();
-        assert_eq!(Some(block.header.parent_hash), world.hash_at(after, number - 1));
+        let block = world.block_at(new_head, number).unwrap();
+        assert_eq!(Some(block.header.parent_hash), world.hash_at(new_head, number - 1));
     }
-    let dropped = world.hash_at(before, 30).unwrap();
+    let dropped = world.hash_at(old_head, 30).unwrap();
     assert!(world.block_by_hash(29, &dropped).is_none(), "not yet known");
-    assert!(world.block_by_hash(after, &dropped).is_some(), "dropped blocks stay known by hash");
+    assert!(world.block_by_hash(new_head, &dropped).is_some(), "dropped blocks stay known by hash");
     let position = world.position_of(&dropped).unwrap();
     assert_eq!(world.schedule().heads_with(position.branch, position.number), (30, Some(30)));
-    assert!(!world.contains(after, position));
+    assert!(!world.contains(new_head, position));
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn a_reorg_moves_some_transactions_and_drops_others() {
     let (mut moved, mut dropped) = (0, 0);
     for number in 28..=30 {
         for transaction in &world.block_at(30, number).unwrap().transactions {
-            let (block, at) = world.find_transaction(30, transaction.hash()).unwrap();
+            let (block, index) = world.find_transaction(30, transaction.hash()).unwrap();
             assert_eq!(block.header.number, number);
-            assert_eq!(block.transactions[at].hash(), transaction.hash());
+            assert_eq!(block.transactions[index].hash(), transaction.hash());
             match world.find_transaction(34, transaction.hash()) {
                 Some((other, _)) => moved += u32::from(other.hash != block.hash),
                 None => dropped += 1,
@@ -89,9 +89,9 @@ fn an_evicted_block_is_rebuilt_the_same() {
     let world = reorged();
     let first = world.block_at(40, 29).unwrap();
     *world.block_cache.write() = super::BlockCache::default();
-    let again = world.block_at(40, 29).unwrap();
-    assert_eq!((first.hash, &first.header), (again.hash, &again.header));
-    assert_eq!(again.hash, again.header.hash_slow());
+    let second_read = world.block_at(40, 29).unwrap();
+    assert_eq!((first.hash, &first.header), (second_read.hash, &second_read.header));
+    assert_eq!(second_read.hash, second_read.header.hash_slow());
     assert!(world.block_at(40, 0).is_some());
 }
 

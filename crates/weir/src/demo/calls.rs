@@ -13,7 +13,7 @@ mod tests;
 const HISTORY_BLOCKS: u64 = 300;
 /// Blocks in the range of one `eth_getLogs`, aligned, as indexers request them.
 const LOGS_BLOCKS: u64 = 16;
-/// Domain of the calls' random stream, distinct from those of the chain.
+/// Domain of the calls' random stream. The chain uses other domains.
 const RNG_DOMAIN: u64 = 0xde_0001;
 
 /// The kind of a call.
@@ -105,6 +105,6 @@ fn transaction(block: &Block, rng: &mut SeedStream) -> String {
     block.transactions[rng.within(0, last as u64) as usize].hash().to_string()
 }
 
-fn pick<'a, T>(of: &'a [T], rng: &mut SeedStream) -> &'a T {
-    &of[rng.within(0, of.len() as u64 - 1) as usize]
+fn pick<'a, T>(items: &'a [T], rng: &mut SeedStream) -> &'a T {
+    &items[rng.within(0, items.len() as u64 - 1) as usize]
 }

@@ -14,9 +14,9 @@ mod tests;
 /// Timeout of a request: longer than the gateway's default deadline of 30 s, so that the gateway
 /// times out first.
 const TIMEOUT: Duration = Duration::from_secs(40);
-/// Largest response head in bytes; the gateway's has a few hundred.
+/// Maximum size of a response head in bytes. The gateway's heads have a few hundred bytes.
 const HEAD_BYTES_MAX: u64 = 16 * 1024;
-/// Largest response body in bytes: more than any call of the demo returns.
+/// Maximum size of a response body in bytes: above the size of every response of the demo.
 const BODY_BYTES_MAX: usize = 16 << 20;
 
 /// A client of one server.
@@ -59,9 +59,9 @@ impl Client {
             None => connect(self.address)?,
         };
         connection.get_mut().write_all(request.as_bytes()).context("cannot send")?;
-        let (response, keep) = read(&mut connection)?;
+        let (response, keep_alive) = read_response(&mut connection)?;
         // After an error the connection is dropped, and the next request opens a new one.
-        self.connection = keep.then_some(connection);
+        self.connection = keep_alive.then_some(connection);
         Ok(response)
     }
 }
@@ -75,22 +75,24 @@ fn connect(address: SocketAddr) -> Result<BufReader<TcpStream>> {
 }
 
 /// Reads a response. The returned flag is true if the connection can be reused.
-fn read(from: &mut impl BufRead) -> Result<(Response, bool)> {
-    let mut head = from.take(HEAD_BYTES_MAX);
+fn read_response(reader: &mut impl BufRead) -> Result<(Response, bool)> {
+    let mut head = reader.take(HEAD_BYTES_MAX);
     let mut line = String::new();
-    head.read_line(&mut line).context("no answer")?;
+    head.read_line(&mut line).context("no response")?;
     if line.is_empty() {
-        bail!("connection closed without an answer");
+        bail!("connection closed without a response");
     }
     let status = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3));
     let status = status.and_then(|digits| digits.parse().ok());
     let Some(status) = status else { bail!("not a status line: {:?}", line.trim_end()) };
-    let (mut length, mut keep) = (None, true);
+    let (mut length, mut keep_alive) = (None, true);
     loop {
         line.clear();
-        head.read_line(&mut line).context("answer ends within its head")?;
+        head.read_line(&mut line).context("response ends within its head")?;
         if !line.ends_with('\n') {
-            bail!("answer ends within its head, or the head has more than {HEAD_BYTES_MAX} bytes");
+            bail!(
+                "response ends within its head, or the head has more than {HEAD_BYTES_MAX} bytes"
+            );
         }
         let field = line.trim_end();
         if field.is_empty() {
@@ -101,14 +103,14 @@ fn read(from: &mut impl BufRead) -> Result<(Response, bool)> {
         if name.eq_ignore_ascii_case("content-length") {
             length = Some(value.parse::<usize>().with_context(|| format!("length {value:?}"))?);
         } else if name.eq_ignore_ascii_case("connection") {
-            keep = !value.eq_ignore_ascii_case("close");
+            keep_alive = !value.eq_ignore_ascii_case("close");
         }
     }
-    let Some(length) = length else { bail!("answer without a length") };
+    let Some(length) = length else { bail!("response without a length") };
     if length > BODY_BYTES_MAX {
-        bail!("answer of {length} bytes, at most {BODY_BYTES_MAX} are read");
+        bail!("response of {length} bytes, at most {BODY_BYTES_MAX} are read");
     }
     let mut body = vec![0; length];
-    from.read_exact(&mut body).context("answer ends within its body")?;
-    Ok((Response { status, body }, keep))
+    reader.read_exact(&mut body).context("response ends within its body")?;
+    Ok((Response { status, body }, keep_alive))
 }

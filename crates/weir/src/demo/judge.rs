@@ -83,7 +83,7 @@ impl Verdicts {
         self.skipped.load(Ordering::Relaxed)
     }
 
-    /// Descriptions of the first wrong responses.
+    /// Returns descriptions of the first wrong responses.
     pub(super) fn samples(&self) -> Vec<String> {
         self.samples.lock().clone()
     }
@@ -114,7 +114,7 @@ impl Judge {
         let sender = JudgeSender { queue, verdicts: Arc::clone(&verdicts) };
         let thread = {
             let verdicts = Arc::clone(&verdicts);
-            let work = move || judge_all(&oracle, &submitted, &verdicts);
+            let work = move || judge_submitted(&oracle, &submitted, &verdicts);
             std::thread::Builder::new().name("demo-judge".to_owned()).spawn(work)?
         };
         Ok((Judge { verdicts, thread }, sender))
@@ -130,9 +130,9 @@ impl Judge {
     }
 }
 
-fn judge_all(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &Verdicts) {
+fn judge_submitted(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &Verdicts) {
     for evidence in submitted {
-        let Some(fault) = fault_of(oracle, &evidence) else {
+        let Some(fault) = find_fault(oracle, &evidence) else {
             verdicts.right.fetch_add(1, Ordering::Relaxed);
             continue;
         };
@@ -148,10 +148,10 @@ fn judge_all(oracle: &Oracle, submitted: &Receiver<Evidence>, verdicts: &Verdict
 }
 
 /// Describes what is wrong with a response; `None` if it matches the chain.
-fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
+fn find_fault(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     let Evidence { method, params, body, sent, received, client } = evidence;
     let Ok(response) = parse_response(body, RESPONSE_DEPTH_MAX) else {
-        return Some("not an answer".to_owned());
+        return Some("not a JSON-RPC response".to_owned());
     };
     let Outcome::Result(result) = response.outcome else { return Some("an error".to_owned()) };
     let verdict = oracle.judge(&Exchange {
@@ -165,7 +165,7 @@ fn fault_of(oracle: &Oracle, evidence: &Evidence) -> Option<String> {
     match verdict {
         Verdict::Right => None,
         Verdict::Stale { by } => Some(format!("stale by {by} blocks")),
-        Verdict::Backward { from, to } => Some(format!("head {to} after head {from} was seen")),
+        Verdict::Backward { from, to } => Some(format!("head {to} after head {from}")),
         Verdict::Mixed(why) => Some(format!("mixed: {why}")),
         Verdict::Wrong(why) => Some(format!("wrong: {why}")),
         // The chain determines the results of all calls of the demo.

@@ -20,13 +20,13 @@ mod tests;
 const LINE_INTERVAL: Duration = Duration::from_secs(2);
 /// Maximum number of points of the sparkline. With a point per half second they cover a run of the
 /// default length.
-const SPARK_POINTS: usize = 40;
-/// Number of newest events that are printed. The result lists all events.
+const SPARK_POINTS_MAX: usize = 40;
+/// Number of newest events that are printed. The JSON result has all events.
 const EVENTS_SHOWN: usize = 4;
 /// An empty line; indicatif omits lines without any character.
 const GAP: &str = " ";
 /// Width of the progress bar in characters.
-const BAR_LETTERS: usize = 40;
+const BAR_CHARS: usize = 40;
 
 /// State of a run at one moment.
 pub(super) struct Snapshot<'a> {
@@ -58,7 +58,7 @@ pub(super) struct Live {
 enum Output {
     /// The progress bar, one line per node, the numbers, the sparkline, and the newest events.
     Terminal {
-        all: MultiProgress,
+        group: MultiProgress,
         bar: ProgressBar,
         lines: Vec<ProgressBar>,
     },
@@ -78,9 +78,9 @@ impl Live {
     }
 
     /// Adds a sample for the next [`Live::show`].
-    pub(super) fn sample(&mut self, sample: Sample) {
+    pub(super) fn add_sample(&mut self, sample: Sample) {
         self.sample = sample;
-        if self.p99_ms.len() == SPARK_POINTS {
+        if self.p99_ms.len() == SPARK_POINTS_MAX {
             self.p99_ms.pop_front();
         }
         self.p99_ms.extend(sample.p99_ms);
@@ -105,10 +105,10 @@ impl Live {
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }
             Output::Terminal { bar, lines, .. } => {
-                let passed = snapshot.since_start.min(self.duration);
-                bar.set_position(passed.as_millis() as u64);
-                let (passed, whole) = (passed.as_secs_f64(), self.duration.as_secs_f64());
-                bar.set_message(format!("{passed:.1} of {whole:.0} s"));
+                let elapsed = snapshot.since_start.min(self.duration);
+                bar.set_position(elapsed.as_millis() as u64);
+                let (elapsed, duration) = (elapsed.as_secs_f64(), self.duration.as_secs_f64());
+                bar.set_message(format!("{elapsed:.1} of {duration:.0} s"));
                 let mut texts: Vec<_> = NAMES
                     .iter()
                     .zip(snapshot.nodes)
@@ -116,8 +116,8 @@ impl Live {
                     .collect();
                 texts.push(GAP.to_owned());
                 texts.push(format!("  {numbers}"));
-                let curve = spark(self.p99_ms.make_contiguous());
-                texts.push(format!("  p99 {}", self.paint.good(curve)));
+                let p99_line = sparkline(self.p99_ms.make_contiguous());
+                texts.push(format!("  p99 {}", self.paint.good(p99_line)));
                 texts.push(GAP.to_owned());
                 let skipped = snapshot.events.len().saturating_sub(EVENTS_SHOWN);
                 let newest = &snapshot.events[skipped..];
@@ -131,25 +131,25 @@ impl Live {
 
     /// Clears the redrawn lines before the result is printed.
     pub(super) fn finish(self) {
-        if let Output::Terminal { all, bar, lines } = self.output {
+        if let Output::Terminal { group, bar, lines } = self.output {
             lines.iter().for_each(ProgressBar::finish_and_clear);
             bar.finish_and_clear();
             // This fails only if the terminal is closed.
-            let _ = all.clear();
+            let _ = group.clear();
         }
     }
 
     fn numbers(&self, snapshot: &Snapshot<'_>) -> String {
-        let counted = |count: u64, word: &str| {
-            let text = format!("{} {word}", thousands(count));
+        let failures = |count: u64, noun: &str| {
+            let text = format!("{} {noun}", thousands(count));
             if count == 0 { self.paint.good(text) } else { self.paint.bad(text) }
         };
         format!(
             "{} calls  {}/s  {}  {}  {} hits  p99 {}",
             thousands(snapshot.calls),
             thousands(self.sample.calls_per_second.round() as u64),
-            counted(snapshot.errors, "errors"),
-            counted(snapshot.wrong, "wrong"),
+            failures(snapshot.errors, "errors"),
+            failures(snapshot.wrong, "wrong"),
             percent(snapshot.hit_ratio),
             milliseconds(self.sample.p99_ms),
         )
@@ -162,16 +162,17 @@ impl Output {
     }
 
     fn terminal(duration: Duration) -> Result<Output> {
-        /// One per node, a gap, the numbers, the sparkline, a gap, the newest events.
+        /// Number of lines: one per node, a gap, the numbers, the sparkline, a gap, and one per
+        /// event.
         const LINES: usize = NAMES.len() + 4 + EVENTS_SHOWN;
-        let all = MultiProgress::new();
-        let bar = all.add(ProgressBar::new(duration.as_millis() as u64));
-        let template = format!("\n  {{bar:{BAR_LETTERS}.cyan/dim}} {{msg}}");
+        let group = MultiProgress::new();
+        let bar = group.add(ProgressBar::new(duration.as_millis() as u64));
+        let template = format!("\n  {{bar:{BAR_CHARS}.cyan/dim}} {{msg}}");
         bar.set_style(ProgressStyle::with_template(&template)?.progress_chars("━━─"));
         let text = ProgressStyle::with_template("{msg}")?;
-        let line = |_| all.add(ProgressBar::new(1)).with_style(text.clone());
+        let line = |_| group.add(ProgressBar::new(1)).with_style(text.clone());
         let lines = (0..LINES).map(line).collect();
-        Ok(Output::Terminal { all, bar, lines })
+        Ok(Output::Terminal { group, bar, lines })
     }
 }
 
@@ -193,15 +194,15 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
     };
     let head = node.head.map_or_else(|| "none".to_owned(), |head| head.to_string());
     let (in_flight, attempts) = (node.in_flight, thousands(node.attempts));
-    format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  asked {attempts:>7}")
+    format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  attempts {attempts:>7}")
 }
 
 /// Returns a sparkline with eight heights on a logarithmic scale from 0.1 ms to 1 s.
-fn spark(values_ms: &[f64]) -> String {
-    const LETTERS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let letter = |ms: &f64| {
-        let height = (ms.max(0.1) / 0.1).log10() / 4.0 * LETTERS.len() as f64;
-        LETTERS[(height as usize).min(LETTERS.len() - 1)]
+fn sparkline(values_ms: &[f64]) -> String {
+    const BLOCKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let block = |ms: &f64| {
+        let height = (ms.max(0.1) / 0.1).log10() / 4.0 * BLOCKS.len() as f64;
+        BLOCKS[(height as usize).min(BLOCKS.len() - 1)]
     };
-    values_ms.iter().map(letter).collect()
+    values_ms.iter().map(block).collect()
 }

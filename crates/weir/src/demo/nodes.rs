@@ -19,7 +19,7 @@ use super::script::{FAULTY_NODE, NodeEvent};
 pub(super) const NAMES: [&str; 3] = ["node-1", "node-2", "node-3"];
 /// Index of the node that also gets direct calls, for comparison. No fault is injected into it.
 pub(super) const DIRECT_NODE: usize = 0;
-/// Response time of a node: like a node on the same network, with a tail.
+/// Response time of a node: as of a node in the same network, with a tail of slow responses.
 pub(super) const LATENCY: Latency = Latency::Lognormal { median_ms: 3.0, sigma: 0.4 };
 
 /// The running nodes. Dropping this value stops them.
@@ -37,7 +37,7 @@ struct RunningNode {
 impl Nodes {
     /// Builds the chain up to its start height and starts the nodes.
     pub(super) fn start(options: WorldOptions) -> Result<Nodes> {
-        let world = Arc::new(World::new(options).context("the demo's chain cannot be")?);
+        let world = Arc::new(World::new(options).context("the demo's chain is invalid")?);
         let running = NAMES.iter().map(|name| RunningNode::start(name, Arc::clone(&world)));
         let running = running.collect::<Result<_>>()?;
         Ok(Nodes { world, running })
@@ -77,20 +77,21 @@ impl RunningNode {
         let node = Node::new(name, world);
         node.set(|settings| settings.latency = LATENCY)?;
         let (started_tx, started_rx) = mpsc::sync_channel(1);
-        let (stop, stopped) = oneshot::channel();
+        let (stop_tx, stop_rx) = oneshot::channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let serve = move || {
             runtime.block_on(async {
                 let server = node.listen((Ipv4Addr::LOCALHOST, 0).into());
                 // The receiver is gone only if the demo has failed elsewhere.
                 let _ = started_tx.send(server);
-                let _ = stopped.await;
+                // The sender is dropped, without a message, to stop the node.
+                let _ = stop_rx.await;
             });
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(serve)?;
         let server = started_rx.recv().context("a node ended before it listened")?;
         let server = server.context("cannot listen on a free port of 127.0.0.1")?;
-        Ok(RunningNode { server, stop: Some(stop), thread: Some(thread) })
+        Ok(RunningNode { server, stop: Some(stop_tx), thread: Some(thread) })
     }
 }
 

@@ -11,8 +11,8 @@ pub(super) struct Paint {
 impl Paint {
     /// Colours text for terminals only. `NO_COLOR` (no-color.org) turns colours off.
     pub(super) fn of(is_terminal: bool) -> Paint {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Paint { coloured: is_terminal && !refused }
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Paint { coloured: is_terminal && !no_color }
     }
 
     /// Colours text unconditionally.

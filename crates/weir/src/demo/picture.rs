@@ -19,7 +19,7 @@ const MARGIN_PX: usize = 20;
 
 /// Renders the picture as SVG.
 pub(crate) fn svg() -> String {
-    let table = recorded().table(Paint::coloured());
+    let table = recorded_report().table(Paint::coloured());
     let lines: Vec<Vec<Piece>> = table.trim_matches('\n').lines().map(pieces).collect();
     let ends = lines.iter().flatten().map(|piece| piece.column + piece.text.chars().count());
     let width = ends.max().unwrap_or_default() * CHAR_PX + 2 * MARGIN_PX;
@@ -32,9 +32,9 @@ pub(crate) fn svg() -> String {
          <title>The table that weir demo prints</title>\n\
          <rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"#16181d\"/>\n"
     );
-    for (at, line) in lines.iter().enumerate() {
+    for (row, line) in lines.iter().enumerate() {
         for piece in line {
-            let (x, y) = (MARGIN_PX + piece.column * CHAR_PX, MARGIN_PX + at * LINE_PX + FONT_PX);
+            let (x, y) = (MARGIN_PX + piece.column * CHAR_PX, MARGIN_PX + row * LINE_PX + FONT_PX);
             let length = piece.text.chars().count() * CHAR_PX;
             let text = piece.text.replace('&', "&amp;").replace('<', "&lt;");
             let style = piece.style;
@@ -62,22 +62,23 @@ struct Piece<'a> {
 fn pieces(line: &str) -> Vec<Piece<'_>> {
     let mut pieces = Vec::new();
     let mut column = 0;
-    for (at, part) in line.split("\x1b[").enumerate() {
-        let coloured = part.split_once('m').filter(|_| at > 0);
-        let (code, text) = coloured.unwrap_or(("0", part));
-        for gapped in text.split_inclusive("  ") {
-            let text = gapped.trim();
-            let indent = gapped.chars().count() - gapped.trim_start().chars().count();
+    for (index, section) in line.split("\x1b[").enumerate() {
+        // Every section except the first begins with a colour code.
+        let coloured = section.split_once('m').filter(|_| index > 0);
+        let (code, text) = coloured.unwrap_or(("0", section));
+        for padded in text.split_inclusive("  ") {
+            let text = padded.trim();
+            let indent = padded.chars().count() - padded.trim_start().chars().count();
             if !text.is_empty() {
                 pieces.push(Piece { column: column + indent, style: style(code), text });
             }
-            column += gapped.chars().count();
+            column += padded.chars().count();
         }
     }
     pieces
 }
 
-/// How a colour of `Paint` looks.
+/// Returns the SVG attributes of a colour code of `Paint`.
 fn style(code: &str) -> &'static str {
     match code {
         "1" => "fill=\"#ffffff\" font-weight=\"bold\"",
@@ -89,8 +90,9 @@ fn style(code: &str) -> &'static str {
     }
 }
 
-/// `weir demo` on 2026-11-25: a development build on a virtual machine of two cores, Linux 6.18.
-fn recorded() -> Report {
+/// Returns the recorded result of `weir demo` on 2026-11-25: a development build on a virtual
+/// machine with two cores, Linux 6.18.
+fn recorded_report() -> Report {
     let quantiles =
         |calls, p50, p99, max| Quantiles { calls, p50: Some(p50), p99: Some(p99), max: Some(max) };
     Report {

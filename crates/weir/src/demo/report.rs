@@ -20,6 +20,10 @@ const SCHEDULING_DELAY_MS_MAX: f64 = 2.0;
 const NAME_WIDTH: usize = 32;
 /// Width of each column of numbers in characters.
 const NUMBER_WIDTH: usize = 15;
+/// Name of the row of errors, which is coloured.
+const CLIENT_ERRORS: &str = "errors received by clients";
+/// Name of the row of wrong responses, which is coloured.
+const WRONG_ANSWERS: &str = "wrong answers";
 
 /// The result of a run. Field names are those of the JSON output.
 #[derive(Debug, Serialize)]
@@ -70,7 +74,7 @@ pub(super) struct Report {
     pub(super) direct_errors: u64,
     pub(super) nodes: Vec<NodeCounts>,
     pub(super) timeline: Vec<Event>,
-    /// Descriptions of the first errors and wrong answers.
+    /// Descriptions of the first errors and wrong responses.
     pub(super) faults: Vec<String>,
 }
 
@@ -215,62 +219,60 @@ impl Report {
         };
         row("", "head reads".to_owned(), "history reads".to_owned());
         row("calls", thousands(gateway.head.calls), thousands(gateway.history.calls));
-        let straight = format!("straight to {}", NAMES[DIRECT_NODE]);
-        let paths = [("through weir", gateway), (&*straight, direct)];
-        for (at, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
+        let direct_path = format!("directly to {}", NAMES[DIRECT_NODE]);
+        let paths = [("through weir", gateway), (&*direct_path, direct)];
+        for (index, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
             for (path, kinds) in paths {
-                let cell = |of: &Quantiles| milliseconds([of.p50, of.p99, of.max][at]);
+                let cell = |quantiles: &Quantiles| {
+                    milliseconds([quantiles.p50, quantiles.p99, quantiles.max][index])
+                };
                 row(&format!("{quantile} {path}"), cell(&kinds.head), cell(&kinds.history));
             }
         }
         let _ = writeln!(
             text,
             "  {}",
-            paint.dim("latency from the planned time of sending; simulated nodes take about 3 ms")
+            paint.dim("latency from the scheduled send time; simulated nodes take about 3 ms")
         );
     }
 
     fn push_counts(&self, text: &mut String, paint: Paint) {
-        let mut row = |name: &str, number: String, rest: &str| {
+        let mut row = |name: &str, number: String, comment: &str| {
             // The text is padded before it is coloured, because colour codes have no width.
             let padded = format!("{number:>NUMBER_WIDTH$}");
             let padded = match &*number {
-                "0" if matches!(name, "errors seen by clients" | "wrong answers") => {
-                    paint.good(padded)
-                }
-                _ if matches!(name, "errors seen by clients" | "wrong answers") => {
-                    paint.bad(padded)
-                }
+                "0" if matches!(name, CLIENT_ERRORS | WRONG_ANSWERS) => paint.good(padded),
+                _ if matches!(name, CLIENT_ERRORS | WRONG_ANSWERS) => paint.bad(padded),
                 _ => padded,
             };
-            let _ =
-                writeln!(text, "{}", format!("  {name:<NAME_WIDTH$}{padded}  {rest}").trim_end());
+            let line = format!("  {name:<NAME_WIDTH$}{padded}  {comment}");
+            let _ = writeln!(text, "{}", line.trim_end());
         };
-        row("errors seen by clients", thousands(self.client_errors), "");
+        row(CLIENT_ERRORS, thousands(self.client_errors), "");
         let judged = match self.not_judged {
-            0 => format!("all {} results judged by the chain's truth", thousands(self.judged)),
+            0 => format!("all {} results compared with the chain", thousands(self.judged)),
             _ => {
                 let share = self.judged as f64 / (self.judged + self.not_judged) as f64;
-                format!("{} of the results judged by the chain's truth", percent(Some(share)))
+                format!("{} of the results compared with the chain", percent(Some(share)))
             }
         };
-        row("wrong answers", thousands(self.wrong_answers), &judged);
+        row(WRONG_ANSWERS, thousands(self.wrong_answers), &judged);
         row("answered from the cache", percent(self.hit_ratio), "");
-        row("joined an equal call under way", thousands(self.joined), "");
-        row("asked again after a failure", thousands(self.retried), "retries");
-        let won = format!("hedges; {} answered first", thousands(self.hedges_won));
-        row("asked twice for being late", thousands(self.hedged), &won);
-        let back = match self.readmitted {
+        row("coalesced with a call in flight", thousands(self.joined), "");
+        row("retried after a failure", thousands(self.retried), "");
+        let hedges_won = format!("{} hedges returned first", thousands(self.hedges_won));
+        row("hedged for a slow node", thousands(self.hedged), &hedges_won);
+        let readmitted = match self.readmitted {
             0 if self.ejected == 0 => String::new(),
-            0 => "not taken back".to_owned(),
-            1 => "taken back once".to_owned(),
-            many => format!("taken back {many} times"),
+            0 => "not readmitted".to_owned(),
+            1 => "readmitted once".to_owned(),
+            count => format!("readmitted {count} times"),
         };
-        row("nodes taken out", thousands(self.ejected), &back);
+        row("nodes ejected", thousands(self.ejected), &readmitted);
         let reorgs = match self.reorgs {
             0 => "no reorg".to_owned(),
             1 => format!("1 reorg, {} deep", blocks(self.reorg_depth_max)),
-            many => format!("{many} reorgs, up to {} deep", blocks(self.reorg_depth_max)),
+            count => format!("{count} reorgs, up to {} deep", blocks(self.reorg_depth_max)),
         };
         row("new blocks followed", thousands(self.heads), &reorgs);
     }
@@ -278,24 +280,24 @@ impl Report {
     /// Returns notes that explain the numbers.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        if let Some(late) = self.late_p99_ms.filter(|late| *late > SCHEDULING_DELAY_MS_MAX) {
+        if let Some(delay_ms) = self.late_p99_ms.filter(|delay| *delay > SCHEDULING_DELAY_MS_MAX) {
             notes.push(format!(
-                "this machine was busy: 1 in 100 calls was sent {late:.1} ms late or more, which \
-                 counts as latency"
+                "this machine was busy: 1 in 100 calls was sent {delay_ms:.1} ms late or more, \
+                 which counts as latency"
             ));
         }
         if self.unanswered > 0 {
-            notes.push(format!("calls without an answer yet at the end: {}", self.unanswered));
+            notes.push(format!("calls without a response at the end: {}", self.unanswered));
         }
         if self.direct_errors > 0 {
             let node = NAMES[DIRECT_NODE];
-            notes.push(format!("calls straight to {node} that failed: {}", self.direct_errors));
+            notes.push(format!("failed calls directly to {node}: {}", self.direct_errors));
         }
         if self.wrong_answers > 0 {
             notes.push(format!(
-                "right is what a node at most {LAG_BLOCKS_MAX} blocks behind would have said while \
-                 the call was under way or at most {} s before, and as much more as this machine \
-                 was late",
+                "a result is right if a node at most {LAG_BLOCKS_MAX} blocks behind would have \
+                 returned it during the call or at most {} s before; the scheduling delay of this \
+                 machine is allowed in addition",
                 STALENESS.as_secs_f64()
             ));
         }
@@ -305,14 +307,14 @@ impl Report {
 
 impl LatencyByKind {
     fn of(latencies: &[Latencies; 2]) -> LatencyByKind {
-        let of = |latencies: &Latencies| Quantiles {
+        let quantiles = |latencies: &Latencies| Quantiles {
             calls: latencies.len(),
             p50: quantile_ms(latencies, 0.5),
             p99: quantile_ms(latencies, 0.99),
             max: quantile_ms(latencies, 1.0),
         };
         let [head, history] = latencies;
-        LatencyByKind { head: of(head), history: of(history) }
+        LatencyByKind { head: quantiles(head), history: quantiles(history) }
     }
 }
 
@@ -324,8 +326,8 @@ fn blocks(count: u64) -> String {
 pub(super) fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);

@@ -9,10 +9,11 @@ mod tests;
 
 /// Index of the node that gets all faults.
 pub(super) const FAULTY_NODE: usize = 2;
-/// Bounds of the chain's block time.
+/// Maximum block time of the chain.
 const BLOCK_TIME_MAX: Duration = Duration::from_secs(1);
+/// Minimum block time of the chain.
 const BLOCK_TIME_MIN: Duration = Duration::from_millis(250);
-/// Blocks in a run, within the bounds of the block time.
+/// Number of blocks in a run, unless the block time reaches a bound.
 const BLOCKS: u32 = 20;
 /// Range of transactions per block: small, so that one core serves chain, nodes and judge.
 const TRANSACTIONS: (u64, u64) = (4, 12);
@@ -74,9 +75,9 @@ impl NodeEvent {
     /// Describes the event for the timeline.
     pub(super) fn describe(self, node: &str) -> String {
         match self {
-            NodeEvent::Freeze => format!("{node} gets no new blocks any more"),
+            NodeEvent::Freeze => format!("{node} gets no new blocks"),
             NodeEvent::CatchUp => format!("{node} has caught up"),
-            NodeEvent::Stall => format!("{node} stalls: takes calls and never answers"),
+            NodeEvent::Stall => format!("{node} stalls: accepts calls and never responds"),
             NodeEvent::Die => format!("{node} dies: connections are reset and refused"),
             NodeEvent::Recover => format!("{node} is up again"),
         }

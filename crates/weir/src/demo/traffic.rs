@@ -30,7 +30,7 @@ const CONNECTIONS: usize = 48;
 const DIRECT_RATE: u32 = 50;
 /// Persistent connections to that node.
 const DIRECT_CONNECTIONS: usize = 4;
-/// Deepest JSON nesting of a response; blocks with transactions have about five levels.
+/// Maximum nesting depth of a response's JSON. Blocks with transactions have about five levels.
 pub(super) const RESPONSE_DEPTH_MAX: usize = 32;
 /// Maximum number of errors that are reported with their text. All errors are counted.
 const ERROR_SAMPLES_MAX: usize = 5;
@@ -48,7 +48,7 @@ pub(super) struct Measurements {
     pub(super) direct: [Latencies; 2],
     /// Latency through the gateway since the last sample.
     pub(super) recent: Latencies,
-    /// Scheduling delay: how late idle clients sent their calls.
+    /// Scheduling delay: time from the scheduled time of a call until an idle client sent it.
     pub(super) scheduling_delay: Latencies,
     /// Calls through the gateway that returned no result.
     pub(super) errors: u64,
@@ -147,7 +147,7 @@ impl Traffic {
         self.state.running.load(Ordering::Acquire) == 0
     }
 
-    /// Calls sent to the gateway so far.
+    /// Returns the number of calls sent to the gateway so far.
     pub(super) fn sent(&self) -> u64 {
         self.state.streams[GATEWAY].sent.load(Ordering::Relaxed)
     }
@@ -176,15 +176,16 @@ impl TrafficState {
                 return;
             }
             let call = generate(&self.world, self.world.height_at(Instant::now()), *stream, index);
-            let idle = scheduled.checked_duration_since(Instant::now());
-            if let Some(wait) = idle {
+            // `None` means that the client is late.
+            let idle_time = scheduled.checked_duration_since(Instant::now());
+            if let Some(wait) = idle_time {
                 std::thread::sleep(wait);
                 if self.stop.load(Ordering::Acquire) {
                     return;
                 }
             }
             sent.fetch_add(1, Ordering::Relaxed);
-            let slot = Slot { index, scheduled, idle: idle.is_some(), client };
+            let slot = Slot { index, scheduled, was_idle: idle_time.is_some(), client };
             self.send(&mut http, path, call, &slot, judge.as_ref());
         }
     }
@@ -218,7 +219,7 @@ impl TrafficState {
             }
         });
         let mut measurements = self.measurements();
-        if slot.idle {
+        if slot.was_idle {
             record(&mut measurements.scheduling_delay, sent - slot.scheduled);
         }
         let latency = received - slot.scheduled;
@@ -231,8 +232,8 @@ impl TrafficState {
         }
         match (body, judge) {
             (Ok(body), Some(judge)) => {
-                // A busy machine may delay the gateway's polls by as much as it delayed idle
-                // clients.
+                // A busy machine may delay the gateway's polls by as much as it delays an idle
+                // client. So the allowed staleness grows by this delay.
                 let delay = Duration::from_micros(measurements.scheduling_delay.max());
                 drop(measurements);
                 let sent = sent.checked_sub(delay).unwrap_or(sent);
@@ -240,9 +241,10 @@ impl TrafficState {
                 judge.submit(Evidence { method, params, body, sent, received, client });
             }
             (Ok(_), None) => {}
-            (Err(fault), _) => {
-                let at = (received - self.start).as_secs_f64();
-                measurements.record_error(path, format!("{at:.1} s: {method} {params}: {fault}"));
+            (Err(error), _) => {
+                let seconds = (received - self.start).as_secs_f64();
+                let text = format!("{seconds:.1} s: {method} {params}: {error}");
+                measurements.record_error(path, text);
             }
         }
     }
@@ -253,7 +255,7 @@ struct Slot {
     index: u64,
     scheduled: Instant,
     /// True if the client was idle until the scheduled time.
-    idle: bool,
+    was_idle: bool,
     client: u64,
 }
 
@@ -293,6 +295,6 @@ fn record(latencies: &mut Latencies, latency: Duration) {
 }
 
 /// Returns a quantile in milliseconds, or `None` if the histogram is empty.
-pub(super) fn quantile_ms(latencies: &Latencies, share: f64) -> Option<f64> {
-    (!latencies.is_empty()).then(|| latencies.value_at_quantile(share) as f64 / 1000.0)
+pub(super) fn quantile_ms(latencies: &Latencies, quantile: f64) -> Option<f64> {
+    (!latencies.is_empty()).then(|| latencies.value_at_quantile(quantile) as f64 / 1000.0)
 }

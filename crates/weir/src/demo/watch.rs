@@ -114,23 +114,23 @@ impl Watch {
     /// Reads the status for the first time.
     pub(super) fn start(admin: SocketAddr) -> Result<Watch> {
         let mut client = Client::new(admin);
-        let status = read(&mut client)?;
+        let status = read_status(&mut client)?;
         let first_head = status.chains[0].head.map(|head| head.number);
         Ok(Watch { client, first_head, status, events: Vec::new() })
     }
 
     /// Reads the status and adds the changes to the timeline. Returns the added events.
     pub(super) fn poll(&mut self, since_start: Duration) -> Result<&[Event]> {
-        let before = self.events.len();
-        let status = read(&mut self.client)?;
-        for text in changes(&self.status.chains[0], &status.chains[0]) {
+        let old_count = self.events.len();
+        let status = read_status(&mut self.client)?;
+        for text in describe_changes(&self.status.chains[0], &status.chains[0]) {
             self.add_event(since_start, Cause::Weir, text);
         }
         self.status = status;
-        Ok(&self.events[before..])
+        Ok(&self.events[old_count..])
     }
 
-    /// Adds an event to the timeline.
+    /// Adds an event to the timeline, unless it has [`EVENTS_MAX`] events.
     pub(super) fn add_event(&mut self, since_start: Duration, by: Cause, text: String) {
         if self.events.len() < EVENTS_MAX {
             let seconds = (since_start.as_secs_f64() * 100.0).round() / 100.0;
@@ -145,38 +145,40 @@ impl Watch {
     }
 }
 
-fn read(client: &mut Client) -> Result<Status> {
+fn read_status(client: &mut Client) -> Result<Status> {
     let response = client.get("/status").context("cannot read the gateway's status")?;
-    ensure!(response.status == 200, "the gateway's status answers {}", response.status);
+    ensure!(response.status == 200, "the gateway's /status responds {}", response.status);
     let status: Status = serde_json::from_slice(&response.body)
-        .context("the gateway's status has not the expected form")?;
+        .context("the gateway's status does not have the expected form")?;
     ensure!(
         status.chains.len() == 1 && status.chains[0].upstreams.len() == NAMES.len(),
-        "the gateway's status shows other nodes than the demo's"
+        "the gateway's status has other nodes than the demo"
     );
     Ok(status)
 }
 
 /// Describes the gateway's reactions between two polls.
-fn changes(before: &Chain, after: &Chain) -> Vec<String> {
+fn describe_changes(old_chain: &Chain, new_chain: &Chain) -> Vec<String> {
     let mut texts = Vec::new();
-    for (name, (before, after)) in NAMES.iter().zip(before.upstreams.iter().zip(&after.upstreams)) {
-        if after.readmissions > before.readmissions {
-            texts.push(format!("takes {name} back"));
+    let nodes = old_chain.upstreams.iter().zip(&new_chain.upstreams);
+    for (name, (old, new)) in NAMES.iter().zip(nodes) {
+        let is_readmitted = new.readmissions > old.readmissions;
+        if is_readmitted {
+            texts.push(format!("readmits {name}"));
         }
-        if after.is_ejected() && !(before.is_ejected() && after.readmissions == before.readmissions)
-        {
-            texts.push(format!("takes {name} out"));
+        // A node may be readmitted and ejected again between two polls.
+        if new.is_ejected() && !(old.is_ejected() && new.readmissions == old.readmissions) {
+            texts.push(format!("ejects {name}"));
         }
-        if after.state == "lagging" && before.state != "lagging" {
-            texts.push(format!("asks {name} nothing about the head: it is behind"));
+        if new.state == "lagging" && old.state != "lagging" {
+            texts.push(format!("sends {name} no calls at the head: it lags"));
         }
-        if after.state == "healthy" && before.state == "lagging" {
-            texts.push(format!("asks {name} everything again"));
+        if new.state == "healthy" && old.state == "lagging" {
+            texts.push(format!("sends {name} all calls again"));
         }
     }
-    if after.reorgs > before.reorgs {
-        texts.push("follows the reorg and drops what it had kept of the old branch".to_owned());
+    if new_chain.reorgs > old_chain.reorgs {
+        texts.push("follows the reorg and drops the old branch from the cache".to_owned());
     }
     texts
 }

@@ -15,49 +15,49 @@ use settings::value::Database;
 /// The index that a subcommand works on.
 #[derive(Args)]
 pub(super) struct IndexArgs {
-    /// The file of the index, or postgres://USER@HOST:PORT/DATABASE
+    /// File of the index, or postgres://USER@HOST:PORT/DATABASE
     #[arg(long, value_name = "FILE|URL", value_parser = SecretParser(location))]
     db: Location,
 
-    /// Memory for pages of the file, such as 64MiB [default: 64MiB]
+    /// Size of SQLite's page cache [default: 64MiB]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     page_cache: Option<u64>,
 
-    /// How much of the file to map into memory instead of reading it [default: 0, none]
+    /// Bytes of the file to map into memory instead of reading them [default: 0, none]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     mmap: Option<u64>,
 }
 
 impl IndexArgs {
-    /// Location of the index.
-    pub(super) fn at(&self) -> &Location {
+    /// Returns the location of the index.
+    pub(super) fn location(&self) -> &Location {
         &self.db
     }
 
-    /// Settings for opening the index.
+    /// Returns the settings for opening the index.
     pub(super) fn settings(&self) -> Result<Settings> {
-        let usual = Settings::default();
-        if matches!(self.at(), Location::Server(_)) {
+        let defaults = Settings::default();
+        if matches!(self.location(), Location::Server(_)) {
             for (value, name) in [(self.page_cache, "page-cache"), (self.mmap, "mmap")] {
                 ensure!(value.is_none(), "--{name} is for files: a server has settings of its own");
             }
         }
         Ok(Settings {
-            page_cache: self.page_cache.unwrap_or(usual.page_cache),
-            mmap: self.mmap.unwrap_or(usual.mmap),
-            ..usual
+            page_cache: self.page_cache.unwrap_or(defaults.page_cache),
+            mmap: self.mmap.unwrap_or(defaults.mmap),
+            ..defaults
         })
     }
 
     /// Opens the index, and fails if it is empty.
     pub(super) fn reader(&self) -> Result<Reader> {
-        let reader = Reader::open(self.at(), self.settings()?)?;
-        reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.at()))
+        let reader = Reader::open(self.location(), self.settings()?)?;
+        reader.ok_or_else(|| anyhow!("{}: nothing was synced yet", self.location()))
     }
 }
 
-/// Parses the value of an argument that may contain a secret. Its errors do not repeat the value,
-/// in contrast to clap's.
+/// Parses the value of an argument that may contain a secret. In contrast to clap's errors, its
+/// errors do not repeat the value.
 #[derive(Clone)]
 pub(super) struct SecretParser<T>(fn(&OsStr) -> Result<T, String>);
 

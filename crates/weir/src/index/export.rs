@@ -27,17 +27,17 @@ Examples:
   weir index export --db chain.db --corpus calls.jsonl --count 10000 --seed 7
   weir load http://127.0.0.1:8545 --requests calls.jsonl
 
-Exit codes: 0 written; 1 something is not held, or cannot be read or written; 2 faulty arguments;
-6 interrupted: unfinished tables are removed.")]
+Exit codes: 0 written; 1 data are not in the index, or cannot be read or written; 2 faulty
+arguments; 6 interrupted: unfinished tables are removed.")]
 pub(crate) struct Export {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// Folder for the tables; those that are there are replaced
+    /// Folder for the tables; existing tables are replaced
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Which tables: blocks, transactions and logs, separated by commas
+    /// Tables to export: blocks, transactions and logs, separated by commas
     #[arg(
         long,
         value_name = "TABLES",
@@ -47,24 +47,24 @@ pub(crate) struct Export {
     )]
     what: Vec<Table>,
 
-    /// First block [default: the first that is held]
+    /// First block [default: the first of the index]
     #[arg(long, value_name = "NUMBER")]
     from: Option<u64>,
 
-    /// Last block [default: the last that is held]
+    /// Last block [default: the last of the index]
     #[arg(long, value_name = "NUMBER")]
     to: Option<u64>,
 
-    /// Write calls with hashes, addresses and topics that occur, a JSON-RPC body a line, for `weir
-    /// load --requests`
+    /// Write calls with hashes, addresses and topics of the index, one JSON-RPC body per line, for
+    /// `weir load --requests`
     #[arg(long, value_name = "FILE")]
     corpus: Option<PathBuf>,
 
-    /// How many calls
+    /// Number of calls
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=2_000_000))]
     count: u64,
 
-    /// Seed of the calls: the same one of the same file gives the same
+    /// Seed of the calls; the same seed and index give the same calls
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 
@@ -96,16 +96,16 @@ impl Export {
                     bar.set_message(format!("block {number}"));
                 }
             };
-            let written =
+            let export_result =
                 export::export(&mut reader, &self.what, folder, range, &mut on_block, &stop);
             if let Some(bar) = &bar {
                 bar.finish_and_clear();
             }
-            let written = match written {
+            let tables = match export_result {
                 Err(ExportError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
-                written => written?,
+                export_result => export_result?,
             };
-            for table in written.iter().filter(|_| !self.quiet) {
+            for table in tables.iter().filter(|_| !self.quiet) {
                 let bytes = format_bytes(table.bytes);
                 println!("{}: {} rows, {bytes}", table.path.display(), table.rows);
             }

@@ -27,7 +27,7 @@ Examples:
   weir index query receipt --db chain.db \\
     0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060
 
-Exit codes: 0 printed; 1 it is not held, or it cannot be read; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 not in the index, or not readable; 2 faulty arguments.")]
 pub(crate) struct Query {
     #[command(subcommand)]
     subject: Subject,
@@ -48,16 +48,16 @@ Examples:
   weir index query block --db chain.db 1234 | jq .miner
   weir index query block --db chain.db 1234 --hashes
 
-Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
 struct Block {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// Its number, or its hash
+    /// Number or hash of the block
     #[arg(value_name = "NUMBER|HASH")]
     block: BlockRef,
 
-    /// Print the hashes of its transactions instead of the whole ones
+    /// Print the hashes of the block's transactions instead of full transactions
     #[arg(long)]
     hashes: bool,
 }
@@ -69,12 +69,12 @@ Examples:
   weir index query transaction --db chain.db \\
     0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .value
 
-Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
 struct Transaction {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// Its hash
+    /// Hash of the transaction
     #[arg(value_parser = hash)]
     hash: Hash,
 }
@@ -86,12 +86,12 @@ Examples:
   weir index query receipt --db chain.db \\
     0x5c504ed432cb51138bcf09aa5e8a410dd4a1e204ef84bfed1be16dfba1b22060 | jq .status
 
-Exit codes: 0 printed; 1 it is not held; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 not in the index; 2 faulty arguments.")]
 struct Receipt {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// The hash of the transaction
+    /// Hash of the transaction
     #[arg(value_parser = hash)]
     hash: Hash,
 }
@@ -128,11 +128,11 @@ impl Query {
         match self.subject {
             Subject::Logs(logs) => logs.run(),
             Subject::Block(block) => block.run(),
-            Subject::Transaction(one) => {
-                print_transaction(&one.database, one.hash, TransactionPart::Body)
+            Subject::Transaction(transaction) => {
+                print_transaction(&transaction.database, transaction.hash, TransactionPart::Body)
             }
-            Subject::Receipt(one) => {
-                print_transaction(&one.database, one.hash, TransactionPart::Receipt)
+            Subject::Receipt(receipt) => {
+                print_transaction(&receipt.database, receipt.hash, TransactionPart::Receipt)
             }
         }
     }
@@ -147,16 +147,17 @@ impl Block {
         };
         let contents = reader.metadata().contents;
         if !self.hashes && !contents.blocks {
-            bail!("the index holds {contents} only: blocks are there with --hashes");
+            bail!("the index has only {contents}: print blocks with --hashes");
         }
         let part = if self.hashes { TransactionPart::Hash } else { TransactionPart::Body };
         let mut out = Vec::new();
-        let found = number.map(|number| reader.write_block(&mut out, number, part)).transpose()?;
-        if found != Some(true) {
-            let held = stored_blocks(&reader)?;
+        let is_written =
+            number.map(|number| reader.write_block(&mut out, number, part)).transpose()?;
+        if is_written != Some(true) {
+            let stored = stored_blocks(&reader)?;
             return Err(match self.block {
-                BlockRef::Number(number) => anyhow!("block {number} is not held: {held}"),
-                BlockRef::Hash(_) => anyhow!("no block with this hash is held: {held}"),
+                BlockRef::Number(number) => anyhow!("block {number} is not stored: {stored}"),
+                BlockRef::Hash(_) => anyhow!("no block with this hash is stored: {stored}"),
             });
         }
         print(out)
@@ -174,16 +175,17 @@ fn print_transaction(database: &IndexArgs, hash: Hash, part: TransactionPart) ->
     let mut reader = database.reader()?;
     let contents = reader.metadata().contents;
     let is_receipt = part == TransactionPart::Receipt;
-    if !(if is_receipt { contents.receipts } else { contents.blocks }) {
-        bail!("the index holds {contents} only");
+    let is_stored = if is_receipt { contents.receipts } else { contents.blocks };
+    if !is_stored {
+        bail!("the index has only {contents}");
     }
     let mut out = Vec::new();
-    let found = match reader.store().transaction_position(&hash)? {
+    let is_written = match reader.store().transaction_position(&hash)? {
         Some(position) => reader.write_transaction(&mut out, position, part)?,
         None => false,
     };
-    if !found {
-        bail!("no transaction with this hash is held: {}", stored_blocks(&reader)?);
+    if !is_written {
+        bail!("no transaction with this hash is stored: {}", stored_blocks(&reader)?);
     }
     print(out)
 }
@@ -194,11 +196,11 @@ fn print(mut line: Vec<u8>) -> Result<ExitCode> {
 }
 
 /// Converts the result of writing to an exit code. A closed pipe is a success, as with `head`.
-fn exit_code(written: std::io::Result<()>) -> Result<ExitCode> {
-    match written {
+fn exit_code(result: std::io::Result<()>) -> Result<ExitCode> {
+    match result {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        written => {
-            written?;
+        result => {
+            result?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{IndexArgs, format_bytes};
 
-/// Print what an index holds
+/// Print the contents and the size of an index
 ///
 /// Prints the chain, the range of blocks, the contents, the level of verification and the size.
 #[derive(Args)]
@@ -20,7 +20,7 @@ Examples:
   weir index stats --db chain.db --json | jq .last
   weir index stats --db 'postgres:///chains?host=/run/postgresql&user=weir&schema=mainnet'
 
-Exit codes: 0 told; 1 it cannot be read; 2 faulty arguments.")]
+Exit codes: 0 printed; 1 the index cannot be read; 2 faulty arguments.")]
 pub(crate) struct Stats {
     #[command(flatten)]
     database: IndexArgs,
@@ -55,9 +55,9 @@ fn text(hash: &[u8; 32]) -> String {
 
 impl Stats {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let store = store::open_to_read(self.database.at(), self.database.settings()?)?;
+        let store = store::open_to_read(self.database.location(), self.database.settings()?)?;
         let Some(metadata) = store.metadata()? else {
-            println!("{}: nothing was synced yet", self.database.at());
+            println!("{}: nothing was synced yet", self.database.location());
             return Ok(ExitCode::SUCCESS);
         };
         let range = store.stored_range()?;

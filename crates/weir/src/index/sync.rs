@@ -24,9 +24,9 @@ use super::{IndexArgs, NODE, format_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
-/// How often samples are written and the progress bar is redrawn.
+/// Interval at which samples are written and the progress bar is redrawn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
-/// How often a progress line is printed without a terminal.
+/// Interval of progress lines without a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Fetch, verify and store the blocks of a chain
@@ -44,20 +44,20 @@ Examples:
     --db postgres://weir@db.example/chains
 
 Verification: `full` recomputes the hash of each header, the hashes and the root of the transactions,
-the root of the receipts, blooms and withdrawals, and what else follows from them. `senders` recovers
-the sender of each transaction as well, which takes much longer. `headers` looks at headers alone, and
-`off` is for nodes that are trusted.
+the root of the receipts, blooms and withdrawals, and every field that follows from them. `senders`
+also recovers the sender of each transaction, which takes much longer. `headers` verifies headers
+only. `off` is for trusted nodes.
 
-Of a Harmony chain, `--what blocks,receipts,logs,hmyv2` keeps its own form of each block too, for
-hmyv2_getBlocks and its like. Harmony hashes its blocks in a way of its own, so that nothing of such a
-file is verified; `weir index stats` says so.
+Of a Harmony chain, `--what blocks,receipts,logs,hmyv2` also stores each block as hmyv2_getBlocks
+and similar methods return it. Harmony's block hash is not Ethereum's, so nothing of such an index is
+verified; `weir index stats` prints this.
 
-Exit codes: 0 all is there; 1 could not go on; 2 faulty arguments; 6 interrupted, to be gone on with.")]
+Exit codes: 0 complete; 1 failed; 2 faulty arguments; 6 interrupted: the next run continues.")]
 pub(crate) struct Sync {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// A node: http, https, ws, wss, or ipc:/path of a socket; may be repeated
+    /// URL of a node: http, https, ws, wss, or ipc:/path of a socket; may be repeated
     #[arg(long = "from", value_name = "URL", required = true, value_parser = NODE)]
     nodes: Vec<Endpoint>,
 
@@ -69,11 +69,11 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "NUMBER")]
     start: Option<u64>,
 
-    /// Last block: a number, finalized, or follow to go on with each new one
+    /// Last block: a number, finalized, or follow to continue with each new block
     #[arg(long, value_name = "END", default_value = "finalized")]
     end: End,
 
-    /// What of the blocks: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by
+    /// Parts of each block: blocks, receipts, logs and, of a Harmony chain, hmyv2, separated by
     /// commas
     #[arg(long, value_name = "PARTS", default_value = "blocks,receipts,logs")]
     what: Contents,
@@ -82,19 +82,19 @@ pub(crate) struct Sync {
     #[arg(long, value_name = "LEVEL")]
     verify: Option<Level>,
 
-    /// Requests in flight at a time
+    /// Maximum number of requests in flight
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
     concurrency: u16,
 
-    /// Maximum blocks per request
+    /// Maximum number of blocks per request
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     batch: u64,
 
-    /// Give up after this many seconds without a response from any node; 0: never
+    /// Stop after this many seconds without a response from any node; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 120)]
     patience: u64,
 
-    /// Write a line of JSON each second: height, totals, page cache, memory, disk
+    /// Write a line of JSON each second to this file: height, totals, page cache, memory, disk
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
 
@@ -105,7 +105,7 @@ pub(crate) struct Sync {
 
 impl Sync {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let verify = match self.level() {
+        let verify = match self.verification_level() {
             Ok(level) => level,
             Err(why) => {
                 eprintln!("weir index sync: {why}");
@@ -115,7 +115,7 @@ impl Sync {
         let samples = self.samples.as_deref().map(create).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stop_flag = Arc::clone(&stop);
-        stop::on_signals(INTERRUPTED, "ending; what was fetched is kept", move || {
+        stop::on_signals(INTERRUPTED, "ending; fetched blocks are kept", move || {
             stop_flag.store(true, Ordering::Relaxed);
         })?;
         let options = Options {
@@ -129,21 +129,21 @@ impl Sync {
             settings: self.database.settings()?,
             patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
         };
-        let store = store::open(self.database.at(), options.settings)?;
+        let store = store::open(self.database.location(), options.settings)?;
         let progress = ProgressOutput::new(self.quiet);
         let done = AtomicBool::new(false);
         let start = Instant::now();
-        let (outcome, samples_written) = std::thread::scope(|scope| {
-            let output = scope.spawn(|| progress.run(samples, self.database.at(), &done));
+        let (outcome, samples_result) = std::thread::scope(|scope| {
+            let output = scope.spawn(|| progress.run(samples, self.database.location(), &done));
             let outcome = index::sync::sync(store, &options, &progress, &stop);
             done.store(true, Ordering::Relaxed);
             output.thread().unpark();
             match output.join() {
-                Ok(samples_written) => (outcome, samples_written),
+                Ok(samples_result) => (outcome, samples_result),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        samples_written.context("cannot write samples")?;
+        samples_result.context("cannot write samples")?;
         progress.finish();
         let outcome = outcome?;
         if !self.quiet {
@@ -157,25 +157,25 @@ impl Sync {
 }
 
 impl Sync {
-    /// The nodes' endpoints, with the root certificates of `--ca`.
+    /// Returns the nodes' endpoints, with the root certificates of `--ca`.
     fn endpoints(&self) -> Result<Vec<Arc<Endpoint>>> {
         let Some(path) = &self.ca else {
             return Ok(self.nodes.iter().cloned().map(Arc::new).collect());
         };
-        let named = || format!("--ca {}", path.display());
-        let pem = std::fs::read(path).with_context(named)?;
+        let context = || format!("--ca {}", path.display());
+        let pem = std::fs::read(path).with_context(context)?;
         let nodes = self.nodes.iter().cloned().map(|node| {
-            node.with_roots(&pem).map(Arc::new).map_err(anyhow::Error::msg).with_context(named)
+            node.with_roots(&pem).map(Arc::new).map_err(anyhow::Error::msg).with_context(context)
         });
         nodes.collect()
     }
 
-    /// The level of verification.
-    fn level(&self) -> Result<Level, String> {
+    /// Returns the level of verification, or the reason why the requested level is impossible.
+    fn verification_level(&self) -> Result<Level, String> {
         match self.verify {
             Some(level) if self.what.hmyv2 && level != Level::Off => Err(format!(
-                "--verify {level}: what hmyv2 asks for cannot be verified, for Harmony hashes its \
-                 blocks in a way of its own: leave it out, or say off"
+                "--verify {level}: blocks with hmyv2 cannot be verified, because Harmony's block \
+                 hash is not Ethereum's: omit --verify, or set it to off"
             )),
             Some(level) => Ok(level),
             None if self.what.hmyv2 => Ok(Level::Off),
@@ -253,7 +253,8 @@ fn resident_bytes() -> u64 {
 struct ProgressOutput {
     progress: Mutex<Progress>,
     bar: Option<ProgressBar>,
-    lines: bool,
+    /// True if progress and events are printed as lines when there is no bar.
+    print_lines: bool,
 }
 
 impl Observer for ProgressOutput {
@@ -264,7 +265,7 @@ impl Observer for ProgressOutput {
     fn on_event(&self, event: &Event) {
         match &self.bar {
             Some(bar) => bar.println(event.to_string()),
-            None if self.lines => eprintln!("{event}"),
+            None if self.print_lines => eprintln!("{event}"),
             None => {}
         }
     }
@@ -272,8 +273,8 @@ impl Observer for ProgressOutput {
 
 impl ProgressOutput {
     fn new(quiet: bool) -> ProgressOutput {
-        let terminal = std::io::stderr().is_terminal() && !quiet;
-        let bar = terminal.then(|| {
+        let show_bar = std::io::stderr().is_terminal() && !quiet;
+        let bar = show_bar.then(|| {
             let bar = ProgressBar::new(0);
             // The template is a valid constant.
             if let Ok(style) = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}") {
@@ -281,20 +282,20 @@ impl ProgressOutput {
             }
             bar
         });
-        ProgressOutput { progress: Mutex::default(), bar, lines: !quiet }
+        ProgressOutput { progress: Mutex::default(), bar, print_lines: !quiet }
     }
 
     /// Redraws progress and writes samples until `done` is set.
     fn run(
         &self,
         mut samples: Option<BufWriter<File>>,
-        at: &Location,
+        location: &Location,
         done: &AtomicBool,
     ) -> std::io::Result<()> {
-        let start = Instant::now();
-        let (mut line_printed, mut before) = (start, (start, Progress::default()));
+        let mut last_line = Instant::now();
+        let mut rate_base = RateBase { time: last_line, progress: Progress::default() };
         loop {
-            let ended = done.load(Ordering::Relaxed);
+            let is_done = done.load(Ordering::Relaxed);
             let progress = self.progress.lock().clone();
             if let Some(samples) = &mut samples {
                 serde_json::to_writer(&mut *samples, &Sample::of(&progress))?;
@@ -305,19 +306,19 @@ impl ProgressOutput {
                 let first = progress.first.unwrap_or(0);
                 bar.set_length(progress.target.max(height) + 1 - first);
                 bar.set_position(height + 1 - first);
-                bar.set_message(progress_line(&progress, &before));
-            } else if self.lines
-                && line_printed.elapsed() >= LINE_INTERVAL
+                bar.set_message(progress_line(&progress, &rate_base));
+            } else if self.print_lines
+                && last_line.elapsed() >= LINE_INTERVAL
                 && progress.height.is_some()
             {
-                eprintln!("{at}: {}", progress_line(&progress, &before));
-                line_printed = Instant::now();
+                eprintln!("{location}: {}", progress_line(&progress, &rate_base));
+                last_line = Instant::now();
             }
-            if ended {
+            if is_done {
                 return Ok(());
             }
-            if self.bar.is_some() || line_printed.elapsed() < SAMPLE_INTERVAL {
-                before = (Instant::now(), progress);
+            if self.bar.is_some() || last_line.elapsed() < SAMPLE_INTERVAL {
+                rate_base = RateBase { time: Instant::now(), progress };
             }
             std::thread::park_timeout(SAMPLE_INTERVAL);
         }
@@ -329,17 +330,17 @@ impl ProgressOutput {
         }
     }
 
-    fn summary(&self, took: Duration) -> String {
+    fn summary(&self, elapsed: Duration) -> String {
         let progress = self.progress.lock();
-        let seconds = took.as_secs_f64().max(0.001);
-        let held = match (progress.first, progress.height) {
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        let stored = match (progress.first, progress.height) {
             (Some(first), Some(height)) => {
-                format!("blocks {} to {} held", HumanCount(first), HumanCount(height))
+                format!("blocks {} to {} stored", HumanCount(first), HumanCount(height))
             }
-            _ => "nothing held".to_owned(),
+            _ => "no blocks stored".to_owned(),
         };
         format!(
-            "{held}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({} blocks/s, {} \
+            "{stored}; this run: {} blocks, {} transactions, {} logs in {seconds:.1} s ({} blocks/s, {} \
              logs/s); {} on disk",
             HumanCount(progress.blocks),
             HumanCount(progress.transactions),
@@ -351,30 +352,36 @@ impl ProgressOutput {
     }
 }
 
-/// Formats the height, the rates since the line before, the time left, and page cache counters.
-fn progress_line(now: &Progress, (since, before): &(Instant, Progress)) -> String {
-    let seconds = since.elapsed().as_secs_f64().max(0.001);
-    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-    let blocks = rate(now.blocks, before.blocks);
-    let height = now.height.unwrap_or(0);
-    let left = now.target.saturating_sub(height);
-    let eta = match left {
+/// The earlier progress from which the rates of a progress line are computed.
+struct RateBase {
+    time: Instant,
+    progress: Progress,
+}
+
+/// Formats the height, the rates since `base`, the time left, and page cache counters.
+fn progress_line(current: &Progress, base: &RateBase) -> String {
+    let seconds = base.time.elapsed().as_secs_f64().max(0.001);
+    let rate = |new: u64, old: u64| new.saturating_sub(old) as f64 / seconds;
+    let block_rate = rate(current.blocks, base.progress.blocks);
+    let log_rate = rate(current.logs, base.progress.logs);
+    let height = current.height.unwrap_or(0);
+    let eta = match current.target.saturating_sub(height) {
         0 => "at the end".to_owned(),
-        _ if blocks < 0.01 => "waiting".to_owned(),
-        left => {
-            let left = Duration::from_secs_f64((left as f64 / blocks).min(1e9));
-            format!("{} left", HumanDuration(left))
+        _ if block_rate < 0.01 => "waiting".to_owned(),
+        blocks_left => {
+            let time_left = Duration::from_secs_f64((blocks_left as f64 / block_rate).min(1e9));
+            format!("{} left", HumanDuration(time_left))
         }
     };
-    let cache = now
+    let page_cache = current
         .page_cache
         .map(|cache| format!("; page cache {} hits, {} misses", cache.hit, cache.miss));
     format!(
         "block {} of {}, {} blocks/s, {} logs/s, {eta}{}",
         HumanCount(height),
-        HumanCount(now.target),
-        HumanCount(blocks.round() as u64),
-        HumanCount(rate(now.logs, before.logs).round() as u64),
-        cache.unwrap_or_default(),
+        HumanCount(current.target),
+        HumanCount(block_rate.round() as u64),
+        HumanCount(log_rate.round() as u64),
+        page_cache.unwrap_or_default(),
     )
 }

@@ -8,7 +8,7 @@ use index::store::{self, StoreError};
 
 use super::{IndexArgs, format_bytes};
 
-/// Make an index smaller and its searches faster
+/// Compact an index, so that it is smaller and its searches are faster
 ///
 /// Merges the short log postings that following a chain block by block leaves, and rebuilds the
 /// file without holes, which temporarily needs space for a second copy. PostgreSQL reuses the space
@@ -19,7 +19,7 @@ use super::{IndexArgs, format_bytes};
 Examples:
   weir index vacuum --db chain.db
 
-Exit codes: 0 done; 1 it could not be done: nothing is lost; 2 faulty arguments.")]
+Exit codes: 0 done; 1 failed, without loss of data; 2 faulty arguments.")]
 pub(crate) struct Vacuum {
     #[command(flatten)]
     database: IndexArgs,
@@ -29,21 +29,21 @@ impl Vacuum {
     pub(crate) fn run(self) -> Result<ExitCode> {
         // Opening a missing index for writing would create it.
         if let Err(error @ StoreError::Missing(_)) =
-            store::open_to_read(self.database.at(), self.database.settings()?)
+            store::open_to_read(self.database.location(), self.database.settings()?)
         {
             return Err(error.into());
         }
-        let mut store = store::open(self.database.at(), self.database.settings()?)?;
-        let before = store.disk_bytes()?;
-        let fewer = store.merge_postings()?;
+        let mut store = store::open(self.database.location(), self.database.settings()?)?;
+        let old_bytes = store.disk_bytes()?;
+        let merged = store.merge_postings()?;
         store.vacuum()?;
-        let after = store.disk_bytes()?;
+        let new_bytes = store.disk_bytes()?;
         println!(
-            "{}: {} ({before} bytes) before, {} ({after} bytes) after; {fewer} lists of logs joined to \
-             others",
-            self.database.at(),
-            format_bytes(before),
-            format_bytes(after),
+            "{}: {} ({old_bytes} bytes) before, {} ({new_bytes} bytes) after; {merged} log postings merged \
+             into others",
+            self.database.location(),
+            format_bytes(old_bytes),
+            format_bytes(new_bytes),
         );
         Ok(ExitCode::SUCCESS)
     }

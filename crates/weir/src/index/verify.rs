@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use index::audit::{self, FINDINGS_MAX, Finding, Report, Step};
 use index::fragments::hash_text;
-use index::nodes::{Call, Client, Endpoint};
+use index::nodes::{Call, Client, Endpoint, RpcError};
 use index::reader::Reader;
 use index::verify::Level;
 use wire::hex;
@@ -22,10 +22,10 @@ use crate::stop;
 /// Verify that an index is complete and correct
 ///
 /// Reads the whole index without calling a node. Checks the structures of SQLite (PostgreSQL does
-/// not expose its own). Checks that no block is missing, that blocks are linked and that all
-/// contents match the block hashes. Checks that lookups by hash and searches for logs find exactly
-/// the stored objects. With --from it also compares the first, the last and the last finalized
-/// block with nodes.
+/// not expose its own). Checks that no block is missing, that each block names its parent, and that
+/// all contents match the block hashes. Checks that lookups by hash and searches for logs find
+/// exactly the stored objects. With --from it also compares the first, the last and the last
+/// finalized block with nodes.
 #[derive(Args)]
 #[command(after_long_help = "\
 Examples:
@@ -66,11 +66,11 @@ impl Verify {
             let Some(bar) = &bar else { return };
             match step {
                 Step::Structures => bar.set_message("structures"),
-                Step::Postings => bar.set_message("lists of logs"),
-                Step::Block { first, at, last } => {
+                Step::Postings => bar.set_message("log postings"),
+                Step::Block { first, current, last } => {
                     bar.set_length((last + 1).saturating_sub(first));
-                    bar.set_position((at + 1).saturating_sub(first));
-                    bar.set_message(format!("block {at} of {last}"));
+                    bar.set_position((current + 1).saturating_sub(first));
+                    bar.set_message(format!("block {current} of {last}"));
                 }
             }
         };
@@ -78,25 +78,26 @@ impl Verify {
         if let Some(bar) = &bar {
             bar.finish_and_clear();
         }
-        // A node that cannot be reached must not hide what was found in the index.
-        let compared = match report.stopped {
+        let comparison = match report.stopped {
             true => Ok(Vec::new()),
             false => self.compare_with_nodes(&reader, &report),
         };
-        let (differing, failure) = match compared {
-            Ok(differing) => (differing, None),
+        // The findings in the index are printed even if a node is unreachable.
+        let (node_findings, node_error) = match comparison {
+            Ok(findings) => (findings, None),
             Err(error) => (Vec::new(), Some(error)),
         };
-        let code = print(&report, &differing, level)?;
-        failure.map_or(Ok(code), Err)
+        let code = print(&report, &node_findings, level)?;
+        node_error.map_or(Ok(code), Err)
     }
 
-    /// Compares the first, the last finalized and the last block with the nodes.
+    /// Compares the first, the last finalized and the last block with those of the nodes. Returns
+    /// the differences.
     fn compare_with_nodes(&self, reader: &Reader, report: &Report) -> Result<Vec<Finding>> {
         let Some(range) = report.range else { return Ok(Vec::new()) };
         let mut numbers = vec![range.first, range.finalized.max(range.first), range.last];
         numbers.dedup();
-        let mut differing = Vec::new();
+        let mut findings = Vec::new();
         for node in &self.nodes {
             let node = Arc::new(node.clone());
             let mut client = Client::new(Arc::clone(&node));
@@ -108,31 +109,59 @@ impl Verify {
                 Ok(responses) => responses,
                 Err(error) => bail!("{node}: {error}"),
             };
-            let id = responses.result(0).ok().and_then(quantity::from_value);
-            if id.map(|id| id.to_string()).as_ref() != Some(&reader.metadata().chain.id) {
-                let theirs = id.map_or("no chain id".to_owned(), |id| format!("chain {id}"));
-                let what = format!("the index is of chain {}", reader.metadata().chain.id);
-                differing
-                    .push(Finding { block: None, what: format!("{what}, {node} has {theirs}") });
+            let index_chain = &reader.metadata().chain.id;
+            if let Err(difference) = compare_chain(responses.result(0), index_chain) {
+                let description =
+                    format!("the index is of chain {index_chain}, {node} {difference}");
+                findings.push(Finding { block: None, description });
                 continue;
             }
-            for (at, number) in numbers.iter().enumerate() {
-                let hash = responses.result(at + 1).ok().and_then(|raw| walk::member(raw, "hash"));
-                let Some(hash) = hash.and_then(hex::hash_from_value) else {
-                    let what = format!("{node} does not have it");
-                    differing.push(Finding { block: Some(*number), what });
-                    continue;
-                };
-                let own = reader.store().block_hash_and_timestamp(*number)?.map(|(hash, _)| hash);
-                if own.is_some_and(|own| own != hash) {
-                    let theirs = String::from_utf8_lossy(&hash_text(&hash)).into_owned();
-                    let what = format!("{node} has a block with another hash, {theirs}");
-                    differing.push(Finding { block: Some(*number), what });
+            for (index, number) in (1..).zip(&numbers) {
+                let row = reader.store().block_hash_and_timestamp(*number)?;
+                let stored_hash = row.map(|(hash, _)| hash);
+                if let Err(difference) = compare_block(responses.result(index), stored_hash) {
+                    let description = format!("{node} {difference}");
+                    findings.push(Finding { block: Some(*number), description });
                 }
             }
         }
-        Ok(differing)
+        Ok(findings)
     }
+}
+
+/// Compares a node's response to `eth_chainId` with the chain id of the index.
+///
+/// # Errors
+/// How the response differs, for a sentence whose subject is the node.
+fn compare_chain(response: Result<&[u8], &RpcError>, index_chain: &str) -> Result<(), String> {
+    match response.map(quantity::from_value) {
+        Ok(Some(id)) if id.to_string() == index_chain => Ok(()),
+        Ok(Some(id)) => Err(format!("has chain {id}")),
+        Ok(None) => Err("returned no valid chain id".to_owned()),
+        Err(error) => Err(format!("did not return its chain id: {error}")),
+    }
+}
+
+/// Compares a node's response to `eth_getBlockByNumber` with the hash of the stored block.
+///
+/// # Errors
+/// How the response differs, for a sentence whose subject is the node.
+fn compare_block(
+    response: Result<&[u8], &RpcError>,
+    stored_hash: Option<[u8; 32]>,
+) -> Result<(), String> {
+    let raw = response.map_err(|error| format!("did not return it: {error}"))?;
+    if raw == b"null" {
+        return Err("does not have it".to_owned());
+    }
+    let Some(hash) = walk::member(raw, "hash").and_then(hex::hash_from_value) else {
+        return Err("returned a block without a valid hash".to_owned());
+    };
+    if stored_hash.is_some_and(|stored_hash| stored_hash != hash) {
+        let node_hash = String::from_utf8_lossy(&hash_text(&hash)).into_owned();
+        return Err(format!("has a block with another hash, {node_hash}"));
+    }
+    Ok(())
 }
 
 /// Returns the default level: full, or off if the chain's hashes cannot be verified.
@@ -145,8 +174,9 @@ fn default_level(reader: &Reader) -> Level {
     Level::Off
 }
 
-fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCode> {
-    for finding in report.findings.iter().chain(differing) {
+/// Prints all findings, or that there are none, and returns the exit code.
+fn print(report: &Report, node_findings: &[Finding], level: Level) -> Result<ExitCode> {
+    for finding in report.findings.iter().chain(node_findings) {
         println!("{finding}");
     }
     if report.findings.len() >= FINDINGS_MAX {
@@ -155,7 +185,7 @@ fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCod
     if report.stopped {
         return Ok(ExitCode::from(INTERRUPTED));
     }
-    if !(report.findings.is_empty() && differing.is_empty()) {
+    if !(report.findings.is_empty() && node_findings.is_empty()) {
         return Ok(ExitCode::FAILURE);
     }
     let Some(range) = report.range else {
@@ -164,7 +194,7 @@ fn print(report: &Report, differing: &[Finding], level: Level) -> Result<ExitCod
     };
     let caveat = match report.unverifiable {
         0 => String::new(),
-        some => format!("; {some} of them have transactions that cannot be verified"),
+        count => format!("; {count} of them have transactions that cannot be verified"),
     };
     println!("blocks {} to {}: sound (level {level}){caveat}", range.first, range.last);
     Ok(ExitCode::SUCCESS)

@@ -26,7 +26,7 @@ pub(crate) struct Output {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Write the result as JSON; - is standard output, in place of the text
+    /// Write the result as JSON; - prints it on standard output instead of the text
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
@@ -38,7 +38,7 @@ pub(crate) struct Output {
     #[arg(long, value_name = "FILE")]
     k6_summary: Option<PathBuf>,
 
-    /// Push metrics during the run, by Prometheus remote write
+    /// Push metrics during the run to this URL by Prometheus remote write
     #[arg(long, value_name = "URL")]
     remote_write: Option<String>,
 
@@ -46,12 +46,12 @@ pub(crate) struct Output {
     #[arg(long, value_name = "IP:PORT")]
     scrape: Option<SocketAddr>,
 
-    /// Names of metrics: our own, or k6's for its dashboards
+    /// Names of metrics: Weir's, or k6's for its dashboards
     #[arg(long, value_name = "weir|k6", default_value = "weir")]
     metric_names: MetricNames,
 
-    /// How --remote-write pushes distributions: native or native:SCHEMA for native histograms, or a
-    /// list of avg, min, max, med, count, sum, p(NUMBER)
+    /// Form of distributions with --remote-write: native or native:SCHEMA for native histograms, or
+    /// a list of avg, min, max, med, count, sum, p(NUMBER)
     #[arg(long, value_name = "LIST", default_value = "avg,max,p(50),p(95),p(99)", value_parser = trends)]
     metric_trends: Trends,
 
@@ -83,13 +83,13 @@ impl From<MetricNames> for Names {
     }
 }
 
-/// Default schema of native histograms: buckets 2.2 % wide.
-const SCHEMA: i32 = lab::export::SCHEMA_MIN;
+/// Default schema of native histograms, with buckets 2.2 % wide.
+const DEFAULT_SCHEMA: i32 = lab::export::SCHEMA_MIN;
 
 fn trends(text: &str) -> Result<Trends, String> {
     if let Some(rest) = text.strip_prefix("native") {
         let schema = match rest.strip_prefix(':') {
-            None if rest.is_empty() => SCHEMA,
+            None if rest.is_empty() => DEFAULT_SCHEMA,
             number => number
                 .and_then(|number| number.parse().ok())
                 .ok_or_else(|| "native is followed by : and a schema, 5 to 8".to_owned())?,
@@ -112,8 +112,8 @@ impl Output {
     /// error is reported before the run.
     pub(super) fn start(&self, plan: &Arc<Plan>, stop: &Arc<Stop>) -> Result<Sinks> {
         if let Some(dir) = &self.out {
-            let cannot = || format!("cannot make the folder {}", dir.display());
-            std::fs::create_dir_all(dir).with_context(cannot)?;
+            let context = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(context)?;
         }
         let labels = Labels::of(&self.metric_label)?;
         let push = self.remote_write.as_ref().map(|url| Settings {
@@ -165,8 +165,8 @@ impl Output {
         let methods = &plan.methods;
         let mut results = Vec::new();
         if let Some(dir) = &self.out {
-            let written = report::write_folder(dir, result, totals, methods);
-            results.push(written.map(|_| ()).map_err(anyhow::Error::from));
+            let write_result = report::write_folder(dir, result, totals, methods);
+            results.push(write_result.map(|_| ()).map_err(anyhow::Error::from));
             if !self.quiet && results.iter().all(Result::is_ok) {
                 eprintln!("written to {}", dir.display());
             }
@@ -183,10 +183,10 @@ impl Output {
             let summary = report::k6_summary(result, totals, methods);
             results.push(write_text(path, &format!("{summary:#}\n")));
         }
-        let mut faults = results.into_iter().filter_map(Result::err);
-        let first = faults.next();
-        faults.for_each(|fault| eprintln!("weir: {fault:#}"));
-        first.map_or(Ok(()), Err)
+        let mut errors = results.into_iter().filter_map(Result::err);
+        let first_error = errors.next();
+        errors.for_each(|error| eprintln!("weir: {error:#}"));
+        first_error.map_or(Ok(()), Err)
     }
 }
 

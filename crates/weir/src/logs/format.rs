@@ -4,8 +4,8 @@
 pub(crate) const COMBINED: &str = "$remote_addr - $key [$time_local] \"$request\" $status \
                                    $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
 
-/// Longest format, in bytes.
-pub(crate) const BYTES_MAX: usize = 4096;
+/// Maximum size of a format in bytes.
+pub(crate) const FORMAT_BYTES_MAX: usize = 4096;
 
 /// The format of log lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,29 +35,30 @@ impl Format {
         match text {
             "json" => return Ok(Format::Json),
             "combined" => return Format::parse(COMBINED),
-            _ if text.is_empty() || text.len() > BYTES_MAX => {
+            _ if text.is_empty() || text.len() > FORMAT_BYTES_MAX => {
                 return Err("the format is empty or too long");
             }
             _ => {}
         }
-        let mut parts = Vec::new();
+        let mut segments = Vec::new();
         let mut rest = text;
-        while let Some((before, behind)) = rest.split_once('$') {
-            if !before.is_empty() {
-                parts.push(Segment::Literal(before.to_owned()));
+        while let Some((literal, from_name)) = rest.split_once('$') {
+            if !literal.is_empty() {
+                segments.push(Segment::Literal(literal.to_owned()));
             }
-            let (name, after) = split_name(behind).ok_or("a $ has no name behind it")?;
-            parts.push(Segment::Variable(name.to_owned()));
-            rest = after;
+            let (name, after_name) =
+                split_name(from_name).ok_or("a $ is not followed by a name")?;
+            segments.push(Segment::Variable(name.to_owned()));
+            rest = after_name;
         }
         if !rest.is_empty() {
-            parts.push(Segment::Literal(rest.to_owned()));
+            segments.push(Segment::Literal(rest.to_owned()));
         }
-        Ok(Format::Text(parts))
+        Ok(Format::Text(segments))
     }
 }
 
-/// Splits a text after the variable name at its start.
+/// Splits a text after the variable name at its start. The name may be in braces.
 fn split_name(text: &str) -> Option<(&str, &str)> {
     if let Some(inside) = text.strip_prefix('{') {
         return inside.split_once('}').filter(|(name, _)| !name.is_empty());

@@ -13,18 +13,19 @@ pub(crate) fn logs(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (format, line) = text.split_once('\n').unwrap_or((text, ""));
     if let Ok(parsed) = Format::parse(format) {
-        try_line(&parsed, line);
-        try_line(&parsed, format);
+        check_line(&parsed, line);
+        check_line(&parsed, format);
     }
-    try_line(&Format::Json, line);
-    try_line(&Format::Json, text);
+    check_line(&Format::Json, line);
+    check_line(&Format::Json, text);
 }
 
-fn try_line(format: &Format, line: &str) {
+fn check_line(format: &Format, line: &str) {
     let Ok(parser) = LineParser::new(format) else { return };
-    if let Ok(read) = parser.parse(line) {
-        assert!(read.seconds.is_finite(), "a time is none: {line}");
-        assert!(read.took.is_none_or(|took| took.is_finite() && took >= 0.0), "{line}");
+    if let Ok(parsed) = parser.parse(line) {
+        assert!(parsed.seconds.is_finite(), "the time is not finite: {line}");
+        let duration = parsed.request_seconds;
+        assert!(duration.is_none_or(|seconds| seconds.is_finite() && seconds >= 0.0), "{line}");
     }
 }
 

@@ -13,7 +13,7 @@ use super::format::{Format, Segment};
 #[cfg(test)]
 mod tests;
 
-/// Longest line that is parsed; the gateway and nginx write far shorter ones.
+/// Maximum number of bytes of a line. The gateway and nginx write far shorter lines.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// The values of a line; `None` marks an absent one.
@@ -35,8 +35,8 @@ pub(crate) struct Line<'a> {
     pub(crate) status: u16,
     /// Code of the JSON-RPC error.
     pub(crate) error: Option<i64>,
-    /// Request time in seconds.
-    pub(crate) took: Option<f64>,
+    /// Duration of the request in seconds.
+    pub(crate) request_seconds: Option<f64>,
     /// Bytes of the response.
     pub(crate) bytes_out: Option<u64>,
 }
@@ -62,8 +62,8 @@ impl fmt::Display for LineFault {
             LineFault::Length => write!(formatter, "longer than {LINE_BYTES_MAX} bytes"),
             LineFault::Json => formatter.write_str("not a JSON object of an access log"),
             LineFault::Shape => formatter.write_str("does not follow the format"),
-            LineFault::Time => formatter.write_str("holds no time that can be read"),
-            LineFault::Number => formatter.write_str("holds no status that can be read"),
+            LineFault::Time => formatter.write_str("has no valid time"),
+            LineFault::Number => formatter.write_str("has no valid status"),
         }
     }
 }
@@ -81,7 +81,7 @@ impl fmt::Display for FormatFault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
             FormatFault::AdjacentVariables => {
-                "two variables stand side by side, and nothing tells where one ends"
+                "two variables without text between them: the end of the first is ambiguous"
             }
             FormatFault::MissingVariable => {
                 "a time ($time_local, $time_iso8601 or $msec) and $status are needed"
@@ -105,15 +105,15 @@ impl LineParser {
     pub(crate) fn new(format: &Format) -> Result<LineParser, FormatFault> {
         let Format::Text(segments) = format else { return Ok(LineParser { segments: None }) };
         let is_variable = |segment: &Segment| matches!(segment, Segment::Variable(_));
-        if segments.windows(2).any(|two| two.iter().all(is_variable)) {
+        if segments.windows(2).any(|pair| pair.iter().all(is_variable)) {
             return Err(FormatFault::AdjacentVariables);
         }
         let names = segments.iter().filter_map(|segment| match segment {
             Segment::Variable(name) => Some(name.as_str()),
             Segment::Literal(_) => None,
         });
-        let has = |wanted: &[&str]| names.clone().any(|name| wanted.contains(&name));
-        if !has(&["time_local", "time_iso8601", "msec"]) || !has(&["status"]) {
+        let has_any = |variables: &[&str]| names.clone().any(|name| variables.contains(&name));
+        if !has_any(&["time_local", "time_iso8601", "msec"]) || !has_any(&["status"]) {
             return Err(FormatFault::MissingVariable);
         }
         Ok(LineParser { segments: Some(segments.clone()) })
@@ -159,7 +159,8 @@ struct JsonLine<'a> {
 
 fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
     let json: JsonLine<'_> = serde_json::from_str(line).map_err(|_| LineFault::Json)?;
-    let took = json.request_time.filter(|took| took.is_finite() && *took >= 0.0);
+    let request_seconds =
+        json.request_time.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
     Ok(Line {
         seconds: parse_iso_time(&json.time)?,
         client: json.client,
@@ -169,7 +170,7 @@ fn parse_json(line: &str) -> Result<Line<'_>, LineFault> {
         cache: json.cache,
         status: json.status,
         error: json.error,
-        took,
+        request_seconds,
         bytes_out: json.bytes_out,
     })
 }
@@ -209,7 +210,7 @@ impl<'a> Line<'a> {
             "msec" => self.seconds = parse_seconds(value).ok_or(LineFault::Time)?,
             "status" => self.status = value.parse().map_err(|_| LineFault::Number)?,
             "rpc_error" => self.error = value.parse().ok(),
-            "request_time" => self.took = parse_seconds(value),
+            "request_time" => self.request_seconds = parse_seconds(value),
             "body_bytes_sent" => self.bytes_out = value.parse().ok(),
             // The other variables are not aggregated.
             _ => {}

@@ -25,11 +25,11 @@ pub(super) fn text(sums: &Sums, top: usize) -> String {
     if sums.lines == 0 {
         return out;
     }
-    times(&mut out, sums, top);
-    methods(&mut out, sums, top);
+    write_times(&mut out, sums, top);
+    write_methods(&mut out, sums, top);
     if !sums.errors.is_empty() {
         let rows = sums.errors.iter().map(|(code, count)| (code.to_string(), *count));
-        table(&mut out, "error", rows.collect(), sums.lines, top);
+        write_table(&mut out, "error", rows.collect(), sums.lines, top);
     }
     for (heading, counts) in [
         ("key", &sums.keys),
@@ -39,29 +39,29 @@ pub(super) fn text(sums: &Sums, top: usize) -> String {
     ] {
         if !counts.is_empty() {
             let rows = counts.iter().map(|(name, count)| (name.clone(), *count)).collect();
-            table(&mut out, heading, rows, sums.lines, top);
+            write_table(&mut out, heading, rows, sums.lines, top);
         }
     }
     out
 }
 
 /// Writes the busiest steps of the time series, in order of time.
-fn times(out: &mut String, sums: &Sums, top: usize) {
+fn write_times(out: &mut String, sums: &Sums, top: usize) {
     let statuses: Vec<u16> = sums.statuses.keys().copied().take(12).collect();
     let total = |start: &u64| sums.times[start].values().sum::<u64>();
     let mut starts: Vec<u64> = sums.times.keys().copied().collect();
-    let truncated = starts.len() > top;
-    if truncated {
+    let is_truncated = starts.len() > top;
+    if is_truncated {
         starts.sort_by_key(|start| std::cmp::Reverse(total(start)));
         starts.truncate(top);
         starts.sort_unstable();
     }
-    let unit = match sums.step {
+    let unit = match sums.step_seconds {
         1 => "second".to_owned(),
         60 => "minute".to_owned(),
         step => format!("{step} s"),
     };
-    let busiest = if truncated {
+    let selection = if is_truncated {
         format!(", the busiest {top} of {}", sums.times.len())
     } else {
         String::new()
@@ -70,7 +70,7 @@ fn times(out: &mut String, sums: &Sums, top: usize) {
     for status in &statuses {
         let _ = write!(out, "{status:>9}");
     }
-    let _ = writeln!(out, "{busiest}");
+    let _ = writeln!(out, "{selection}");
     for start in starts {
         let _ = write!(out, "{:<22}{:>9}", time(start as f64), total(&start));
         for status in &statuses {
@@ -80,7 +80,7 @@ fn times(out: &mut String, sums: &Sums, top: usize) {
     }
 }
 
-fn methods(out: &mut String, sums: &Sums, top: usize) {
+fn write_methods(out: &mut String, sums: &Sums, top: usize) {
     let (count, errors, quantiles) = ("count", "errors", ["p50 ms", "p95 ms", "p99 ms"]);
     let _ = write!(out, "\n{:<34}{count:>10}{errors:>9}", "method");
     for quantile in quantiles {
@@ -99,7 +99,14 @@ fn methods(out: &mut String, sums: &Sums, top: usize) {
     }
 }
 
-fn table(out: &mut String, heading: &str, mut rows: Vec<(String, u64)>, lines: u64, top: usize) {
+/// Writes the first `top` rows by count, with their share of all lines.
+fn write_table(
+    out: &mut String,
+    heading: &str,
+    mut rows: Vec<(String, u64)>,
+    lines: u64,
+    top: usize,
+) {
     let _ = writeln!(out, "\n{heading:<34}{:>10}{:>9}", "count", "share");
     rows.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     let hidden = rows.len().saturating_sub(top);
@@ -114,7 +121,7 @@ fn table(out: &mut String, heading: &str, mut rows: Vec<(String, u64)>, lines: u
 
 /// Formats the aggregates as one JSON object.
 pub(super) fn json(sums: &Sums, top: usize) -> Value {
-    let any = sums.lines > 0;
+    let has_lines = sums.lines > 0;
     let quantile = |ms: Option<f64>| ms.map_or(Value::Null, |ms| json!(ms));
     let methods: Vec<Value> = top_rows(&sums.methods, top, |method| method.count)
         .into_iter()
@@ -129,9 +136,9 @@ pub(super) fn json(sums: &Sums, top: usize) -> Value {
     let times: Vec<Value> = sums
         .times
         .iter()
-        .map(|(start, by)| {
-            let all: u64 = by.values().sum();
-            json!({"time": time(*start as f64), "all": all, "by_status": by})
+        .map(|(start, by_status)| {
+            let total: u64 = by_status.values().sum();
+            json!({"time": time(*start as f64), "all": total, "by_status": by_status})
         })
         .collect();
     let counts = |table: &HashMap<String, u64>, heading: &str| -> Vec<Value> {
@@ -141,9 +148,9 @@ pub(super) fn json(sums: &Sums, top: usize) -> Value {
     json!({
         "lines": sums.lines,
         "faulty_lines": sums.faulty,
-        "first": any.then(|| time(sums.first)),
-        "last": any.then(|| time(sums.last)),
-        "step_seconds": sums.step,
+        "first": has_lines.then(|| time(sums.first)),
+        "last": has_lines.then(|| time(sums.last)),
+        "step_seconds": sums.step_seconds,
         "times": times,
         "statuses": sums.statuses,
         "methods": methods,

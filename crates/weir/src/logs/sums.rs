@@ -35,7 +35,7 @@ pub(super) struct Sums {
     /// Latest time in seconds since 1970.
     pub(super) last: f64,
     /// Seconds per step of the time series.
-    pub(super) step: u64,
+    pub(super) step_seconds: u64,
     /// Line counts by start of the step, then by status.
     pub(super) times: BTreeMap<u64, BTreeMap<u16, u64>>,
     pub(super) statuses: BTreeMap<u16, u64>,
@@ -66,14 +66,14 @@ impl Method {
 }
 
 impl Sums {
-    /// Creates empty aggregates with `step` seconds per step.
-    pub(super) fn new(step: u64) -> Sums {
+    /// Creates empty aggregates with `step_seconds` per step of the time series.
+    pub(super) fn new(step_seconds: u64) -> Sums {
         Sums {
             lines: 0,
             faulty: 0,
             first: f64::INFINITY,
             last: f64::NEG_INFINITY,
-            step,
+            step_seconds,
             times: BTreeMap::new(),
             statuses: BTreeMap::new(),
             methods: HashMap::new(),
@@ -112,15 +112,16 @@ impl Sums {
     }
 
     fn add_time(&mut self, line: &Line<'_>) {
-        let start = line.seconds as u64 / self.step * self.step;
+        let start = line.seconds as u64 / self.step_seconds * self.step_seconds;
         *self.times.entry(start).or_default().entry(line.status).or_default() += 1;
         while self.times.len() > STEPS_MAX {
-            self.step *= 10;
-            let fine = std::mem::take(&mut self.times);
-            for (start, statuses) in fine {
-                let coarse = self.times.entry(start / self.step * self.step).or_default();
+            self.step_seconds *= 10;
+            let old_times = std::mem::take(&mut self.times);
+            for (old_start, statuses) in old_times {
+                let start = old_start / self.step_seconds * self.step_seconds;
+                let counts = self.times.entry(start).or_default();
                 for (status, count) in statuses {
-                    *coarse.entry(status).or_default() += count;
+                    *counts.entry(status).or_default() += count;
                 }
             }
         }
@@ -128,17 +129,17 @@ impl Sums {
 
     fn add_method(&mut self, line: &Line<'_>) {
         let name = sanitize(line.method.as_deref().unwrap_or("-"));
-        let known = self.methods.len() < METHODS_MAX || self.methods.contains_key(&name);
-        let name = if known { name } else { OTHER.to_owned() };
+        let has_row = self.methods.len() < METHODS_MAX || self.methods.contains_key(&name);
+        let name = if has_row { name } else { OTHER.to_owned() };
         let method = self.methods.entry(name).or_insert_with(Method::new);
         method.count += 1;
         method.errors += u64::from(line.error.is_some() || line.status >= 400);
-        if let Some(took) = line.took {
-            method.micros.saturating_record(((took * 1e6) as u64).clamp(1, MICROS_MAX));
+        if let Some(seconds) = line.request_seconds {
+            method.micros.saturating_record(((seconds * 1e6) as u64).clamp(1, MICROS_MAX));
         }
     }
 
-    /// Seconds from the first line to the last, at least one.
+    /// Returns the seconds from the earliest line to the latest, at least one.
     pub(super) fn seconds(&self) -> f64 {
         (self.last - self.first).max(1.0)
     }
@@ -147,14 +148,14 @@ impl Sums {
 fn count(table: &mut HashMap<String, u64>, name: Option<&str>) {
     let Some(name) = name else { return };
     let name = sanitize(name);
-    let known = table.len() < NAMES_MAX || table.contains_key(&name);
-    *table.entry(if known { name } else { OTHER.to_owned() }).or_default() += 1;
+    let has_row = table.len() < NAMES_MAX || table.contains_key(&name);
+    *table.entry(if has_row { name } else { OTHER.to_owned() }).or_default() += 1;
 }
 
 /// Makes a name printable: replaces control characters and limits its length.
 fn sanitize(name: &str) -> String {
-    let shown = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
-    name.chars().take(NAME_CHARS_MAX).map(shown).collect()
+    let printable = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
+    name.chars().take(NAME_CHARS_MAX).map(printable).collect()
 }
 
 #[cfg(test)]
@@ -171,8 +172,12 @@ mod tests {
     #[test]
     fn lines_are_counted_by_time_status_and_method() {
         let mut sums = Sums::new(60);
-        sums.add(&Line { took: Some(0.5), ..line(120.0, 200, "a") });
-        sums.add(&Line { took: Some(0.1), error: Some(-32000), ..line(179.9, 200, "a") });
+        sums.add(&Line { request_seconds: Some(0.5), ..line(120.0, 200, "a") });
+        sums.add(&Line {
+            request_seconds: Some(0.1),
+            error: Some(-32000),
+            ..line(179.9, 200, "a")
+        });
         sums.add(&line(180.0, 429, "b"));
         let times: Vec<_> = sums.times.iter().map(|(start, by)| (*start, by.clone())).collect();
         assert_eq!(times, [(120, BTreeMap::from([(200, 2)])), (180, BTreeMap::from([(429, 1)]))]);
@@ -194,7 +199,7 @@ mod tests {
             let (key, error) = (Some(name.clone().into()), Some(number as i64));
             sums.add(&Line { key, error, client: name.clone().into(), ..line });
         }
-        assert_eq!(sums.step, 10);
+        assert_eq!(sums.step_seconds, 10);
         assert!(sums.times.len() <= STEPS_MAX && sums.methods.len() <= METHODS_MAX + 1);
         assert!(sums.keys.len() <= NAMES_MAX + 1 && sums.clients.len() <= NAMES_MAX + 1);
         assert!(sums.errors.len() <= CODES_MAX && sums.statuses.len() <= CODES_MAX);

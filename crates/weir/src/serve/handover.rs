@@ -3,8 +3,8 @@
 //!
 //! The new process gets the same arguments. Its standard input is one end of a socket pair. The old
 //! process sends the listening sockets over it (SCM_RIGHTS, unix(7)), so that no connection in an
-//! accept queue is lost. The new process sends "ready", or the reason why it cannot serve. The old
-//! process serves until then.
+//! accept queue is lost. The new process sends `ready`, or the reason why it cannot serve. The old
+//! process serves until it receives `ready`, and continues if it receives a reason.
 
 use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -23,30 +23,34 @@ use rustix::net::{
 use socket2::Socket;
 
 /// Environment variable of a process that is started to replace another one.
-const VARIABLE: &str = "WEIR_TAKES_OVER";
-/// Tag byte of each socket, and the byte that ends the list.
-const CLIENTS: u8 = b'c';
-const TLS: u8 = b't';
-const ADMIN: u8 = b'a';
-const END: u8 = b'.';
-/// Maximum number of sockets of one hand-over. A gateway sends two per thread and one for admin.
+const TAKEOVER_VARIABLE: &str = "WEIR_TAKES_OVER";
+/// Tag of a listening socket for clients in plain text.
+const TAG_CLIENTS: u8 = b'c';
+/// Tag of a listening socket for clients over TLS.
+const TAG_TLS: u8 = b't';
+/// Tag of the listening socket of the admin address.
+const TAG_ADMIN: u8 = b'a';
+/// Byte that ends the list of sockets.
+const TAG_END: u8 = b'.';
+/// Maximum number of messages that the new process receives: one per socket, and the end of the
+/// list. A gateway sends at most two sockets per thread and one for the admin address.
 const SOCKETS_MAX: usize = 1 << 12;
-/// Timeout for the new process to become ready. It waits at most 2 s for heads.
+/// Timeout for the new process to become ready. The new process itself waits at most 2 s for the
+/// heads of its upstreams.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout for a failed new process to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longest failure reason that is read from the new process.
+/// Maximum number of bytes of a failure reason that are read from the new process.
 const REASON_BYTES_MAX: u64 = 64 * 1024;
+/// Message of a new process that serves.
 const READY: &str = "ready";
 
-/// Returns the path of the program for the new process. It is the path that this process was
-/// started with. So a symbolic link to a newer version is followed.
-pub(super) fn program() -> io::Result<PathBuf> {
-    let called = std::env::args_os().next().map(PathBuf::from);
-    match called {
-        Some(called) if called.components().count() > 1 && called.exists() => {
-            std::path::absolute(called)
-        }
+/// Returns the path of the program for a new process. It is the path that this process was started
+/// with, so that a symbolic link to a newer version is followed.
+pub(super) fn program_path() -> io::Result<PathBuf> {
+    let invoked_path = std::env::args_os().next().map(PathBuf::from);
+    match invoked_path {
+        Some(path) if path.components().count() > 1 && path.exists() => std::path::absolute(path),
         // The program was found in `PATH`, which may change.
         _ => std::env::current_exe(),
     }
@@ -57,26 +61,27 @@ pub(super) fn program() -> io::Result<PathBuf> {
 /// # Errors
 /// The reason why the new process does not serve.
 pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String> {
-    let failed = |what: &'static str| move |error: io::Error| format!("{what}: {error}");
-    let (ours, theirs) = UnixStream::pair().map_err(failed("cannot make a pair of sockets"))?;
+    let (our_end, child_end) =
+        UnixStream::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
     let mut child = Command::new(program)
         .args(std::env::args_os().skip(1).collect::<Vec<OsString>>())
-        .env(VARIABLE, "1")
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .env(TAKEOVER_VARIABLE, "1")
+        .stdin(Stdio::from(OwnedFd::from(child_end)))
         .spawn()
         .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-    let reply = send_sockets(&ours, sockets).and_then(|()| read_message(&ours));
+    let reply = send_sockets(&our_end, sockets).and_then(|()| read_message(&our_end));
     match reply {
         Ok(message) if message == READY => Ok(child.id()),
         Ok(reason) if !reason.is_empty() => {
             reap(&mut child);
             Err(reason)
         }
+        // A timeout is such an error: the new process is alive but has reported nothing.
         Err(error) if !is_disconnect(&error) => {
             reap(&mut child);
-            Err(format!("the new process was not heard of: {error}"))
+            Err(format!("the new process did not report that it is ready: {error}"))
         }
-        Ok(_) | Err(_) => Err(format!("the new process ended: {}", reap(&mut child))),
+        Ok(_) | Err(_) => Err(format!("the new process exited: {}", reap(&mut child))),
     }
 }
 
@@ -87,8 +92,8 @@ fn is_disconnect(error: &io::Error) -> bool {
 
 /// Waits for a process to exit, kills it after [`EXIT_TIMEOUT`], and returns its exit status.
 fn reap(child: &mut Child) -> String {
-    let give_up = Instant::now() + EXIT_TIMEOUT;
-    while Instant::now() < give_up {
+    let deadline = Instant::now() + EXIT_TIMEOUT;
+    while Instant::now() < deadline {
         if let Ok(Some(status)) = child.try_wait() {
             return status.to_string();
         }
@@ -99,68 +104,69 @@ fn reap(child: &mut Child) -> String {
     child.wait().map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-fn send_sockets(to: &UnixStream, sockets: &Sockets) -> io::Result<()> {
-    to.set_write_timeout(Some(READY_TIMEOUT))?;
-    let clients = sockets.clients.iter().map(|socket| (CLIENTS, socket));
-    let tls = sockets.tls.iter().map(|socket| (TLS, socket));
-    for (role, socket) in
-        clients.chain(tls).chain(sockets.admin.iter().map(|socket| (ADMIN, socket)))
-    {
+fn send_sockets(stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
+    stream.set_write_timeout(Some(READY_TIMEOUT))?;
+    let clients = sockets.clients.iter().map(|socket| (TAG_CLIENTS, socket));
+    let tls = sockets.tls.iter().map(|socket| (TAG_TLS, socket));
+    let admin = sockets.admin.iter().map(|socket| (TAG_ADMIN, socket));
+    for (tag, socket) in clients.chain(tls).chain(admin) {
         let fds = [socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&fds)) {
             return Err(io::Error::other("no room for a descriptor"));
         }
-        sendmsg(to, &[IoSlice::new(&[role])], &mut control, SendFlags::NOSIGNAL)?;
+        sendmsg(stream, &[IoSlice::new(&[tag])], &mut control, SendFlags::NOSIGNAL)?;
     }
-    let mut to = to;
-    to.write_all(&[END])
+    let mut writer = stream;
+    writer.write_all(&[TAG_END])
 }
 
-/// Reads one zero-terminated message of the new process; empty if the process exits first.
-fn read_message(from: &UnixStream) -> io::Result<String> {
-    from.set_read_timeout(Some(READY_TIMEOUT))?;
+/// Reads one message of the new process. A message ends at a zero byte, at [`REASON_BYTES_MAX`], or
+/// when the process exits. It is empty if the process exits without sending anything.
+fn read_message(stream: &UnixStream) -> io::Result<String> {
+    stream.set_read_timeout(Some(READY_TIMEOUT))?;
     let mut message = Vec::new();
     let mut byte = [0; 1];
-    let mut from = from.take(REASON_BYTES_MAX);
-    // There is no end of file before the new process exits, because it keeps its end open.
-    while from.read(&mut byte)? == 1 && byte[0] != 0 {
+    let mut reader = stream.take(REASON_BYTES_MAX);
+    // End of file means that the new process has exited: its standard input is the other end.
+    while reader.read(&mut byte)? == 1 && byte[0] != 0 {
         message.push(byte[0]);
     }
     Ok(String::from_utf8_lossy(&message).trim().to_owned())
 }
 
 /// Connection to the process that this one replaces.
-pub(super) struct Former {
+pub(super) struct OldProcess {
     stream: UnixStream,
 }
 
-impl Former {
-    /// Returns the old process, or `None` if this process replaces no other one.
+impl OldProcess {
+    /// Returns the connection to the old process, or `None` if this process replaces no other one.
     ///
     /// # Errors
     /// The environment variable is set, but the standard input is not a socket.
-    pub(super) fn find() -> io::Result<Option<Former>> {
-        if std::env::var_os(VARIABLE).is_none() {
+    pub(super) fn connect() -> io::Result<Option<OldProcess>> {
+        if std::env::var_os(TAKEOVER_VARIABLE).is_none() {
             return Ok(None);
         }
         let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-        // The variable may be exported by hand, without a socket.
+        // The variable may be exported by hand. Then the standard input is not a socket, and this
+        // call fails.
         stream.local_addr()?;
-        Ok(Some(Former { stream }))
+        Ok(Some(OldProcess { stream }))
     }
 
     /// Receives the listening sockets.
-    pub(super) fn sockets(&self) -> io::Result<Sockets> {
+    pub(super) fn receive_sockets(&self) -> io::Result<Sockets> {
         self.stream.set_read_timeout(Some(READY_TIMEOUT))?;
         let mut sockets = Sockets::default();
         for _ in 0..SOCKETS_MAX {
-            let mut role = [0; 1];
+            let mut tag = [0; 1];
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
-            let parts = &mut [IoSliceMut::new(&mut role)];
-            let received = recvmsg(&self.stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
+            let buffers = &mut [IoSliceMut::new(&mut tag)];
+            let received = recvmsg(&self.stream, buffers, &mut control, RecvFlags::CMSG_CLOEXEC)?;
             if received.bytes == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
@@ -168,31 +174,31 @@ impl Former {
                 RecvAncillaryMessage::ScmRights(fds) => fds.collect(),
                 _ => Vec::new(),
             });
-            match (role[0], fds.next().map(Socket::from)) {
-                (CLIENTS, Some(socket)) => sockets.clients.push(socket),
-                (TLS, Some(socket)) => sockets.tls.push(socket),
-                (ADMIN, Some(socket)) => sockets.admin = Some(socket),
-                (END, None) => return Ok(sockets),
+            match (tag[0], fds.next().map(Socket::from)) {
+                (TAG_CLIENTS, Some(socket)) => sockets.clients.push(socket),
+                (TAG_TLS, Some(socket)) => sockets.tls.push(socket),
+                (TAG_ADMIN, Some(socket)) => sockets.admin = Some(socket),
+                (TAG_END, None) => return Ok(sockets),
                 _ => break,
             }
         }
-        Err(io::Error::other("what came over the standard input are not sockets of a gateway"))
+        Err(io::Error::other("the standard input did not send the sockets of a gateway"))
     }
 
     /// Reports that this process serves. The old process then shuts down.
-    pub(super) fn ready(self) {
+    pub(super) fn report_ready(self) {
         self.send(READY);
     }
 
     /// Reports why this process cannot serve.
-    pub(super) fn failed(self, why: &str) {
-        self.send(why);
+    pub(super) fn report_failure(self, reason: &str) {
+        self.send(reason);
     }
 
     fn send(mut self, text: &str) {
         let mut message = text.replace('\0', " ").into_bytes();
         message.push(0);
-        // This fails only if the old process has exited, and then nobody needs the message.
+        // This fails only if the old process has exited. Then nobody needs the message.
         let _ = self.stream.write_all(&message);
     }
 }
@@ -217,37 +223,41 @@ mod tests {
 
     #[test]
     fn sockets_arrive_with_their_roles() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let ((one, first), (two, second), (admin, third)) = (listening(), listening(), listening());
-        let (tls, fourth) = listening();
-        let sockets = Sockets { clients: vec![one, two], tls: vec![tls], admin: Some(admin) };
-        send_sockets(&ours, &sockets).unwrap();
-        let former = Former { stream: theirs };
-        let sockets = former.sockets().unwrap();
-        assert_eq!(sockets.clients.iter().map(address).collect::<Vec<_>>(), [first, second]);
-        assert_eq!(address(sockets.admin.as_ref().unwrap()), third);
-        assert_eq!(sockets.tls.iter().map(address).collect::<Vec<_>>(), [fourth]);
-        former.ready();
-        assert_eq!(read_message(&ours).unwrap(), READY);
+        let (our_end, child_end) = UnixStream::pair().unwrap();
+        let (first_client, first_address) = listening();
+        let (second_client, second_address) = listening();
+        let (admin, admin_address) = listening();
+        let (tls, tls_address) = listening();
+        let clients = vec![first_client, second_client];
+        let sockets = Sockets { clients, tls: vec![tls], admin: Some(admin) };
+        send_sockets(&our_end, &sockets).unwrap();
+        let old_process = OldProcess { stream: child_end };
+        let sockets = old_process.receive_sockets().unwrap();
+        let addresses = |sockets: &[Socket]| sockets.iter().map(address).collect::<Vec<_>>();
+        assert_eq!(addresses(&sockets.clients), [first_address, second_address]);
+        assert_eq!(address(sockets.admin.as_ref().unwrap()), admin_address);
+        assert_eq!(addresses(&sockets.tls), [tls_address]);
+        old_process.report_ready();
+        assert_eq!(read_message(&our_end).unwrap(), READY);
     }
 
     #[test]
     fn end_of_file_and_other_bytes_are_rejected() {
         for bytes in [&b""[..], b"c", b"hello", b"\0"] {
-            let (mut ours, theirs) = UnixStream::pair().unwrap();
-            ours.write_all(bytes).unwrap();
-            drop(ours);
-            assert!(Former { stream: theirs }.sockets().is_err(), "{bytes:?}");
+            let (mut our_end, child_end) = UnixStream::pair().unwrap();
+            our_end.write_all(bytes).unwrap();
+            drop(our_end);
+            assert!(OldProcess { stream: child_end }.receive_sockets().is_err(), "{bytes:?}");
         }
     }
 
     #[test]
     fn a_reason_arrives_whole_and_end_of_file_is_empty() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        Former { stream: theirs }.failed("two\nlines \0 and a zero");
-        assert_eq!(read_message(&ours).unwrap(), "two\nlines   and a zero");
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        drop(theirs);
-        assert_eq!(read_message(&ours).unwrap(), "");
+        let (our_end, child_end) = UnixStream::pair().unwrap();
+        OldProcess { stream: child_end }.report_failure("two\nlines \0 and a zero");
+        assert_eq!(read_message(&our_end).unwrap(), "two\nlines   and a zero");
+        let (our_end, child_end) = UnixStream::pair().unwrap();
+        drop(child_end);
+        assert_eq!(read_message(&our_end).unwrap(), "");
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use gateway::config::Config;
 use gateway::config::index::Verify;
-use gateway::index::{Found, Index, Question};
+use gateway::index::{Index, IndexQuery, IndexResult};
 use index::contents::Contents;
 use index::error::ReadError;
 use index::nodes::Endpoint;
@@ -46,9 +46,9 @@ const RESTART_DELAY: Duration = Duration::from_secs(5);
 /// Delay before a sync restarts when another process holds the write lock. That process may be
 /// about to end.
 const LOCKED_RESTART_DELAY: Duration = Duration::from_secs(1);
-/// How long the gateway's shutdown waits for the sync thread.
+/// Maximum time for which the gateway's shutdown waits for the sync thread.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the waiting sync thread checks the stop flag.
+/// Interval at which the sync thread checks the stop flag while it waits for a restart.
 const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The gateway's handle of the reader threads.
@@ -66,24 +66,25 @@ impl Index for Readers {
         &self.chain
     }
 
-    fn is_of(&self, id: u64) -> bool {
-        let Some(own) = self.id.load(Ordering::Acquire).checked_sub(1) else { return false };
-        let same = own == id;
-        if !same && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
+    fn is_of_chain(&self, id: u64) -> bool {
+        let Some(index_id) = self.id.load(Ordering::Acquire).checked_sub(1) else { return false };
+        let is_same = index_id == id;
+        if !is_same && !self.mismatch_logged.swap(true, Ordering::Relaxed) {
             let chain = &self.chain;
             tracing::error!(
-                "the index is of chain {own}, the nodes of `{chain}` of chain {id}; it is not asked"
+                "the index is of chain {index_id}, the upstreams of `{chain}` of chain {id}; the \
+                 index is not used"
             );
         }
-        same
+        is_same
     }
 
     fn serves(&self, method: &str) -> bool {
         METHODS.contains(&method)
     }
 
-    fn ask(&self, question: Question, answer: oneshot::Sender<Found>) {
-        self.queue.put(Job { question, answer });
+    fn start_query(&self, query: IndexQuery, sender: oneshot::Sender<IndexResult>) {
+        self.queue.put(Job { question: query, answer: sender });
     }
 }
 
@@ -131,7 +132,7 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         Settings { mmap: index_config.mmap as u64, query_timeout: READ_TIMEOUT, ..defaults };
     let queue = Arc::new(Queue::default());
     let id = Arc::new(AtomicU64::new(0));
-    let source = Arc::new(ReaderContext {
+    let context = Arc::new(ReaderContext {
         queue: Arc::clone(&queue),
         id: Arc::clone(&id),
         location: location.clone(),
@@ -139,19 +140,19 @@ pub(super) fn start(config: &Config) -> Result<Option<(Arc<Readers>, Option<Foll
         logs_max: index_config.logs_max,
     });
     let mut exists = true;
-    for at in 0..index_config.readers {
-        let first = match index_config.follow {
-            false => source.open_at_start().context("index")?,
-            true => exists.then(|| source.open_if_exists()).flatten(),
+    for number in 0..index_config.readers {
+        let opened = match index_config.follow {
+            false => context.open_at_start().context("index")?,
+            true => exists.then(|| context.open_if_exists()).flatten(),
         };
-        exists &= first.is_some();
+        exists &= opened.is_some();
         // The reader registers before the gateway accepts the first call.
-        if first.is_some() {
+        if opened.is_some() {
             queue.add_reader();
         }
-        let source = Arc::clone(&source);
-        let read = move || source.read(first);
-        std::thread::Builder::new().name(format!("weir-index-{at}")).spawn(read)?;
+        let context = Arc::clone(&context);
+        let work = move || context.serve_until_closed(opened);
+        std::thread::Builder::new().name(format!("weir-index-{number}")).spawn(work)?;
     }
     let chain = config.chains[index_config.chain].name.to_string();
     let settings = Settings { query_timeout: FOLLOW_TIMEOUT, ..defaults };
@@ -175,7 +176,7 @@ impl ReaderContext {
     fn open_at_start(&self) -> Result<Option<Reader>> {
         match self.open() {
             Err(ReadError::Store(error @ StoreError::Unreachable { .. })) => {
-                tracing::error!(%error, "the index cannot be read; calls go to the nodes");
+                tracing::error!(%error, "the index cannot be read; calls go to the upstreams");
                 Ok(None)
             }
             opened => Ok(opened?),
@@ -197,15 +198,15 @@ impl ReaderContext {
         self.open().ok().flatten()
     }
 
-    /// Serves lookups until the queue closes. Reopens the index after an error.
-    fn read(&self, first: Option<Reader>) {
-        let mut opened = first;
+    /// Serves lookups until the queue closes. Opens the index if `opened` is `None`, and reopens it
+    /// after an error.
+    fn serve_until_closed(&self, mut opened: Option<Reader>) {
         let mut errors = ErrorLog::default();
         loop {
             if let Some(mut reader) = opened.take() {
-                let ended = self.serve(&mut reader);
+                let outcome = self.serve_until_error(&mut reader);
                 self.queue.remove_reader();
-                match ended {
+                match outcome {
                     Ok(()) => return,
                     Err(error) => errors.log(&error),
                 }
@@ -227,25 +228,25 @@ impl ReaderContext {
     }
 
     /// Serves lookups with this reader until the queue closes or a lookup fails.
-    fn serve(&self, reader: &mut Reader) -> Result<(), ReadError> {
+    fn serve_until_error(&self, reader: &mut Reader) -> Result<(), ReadError> {
         while let Some(job) = self.queue.next() {
             let mut snapshot = reader.snapshot()?;
-            self.serve_one(&mut snapshot, job)?;
+            self.serve_job(&mut snapshot, job)?;
             for _ in 1..LOOKUPS_PER_SNAPSHOT_MAX {
                 let Some(job) = self.queue.try_next() else { break };
-                self.serve_one(&mut snapshot, job)?;
+                self.serve_job(&mut snapshot, job)?;
             }
         }
         Ok(())
     }
 
-    fn serve_one(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
+    fn serve_job(&self, snapshot: &mut Snapshot<'_>, job: Job) -> Result<(), ReadError> {
         let Job { question, answer } = job;
         if answer.is_closed() {
             return Ok(());
         }
         let found = look_up(snapshot, &question, self.logs_max)?;
-        // The send fails if the caller is gone, which is fine.
+        // The send fails only if the caller no longer waits.
         let _sent = answer.send(found);
         Ok(())
     }
@@ -255,23 +256,26 @@ impl ReaderContext {
 /// often.
 #[derive(Default)]
 struct ErrorLog {
-    /// True if the log says that the server is unreachable, and not yet that it is reachable again.
-    unreachable: bool,
-    /// True if another error has been logged.
-    other: bool,
+    /// True if the last logged state of the database server is unreachable.
+    unreachable_logged: bool,
+    /// True if an error of another class has been logged.
+    other_error_logged: bool,
 }
 
 impl ErrorLog {
     fn log(&mut self, error: &ReadError) {
-        let unreachable = matches!(error, ReadError::Store(StoreError::Unreachable { .. }));
-        let logged = if unreachable { &mut self.unreachable } else { &mut self.other };
+        let is_unreachable = matches!(error, ReadError::Store(StoreError::Unreachable { .. }));
+        let logged = match is_unreachable {
+            true => &mut self.unreachable_logged,
+            false => &mut self.other_error_logged,
+        };
         if !std::mem::replace(logged, true) {
-            tracing::error!(%error, "the index cannot be read; calls go to the nodes");
+            tracing::error!(%error, "the index cannot be read; calls go to the upstreams");
         }
     }
 
     fn log_recovery(&mut self) {
-        if std::mem::take(&mut self.unreachable) {
+        if std::mem::take(&mut self.unreachable_logged) {
             tracing::info!("the index can be read again");
         }
     }
@@ -279,9 +283,9 @@ impl ErrorLog {
 
 fn look_up(
     snapshot: &mut Snapshot<'_>,
-    question: &Question,
+    question: &IndexQuery,
     logs_max: u64,
-) -> Result<Found, ReadError> {
+) -> Result<IndexResult, ReadError> {
     let context = QueryContext {
         finalized: question.finalized(),
         is_canonical: &|number, hash| question.is_canonical(number, hash),
@@ -292,30 +296,32 @@ fn look_up(
         },
     };
     Ok(match snapshot.lookup(&question.method, &question.params, &context)? {
-        Lookup::Full(result) => Found::Whole(result.into()),
+        Lookup::Full(result) => IndexResult::Complete(result.into()),
         Lookup::Partial { from, to, elements } => {
             let array = [b"[", elements.as_slice(), b"]"].concat();
-            Found::Part { from, to, listed: array.into() }
+            IndexResult::Partial { from, to, items: array.into() }
         }
-        Lookup::Miss => Found::Nothing,
+        Lookup::Miss => IndexResult::Missing,
     })
 }
 
 /// Starts the thread that syncs the index from the upstreams of its chain.
 fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Follower> {
     let index_config = config.index.as_ref().context("there is no index")?;
-    let own_upstreams =
-        config.upstreams.iter().filter(|upstream| upstream.chain == index_config.chain);
-    let nodes: Vec<Arc<Endpoint>> =
-        own_upstreams.map(|upstream| Ok(Arc::new(endpoint(upstream)?))).collect::<Result<_>>()?;
-    let harmony = config.chains[index_config.chain].family == Family::Harmony;
+    let nodes: Vec<Arc<Endpoint>> = config
+        .upstreams
+        .iter()
+        .filter(|upstream| upstream.chain == index_config.chain)
+        .map(|upstream| Ok(Arc::new(endpoint(upstream)?)))
+        .collect::<Result<_>>()?;
+    let is_harmony = config.chains[index_config.chain].family == Family::Harmony;
     // Harmony's block hash is not Ethereum's, and the index cannot compute it.
-    let verify = if harmony { "off" } else { Verify::word(index_config.verify) };
+    let verify = if is_harmony { "off" } else { Verify::word(index_config.verify) };
     let options = Options {
         nodes,
         start: None,
         end: End::Follow,
-        contents: Contents { blocks: true, receipts: true, logs: true, hmyv2: harmony },
+        contents: Contents { blocks: true, receipts: true, logs: true, hmyv2: is_harmony },
         verify: verify.parse().context("index.verify")?,
         concurrency: FOLLOW_CONCURRENCY,
         batch_max: FOLLOW_BATCH_MAX,
@@ -325,23 +331,23 @@ fn follow(config: &Config, location: &Location, settings: Settings) -> Result<Fo
     let stop = Arc::new(AtomicBool::new(false));
     let (stop_flag, location) = (Arc::clone(&stop), location.clone());
     let (running, ended) = sync_channel(0);
-    let run = move || {
+    let work = move || {
         let _running: SyncSender<()> = running;
-        run_sync(&location, &options, &stop_flag);
+        sync_until_stopped(&location, &options, &stop_flag);
     };
-    let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(run)?;
+    let thread = std::thread::Builder::new().name("weir-index-sync".to_owned()).spawn(work)?;
     Ok(Follower { stop, thread, ended })
 }
 
 /// Syncs the index until `stop` is set. Restarts the sync after it ends.
-fn run_sync(location: &Location, options: &Options, stop: &AtomicBool) {
+fn sync_until_stopped(location: &Location, options: &Options, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let delay = match sync_once(location, options, stop) {
             Ok(()) => RESTART_DELAY,
             // The process that this one replaces still holds the lock.
             Err(SyncError::Store(StoreError::Locked(_))) => LOCKED_RESTART_DELAY,
             Err(error) => {
-                tracing::error!(%error, "the index does not follow");
+                tracing::error!(%error, "the sync of the index failed");
                 RESTART_DELAY
             }
         };

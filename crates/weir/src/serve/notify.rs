@@ -4,7 +4,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Sends this state, lines of `NAME=VALUE`, to the service manager if there is one.
-pub(super) fn tell(state: &str) {
+pub(super) fn send(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_encoded_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
@@ -17,6 +17,6 @@ pub(super) fn tell(state: &str) {
         socket.send_to_addr(state.as_bytes(), &address)
     });
     if let Err(error) = sent {
-        tracing::warn!(%error, "cannot tell the service manager how things stand");
+        tracing::warn!(%error, "cannot report the state to the service manager");
     }
 }

@@ -10,73 +10,77 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::stop::StopSignals;
 
-/// How often the files' metadata is polled.
+/// Interval of polls of the files' metadata.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A request of the operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum OperatorRequest {
     /// SIGINT or SIGTERM: shut down.
     Stop,
-    /// SIGHUP, or a changed file: reload the configuration.
+    /// SIGHUP or a changed file: reload the configuration.
     Reload,
     /// SIGUSR2: hand over to a new process of the program on disk.
     Upgrade,
 }
 
-/// Receives operator requests as soon as it is created.
-pub(super) struct Wishes {
+/// Receives operator requests. A signal that arrives between two calls of
+/// [`OperatorRequests::next`] is not lost.
+pub(super) struct OperatorRequests {
     stop: StopSignals,
     reload: Signal,
     upgrade: Signal,
+    /// `None` if the gateway has no configuration file.
     files: Option<FileWatch>,
 }
 
-impl Wishes {
-    /// Creates the receiver. It watches `file` and the files that [`Wishes::follow`] adds. Must be
-    /// called on a tokio runtime.
-    pub(super) fn new(file: Option<&Path>) -> Result<Wishes> {
-        Ok(Wishes {
+impl OperatorRequests {
+    /// Installs the signal handlers. If `config_file` is set, starts to watch it; the files that
+    /// the configuration names are added by [`OperatorRequests::watch_files`]. Must be called on a
+    /// tokio runtime.
+    pub(super) fn new(config_file: Option<&Path>) -> Result<OperatorRequests> {
+        Ok(OperatorRequests {
             stop: StopSignals::new()?,
             reload: signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
             upgrade: signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
-            files: file.map(FileWatch::of),
+            files: config_file.map(FileWatch::new),
         })
     }
 
-    /// Waits for the next request. If `follow` is true, a changed file requests a reload.
-    pub(super) async fn next(&mut self, follow: bool) -> Wish {
-        let Wishes { stop, reload, upgrade, files } = self;
-        let changed = async {
+    /// Waits for the next request. If `reload_on_change` is true, a changed file requests a reload.
+    pub(super) async fn next(&mut self, reload_on_change: bool) -> OperatorRequest {
+        let OperatorRequests { stop, reload, upgrade, files } = self;
+        let file_change = async {
             match files {
-                Some(files) if follow => files.changed().await,
+                Some(files) if reload_on_change => files.wait_for_change().await,
                 _ => pending().await,
             }
         };
         tokio::select! {
             // A shutdown takes precedence.
             biased;
-            () = stop.next() => Wish::Stop,
-            _ = upgrade.recv() => Wish::Upgrade,
-            _ = reload.recv() => Wish::Reload,
-            () = changed => Wish::Reload,
+            () = stop.next() => OperatorRequest::Stop,
+            _ = upgrade.recv() => OperatorRequest::Upgrade,
+            _ = reload.recv() => OperatorRequest::Reload,
+            () = file_change => OperatorRequest::Reload,
         }
     }
 
-    /// Records that the files have just been read. Only later changes count.
-    pub(super) fn files_are_read(&mut self) {
+    /// Records the current state of the files. The caller reads them directly afterwards. Only
+    /// later changes request a reload.
+    pub(super) fn record_file_states(&mut self) {
         if let Some(files) = &mut self.files {
-            for (path, state) in &mut files.watched {
-                *state = WatchedFile::at(path);
+            for (path, file) in &mut files.watched {
+                *file = WatchedFile::with_current_state(path);
             }
         }
     }
 
-    /// Sets the files that the configuration names, in addition to its own. A file that was watched
-    /// before keeps its state, so that an earlier change still counts.
-    pub(super) fn follow(&mut self, named: &[PathBuf]) {
+    /// Sets the files to watch in addition to the configuration file: those that it names. A file
+    /// that was watched before keeps its state, so that an earlier change still requests a reload.
+    pub(super) fn watch_files(&mut self, paths: &[PathBuf]) {
         if let Some(files) = &mut self.files {
-            files.follow(named);
+            files.watch_files(paths);
         }
     }
 }
@@ -89,33 +93,37 @@ struct FileWatch {
 }
 
 impl FileWatch {
-    fn of(path: &Path) -> FileWatch {
-        FileWatch { watched: vec![(path.to_owned(), WatchedFile::at(path))] }
+    fn new(config_file: &Path) -> FileWatch {
+        let file = WatchedFile::with_current_state(config_file);
+        FileWatch { watched: vec![(config_file.to_owned(), file)] }
     }
 
-    fn follow(&mut self, named: &[PathBuf]) {
-        let mut known = self.watched.split_off(1);
-        for path in named {
-            let at = known.iter().position(|(known, _)| known == path);
-            let watched = at.map(|at| known.swap_remove(at));
-            self.watched.push(watched.unwrap_or_else(|| (path.clone(), WatchedFile::at(path))));
+    fn watch_files(&mut self, paths: &[PathBuf]) {
+        let mut old_files = self.watched.split_off(1);
+        for path in paths {
+            let index = old_files.iter().position(|(old_path, _)| old_path == path);
+            let old_file = index.map(|index| old_files.swap_remove(index));
+            self.watched.push(
+                old_file.unwrap_or_else(|| (path.clone(), WatchedFile::with_current_state(path))),
+            );
         }
     }
 
-    async fn changed(&mut self) {
+    /// Polls the files until a change of one of them is due.
+    async fn wait_for_change(&mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
-            if self.is_due() {
+            if self.poll() {
                 return;
             }
         }
     }
 
-    /// Returns true if any file is due. Polls all files, so that files that change together cause
-    /// one reload.
-    fn is_due(&mut self) -> bool {
-        let polls = self.watched.iter_mut().map(|(path, state)| state.is_due(stamp(path)));
-        polls.fold(false, |any, due| any | due)
+    /// Polls all files once, and returns true if a change of any of them is due. Every file is
+    /// polled, so that files that change together cause one reload.
+    fn poll(&mut self) -> bool {
+        let polls = self.watched.iter_mut().map(|(path, file)| file.poll(read_stamp(path)));
+        polls.fold(false, |any_due, due| any_due | due)
     }
 }
 
@@ -128,37 +136,40 @@ struct Stamp {
     modified: Option<SystemTime>,
 }
 
-/// Returns the state of a file, or `None` if it is missing.
-fn stamp(path: &Path) -> Option<Stamp> {
-    let found = std::fs::metadata(path).ok()?;
-    let modified = found.modified().ok();
-    Some(Stamp { device: found.dev(), inode: found.ino(), bytes: found.len(), modified })
+/// Reads the metadata of a file. Returns `None` if the file is missing or its metadata cannot be
+/// read.
+fn read_stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path).ok()?;
+    let modified = metadata.modified().ok();
+    Some(Stamp { device: metadata.dev(), inode: metadata.ino(), bytes: metadata.len(), modified })
 }
 
 /// Debounces the changes of one file. A change is due once two successive polls return the same
-/// state. So a file is not read while it is still being written.
+/// state, and this state differs from the loaded one. So a file is not read while it is still being
+/// written.
 #[derive(Debug, Clone, Copy)]
 struct WatchedFile {
-    /// State when the file was last read.
-    read: Option<Stamp>,
+    /// State of the file when the configuration was last read, or at the last due change.
+    loaded: Option<Stamp>,
     /// State at the last poll.
     polled: Option<Stamp>,
 }
 
 impl WatchedFile {
-    /// Returns a file that is read now.
-    fn at(path: &Path) -> WatchedFile {
-        WatchedFile { read: stamp(path), polled: None }
+    /// Creates a watched file whose current state counts as loaded.
+    fn with_current_state(path: &Path) -> WatchedFile {
+        WatchedFile { loaded: read_stamp(path), polled: None }
     }
 
-    fn is_due(&mut self, now: Option<Stamp>) -> bool {
-        let stable = now.is_some() && now == self.polled;
-        self.polled = now;
+    /// Records a poll, and returns true if a change is due.
+    fn poll(&mut self, current: Option<Stamp>) -> bool {
+        let stable = current.is_some() && current == self.polled;
+        self.polled = current;
         // A missing file is not due: it may be about to be replaced.
-        if !stable || now == self.read {
+        if !stable || current == self.loaded {
             return false;
         }
-        self.read = now;
+        self.loaded = current;
         true
     }
 }
@@ -167,7 +178,7 @@ impl WatchedFile {
 mod tests {
     //! Goal: each change is due once, when the file is stable, and never while it is missing.
 
-    use super::{FileWatch, Stamp, WatchedFile, stamp};
+    use super::{FileWatch, Stamp, WatchedFile, read_stamp};
 
     fn state(inode: u64, bytes: u64) -> Option<Stamp> {
         Some(Stamp { device: 1, inode, bytes, modified: None })
@@ -175,29 +186,29 @@ mod tests {
 
     #[test]
     fn a_change_is_due_once_and_only_when_stable() {
-        let mut file = WatchedFile { read: state(1, 10), polled: None };
+        let mut file = WatchedFile { loaded: state(1, 10), polled: None };
         let polls = [
             (state(1, 10), false),
             (state(1, 10), false),
-            // Written in small steps.
+            // The file is written in small steps.
             (state(1, 2), false),
             (state(1, 5), false),
             (state(1, 12), false),
             (state(1, 12), true),
             (state(1, 12), false),
-            // Replaced by one of the same size, with a gap.
+            // The file is replaced by another one of the same size, and is missing in between.
             (None, false),
             (None, false),
             (state(2, 12), false),
             (state(2, 12), true),
             (state(2, 12), false),
-            // Changed and changed back between two stable polls.
+            // The file changes, and changes back before a stable poll.
             (state(3, 12), false),
             (state(2, 12), false),
             (state(2, 12), false),
         ];
-        for (at, (polled, due)) in polls.into_iter().enumerate() {
-            assert_eq!(file.is_due(polled), due, "poll {at}");
+        for (index, (polled, due)) in polls.into_iter().enumerate() {
+            assert_eq!(file.poll(polled), due, "poll {index}");
         }
     }
 
@@ -205,35 +216,35 @@ mod tests {
     fn a_file_renamed_over_another_is_a_change() {
         let folder = tempfile::tempdir().unwrap();
         let (path, other) = (folder.path().join("a"), folder.path().join("b"));
-        assert_eq!(stamp(&path), None);
+        assert_eq!(read_stamp(&path), None);
         std::fs::write(&path, "one").unwrap();
-        let before = stamp(&path);
+        let old_stamp = read_stamp(&path);
         std::fs::write(&other, "two").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        assert_ne!(stamp(&path), before);
+        assert_ne!(read_stamp(&path), old_stamp);
     }
 
     #[test]
     fn named_files_are_watched_with_the_configuration_file() {
         let folder = tempfile::tempdir().unwrap();
-        let [own, key, certificate] =
-            ["own", "key", "certificate"].map(|name| folder.path().join(name));
-        for path in [&own, &key, &certificate] {
+        let [config, key, certificate] =
+            ["config", "key", "certificate"].map(|name| folder.path().join(name));
+        for path in [&config, &key, &certificate] {
             std::fs::write(path, "one").unwrap();
         }
-        let mut watch = FileWatch::of(&own);
-        watch.follow(&[key.clone(), certificate.clone()]);
-        let mut polls = |times: usize| (0..times).map(|_| watch.is_due()).collect::<Vec<_>>();
+        let mut watch = FileWatch::new(&config);
+        watch.watch_files(&[key.clone(), certificate.clone()]);
+        let mut polls = |times: usize| (0..times).map(|_| watch.poll()).collect::<Vec<_>>();
         assert_eq!(polls(3), [false; 3]);
         // A renewal that writes two files is due once.
         std::fs::write(&key, "longer").unwrap();
         std::fs::write(&certificate, "longer").unwrap();
         assert_eq!(polls(4), [false, true, false, false]);
-        // A file that is no longer named is not polled; one that is still named keeps its state.
+        // A file that is no longer named is not polled. A file that is still named keeps its state.
         std::fs::write(&key, "and longer").unwrap();
         std::fs::write(&certificate, "and longer").unwrap();
-        watch.follow(std::slice::from_ref(&key));
-        let polls = (0..3).map(|_| watch.is_due()).collect::<Vec<_>>();
+        watch.watch_files(std::slice::from_ref(&key));
+        let polls = (0..3).map(|_| watch.poll()).collect::<Vec<_>>();
         assert_eq!(polls, [false, true, false]);
         assert_eq!(watch.watched.len(), 2);
     }

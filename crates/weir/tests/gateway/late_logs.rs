@@ -74,7 +74,12 @@ fn config(urls: &[String], more: &str) -> Config {
     let config = Config::from_text("late", &text, Path::new(""), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let listen = Some("127.0.0.1:0".parse().unwrap());
-    config.overridden(&Overrides { listen, admin: Some(None), threads: Some(1), no_cache: false })
+    config.with_overrides(&Overrides {
+        listen,
+        admin: Some(None),
+        threads: Some(1),
+        no_cache: false,
+    })
 }
 
 fn runtime(paused: bool) -> LocalRuntime {

@@ -130,12 +130,12 @@ fn reloads_a_drain_and_an_upgrade_cost_no_call() {
         first.signal("-TERM");
         wait_until("not ready", || look(admin(&first), "/readyz").status == 503);
         *target.lock() = second.address.clone();
-        assert!(first.ended().success(), "{}", first.said());
+        assert!(first.ended().success(), "{}", first.log());
         pause(Duration::from_millis(500)); // Sleeps: all clients have gone over.
 
         let before = process(admin(&second));
         second.signal("-USR2");
-        assert!(second.ended().success(), "{}", second.said());
+        assert!(second.ended().success(), "{}", second.log());
         let after = process(admin(&second));
         successor = Some(Successor(after));
         assert_ne!(after, before);
@@ -168,7 +168,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
     let why = shown["config"]["last_reload"]["why"].as_str().unwrap();
     for key in ["server.threds", "call.deadline", "upstream.weight"] {
         assert!(why.contains(key), "{key} is not in {why}");
-        assert!(gateway.said().contains(key), "{key} is not in the log: {}", gateway.said());
+        assert!(gateway.log().contains(key), "{key} is not in the log: {}", gateway.log());
     }
     assert_eq!(shown["config"]["generation"], 1);
     assert_eq!(shown["chains"][0]["upstreams"][0]["name"], "n0");
@@ -190,7 +190,7 @@ fn a_faulty_file_leaves_the_old_configuration_in_use_and_says_why() {
     let answer = raw::Client::connect(&gateway.address)
         .call("/", br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#);
     assert_eq!(answer.status, 200, "it goes on");
-    let seen = [gateway.said(), look(admin(&gateway), "/status").text().to_owned()].concat();
+    let seen = [gateway.log(), look(admin(&gateway), "/status").text().to_owned()].concat();
     assert!(!seen.contains(secret), "a secret is shown");
 
     scene.write(&[0], "[cache]\nbytes_max = \"1MiB\"\n");
@@ -278,9 +278,9 @@ fn a_program_that_cannot_start_leaves_the_old_process_in_place() {
         std::fs::rename(&beside, &program).unwrap();
         let told = weir(&["upgrade", "--admin", admin(&gateway)]);
         assert_eq!(told.status.code(), Some(1), "{}", text(&told.stdout));
-        assert!(text(&told.stderr).contains("the old process goes on"), "{}", text(&told.stderr));
+        assert!(text(&told.stderr).contains("the old process continues"), "{}", text(&told.stderr));
     }
-    assert!(gateway.said().contains("exit status: 3"), "{}", gateway.said());
+    assert!(gateway.log().contains("exit status: 3"), "{}", gateway.log());
     let right = scene.folder.path().join("right");
     std::fs::copy(env!("CARGO_BIN_EXE_weir"), &right).unwrap();
     std::fs::rename(&right, &program).unwrap();

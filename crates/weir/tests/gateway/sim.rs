@@ -135,7 +135,7 @@ fn config(urls: &[String], pace: Pace, threads: usize) -> Config {
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let listen = Some("127.0.0.1:0".parse().expect("an address"));
     let threads = Some(threads);
-    config.overridden(&Overrides { listen, admin: Some(None), threads, no_cache: false })
+    config.with_overrides(&Overrides { listen, admin: Some(None), threads, no_cache: false })
 }
 
 /// What happens to the nodes of a run.

@@ -557,7 +557,7 @@ fn malformed_handshakes_fill_no_log() {
     }
     Guest::new(&authority).connect(&sealed.address, NAME).unwrap().get();
     sealed.assert_sound();
-    assert!(!sealed.said().contains("rustls"), "{}", sealed.said());
+    assert!(!sealed.log().contains("rustls"), "{}", sealed.log());
 }
 
 #[test]

@@ -16,7 +16,7 @@ use simnode::node::Node;
 use simnode::replay::{FixedHead, Recording};
 use tokio::sync::oneshot;
 
-use test_support::members::{difference, items, members, start};
+use test_support::members::{difference, excerpt, items, members};
 use test_support::raw::{Answer, Client, post_with};
 use test_support::running::{Running, Weir};
 
@@ -248,7 +248,7 @@ fn assert_as_recorded(sent: &Sent, answer: &str) {
     let check = |recorded: &str, answer: &str| {
         let (recorded, answer) = (members(recorded), members(answer));
         if let Some(result) = recorded.get("result").filter(|raw| raw.get() != "null") {
-            assert!(answer["result"].get() == result.get(), "{}", start(&sent.request));
+            assert!(answer["result"].get() == result.get(), "{}", excerpt(&sent.request));
         }
     };
     if sent.request.starts_with('[') {
@@ -276,7 +276,7 @@ fn assert_same(sent: &Sent, theirs: &str, ours: &str, how: &str) {
             (of(theirs) != of(ours)).then(|| format!("{:?} became {:?}", of(theirs), of(ours)))
         };
         if let Some(found) = found {
-            panic!("{how}: {}: {found}", start(request));
+            panic!("{how}: {}: {found}", excerpt(request));
         }
     };
     if sent.request.starts_with('[') {
@@ -363,7 +363,7 @@ fn without_a_cache_every_call_is_the_nodes() {
         let answer = client.call(sent.path, sent.request.as_bytes());
         assert_same(sent, theirs, answer.text(), "no cache");
         let mark = answer.header("x-weir-cache").unwrap_or("");
-        assert!(!mark.contains("hit"), "{mark}: {}", start(&sent.request));
+        assert!(!mark.contains("hit"), "{mark}: {}", excerpt(&sent.request));
     }
     gateway.assert_sound();
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use test_support::geth::{Geth, folder};
-use test_support::members::{difference, items, members, start};
+use test_support::members::{difference, excerpt, items, members};
 use test_support::programs;
 use test_support::raw::Client;
 use test_support::running::Weir;
@@ -87,7 +87,7 @@ fn sorted(folder: &Path) -> Vec<PathBuf> {
 /// A response as text, and its cache status.
 fn ask(client: &mut Client, body: &str) -> (String, String) {
     let answer = client.call("/", body.as_bytes());
-    assert_eq!(answer.status, 200, "{}: {}", start(body), start(answer.text()));
+    assert_eq!(answer.status, 200, "{}: {}", excerpt(body), excerpt(answer.text()));
     let mark = answer.header("x-weir-cache").unwrap_or("").to_owned();
     (answer.text().to_owned(), mark)
 }

@@ -336,7 +336,7 @@ fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
     let config = "[downstream]\nwebsocket_queue_bytes_max = \"64KiB\"\nwebsocket_messages_max = 100\n\
                   write_timeout = \"10m\"\n";
     let served = served(&node, config);
-    let mut client = Client::with_little_room(&served.address);
+    let mut client = Client::with_small_receive_buffer(&served.address);
     client.send(&opening(RIGHT));
     assert!(client.answer().unwrap().status == 101);
     let call = body("eth_getBlockByNumber", r#"["0x64",true]"#);

@@ -12,6 +12,7 @@ use index::store::TransactionPart;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use test_support::proxy::start_proxy;
 use test_support::running::{Running, Weir};
 
 /// The last block of the file; the first one is 0.
@@ -127,6 +128,42 @@ fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
 }
 
 #[test]
+fn verify_prints_the_error_that_a_node_returned() {
+    let (_folder, file) = copy();
+    let node = node();
+    for (method, expected) in [
+        ("eth_chainId", "the index is of chain 424242, http"),
+        ("eth_chainId", "did not return its chain id: error -32005: daily limit exceeded"),
+        ("eth_getBlockByNumber", "did not return it: error -32005: daily limit exceeded"),
+    ] {
+        let failing = start_proxy(&node.address, move |request, response| {
+            fail_method(request, &response, method)
+        });
+        let out = refused(&["verify", "--from", &failing], &file);
+        assert!(out.contains(expected), "{out}");
+        assert!(!out.contains("no valid chain id") && !out.contains("does not have it"), "{out}");
+    }
+    // A response without an error means that the block is missing.
+    let behind =
+        Weir::node().args(&["--head", "30", "--block-time", "1h", "--txs", "0..6"]).start();
+    let out = refused(&["verify", "--from", &format!("http://{}", behind.address)], &file);
+    assert!(out.contains("block 60: http") && out.contains("does not have it"), "{out}");
+}
+
+/// Replaces the responses to all calls of one method in a batch by an error.
+fn fail_method(request: &str, response: &str, method: &str) -> String {
+    let calls: Vec<Value> = serde_json::from_str(request).unwrap();
+    let mut responses: Vec<Value> = serde_json::from_str(response).unwrap();
+    for (call, response) in calls.iter().zip(&mut responses) {
+        if call["method"] == method {
+            let error = serde_json::json!({"code": -32005, "message": "daily limit exceeded"});
+            *response = serde_json::json!({"jsonrpc": "2.0", "id": call["id"], "error": error});
+        }
+    }
+    serde_json::to_string(&responses).unwrap()
+}
+
+#[test]
 fn a_file_of_logs_alone_is_synced_and_sound() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("logs.db");
@@ -178,7 +215,7 @@ fn blocks_transactions_and_receipts_are_printed_as_they_are() {
     assert_eq!(out, *said);
     let out: Value = serde_json::from_str(&fine(&["query", "transaction", hash], &file)).unwrap();
     assert_eq!((&out["hash"], &out["blockHash"]), (&said["transactionHash"], &said["blockHash"]));
-    let told = "is not held: the index has blocks 0 to 60";
+    let told = "is not stored: the index has blocks 0 to 60";
     let out = refused(&["query", "block", "61"], &file);
     assert!(out.contains(&format!("block 61 {told}")), "{out}");
     let none = format!("0x{}", "1".repeat(64));
@@ -248,7 +285,7 @@ fn vacuum_leaves_what_is_found() {
     let (_folder, file) = copy();
     let before = fine(&["query", "logs"], &file);
     let out = fine(&["vacuum"], &file);
-    assert!(out.contains(" bytes) before, ") && out.contains("lists of logs joined"), "{out}");
+    assert!(out.contains(" bytes) before, ") && out.contains("log postings merged"), "{out}");
     assert_eq!(fine(&["query", "logs"], &file), before);
     assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
     let missing = file.with_file_name("missing.db");

@@ -16,7 +16,7 @@ use index::sync::{Event, Observer, Options, Outcome, Progress};
 use index::verify::Level;
 use settings::url::NodeUrl;
 
-use test_support::front::front;
+use test_support::proxy::start_proxy;
 use test_support::running::{Running, Weir};
 
 fn node(more: &[&str]) -> Running {
@@ -100,6 +100,10 @@ fn a_file_keeps_to_its_range_and_its_parts() {
         assert_eq!(said.code, Some(2), "{arguments:?}: {}", said.text);
         assert!(said.text.contains(arguments[1]), "{}", said.text);
     }
+    // Block 58 is not finalized yet. A sync that ends at the finalized block would store nothing.
+    let empty = folder.path().join("empty.db");
+    refused(&sync(&[&url], &empty, &["--start", "58"]), &["block 58, is after", "block, 55"]);
+    assert_eq!(last(&empty), None);
     let said = sync(&["ftp://node"], &file, &[]);
     assert!(
         said.code == Some(2) && said.text.contains("the scheme is none of http, https,"),
@@ -142,7 +146,7 @@ fn a_node_that_has_dropped_its_past_is_named_with_the_block() {
         (0, r#""error":{"code":4444,"message":"pruned history unavailable"}}"#),
         (1, r#""result":null}"#),
     ] {
-        let pruned = front(&node.address, move |asked, answer| pruned(asked, &answer, says));
+        let pruned = start_proxy(&node.address, move |asked, answer| pruned(asked, &answer, says));
         let file = folder.path().join(format!("{at}.db"));
         let words: &[&str] = if at == 0 {
             &["block ", "pruned history unavailable"]
@@ -230,7 +234,7 @@ fn a_file_that_may_not_be_written_is_named() {
 
 /// A node's front that changes one text in what it says, for ever.
 fn liar(node: &Running, from: &'static str, to: &'static str) -> String {
-    front(&node.address, move |_, answer| answer.replacen(from, to, 1))
+    start_proxy(&node.address, move |_, answer| answer.replacen(from, to, 1))
 }
 
 #[test]
@@ -296,7 +300,7 @@ fn a_file_that_is_stopped_while_it_is_founded_is_not_founded() {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
     // Sampling has begun when receipts are asked for.
-    let url = front(&node.address, move |body, answer| {
+    let url = start_proxy(&node.address, move |body, answer| {
         if body.contains("eth_getBlockReceipts") {
             told.store(true, Ordering::Relaxed);
         }

@@ -10,7 +10,7 @@ use index::search::SearchLimits;
 use index::serve::{Lookup, QueryContext};
 use index::store::{Location, Settings};
 
-use test_support::members::{difference, start};
+use test_support::members::{difference, excerpt};
 use test_support::postgres;
 use test_support::raw::{Answer, Client};
 use test_support::running::{Running, Weir};
@@ -108,7 +108,7 @@ fn held_and_rest(file: &str) {
         let (answer, mark) = ask(&mut ours, method, params);
         let (direct, _) = ask(&mut theirs, method, params);
         assert_eq!(mark, "hit", "{method} {params}");
-        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", excerpt(&answer));
     }
     assert_eq!(lookups(&gateway, "hit"), calls.len() as u64);
     // A range of which a part is held, one of which nothing is, one of unheld and held blocks to
@@ -135,7 +135,7 @@ fn held_and_rest(file: &str) {
     wait_until("no upstream can be used", || admin(&gateway, "/readyz").status == 503);
     for ((method, params), direct) in [logs, block].into_iter().zip(direct) {
         let (answer, mark) = ask(&mut ours, method, params);
-        assert_eq!(difference(&direct, &answer), None, "{method}: {}", start(&answer));
+        assert_eq!(difference(&direct, &answer), None, "{method}: {}", excerpt(&answer));
         assert_eq!(mark, "hit", "{method}");
     }
 }
@@ -214,7 +214,7 @@ fn catches_up(gateway: &Running) {
     let mut number = 0;
     // Each time another block, so that memory has none of them.
     while ask(&mut ours, "eth_getBlockByNumber", &format!(r#"["{number:#x}",true]"#)).1 != "hit" {
-        assert!(Instant::now() < deadline, "{}", gateway.said());
+        assert!(Instant::now() < deadline, "{}", gateway.log());
         number += 1;
         std::thread::park_timeout(Duration::from_millis(200)); // Sleeps: between two looks.
     }
@@ -239,10 +239,15 @@ fn an_index_of_another_chain_is_not_asked() {
             let (answer, mark) = ask(&mut ours, method, params);
             let (direct, _) = ask(&mut theirs, method, params);
             assert_eq!(mark, "miss", "{method} {params}");
-            assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+            assert_eq!(
+                difference(&direct, &answer),
+                None,
+                "{method} {params}: {}",
+                excerpt(&answer)
+            );
         }
         assert_eq!(lookups(&gateway, "hit") + lookups(&gateway, "part"), 0);
-        let said = gateway.said();
+        let said = gateway.log();
         assert!(said.contains("the index is of chain 99"), "{said}");
     });
 }

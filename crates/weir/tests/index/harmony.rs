@@ -16,8 +16,8 @@ use index::verify::Level;
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use test_support::front::front;
-use test_support::members::{self, difference, start};
+use test_support::members::{self, difference, excerpt};
+use test_support::proxy::start_proxy;
 use test_support::raw::Client;
 use test_support::running::{self, Running, Weir};
 
@@ -87,7 +87,7 @@ impl Front {
     fn of(node: &Running) -> Front {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&asked);
-        let url = front(&node.address, move |body, answer| {
+        let url = start_proxy(&node.address, move |body, answer| {
             if body.contains("\"hmyv2_getBlocks\"") {
                 noted.lock().push(body.to_owned());
             }
@@ -174,7 +174,7 @@ fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
         let (answer, mark) = ask(&mut ours, method, params);
         let (direct, _) = ask(&mut theirs, method, params);
         assert_eq!(mark, "hit", "{method} {params}");
-        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", excerpt(&answer));
     }
     assert_eq!(lookups(&gateway, "hit"), held);
 
@@ -201,7 +201,7 @@ fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
         let (answer, mark) = ask(&mut ours, method, params);
         let (direct, _) = ask(&mut theirs, method, params);
         assert_ne!(mark, "hit", "{method} {params}");
-        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", start(&answer));
+        assert_eq!(difference(&direct, &answer), None, "{method} {params}: {}", excerpt(&answer));
     }
     assert_eq!(lookups(&gateway, "hit"), held);
     let rest = [
@@ -226,7 +226,7 @@ fn a_gateway_that_follows_keeps_them_by_itself() {
     // Each time another block, so that memory has none of them.
     while ask(&mut ours, "hmyv2_getBlocks", &format!("[{number},{number},{}]", FORMS[0])).1 != "hit"
     {
-        assert!(Instant::now() < deadline, "{}", gateway.said());
+        assert!(Instant::now() < deadline, "{}", gateway.log());
         number += 1;
         std::thread::park_timeout(Duration::from_millis(200)); // Sleeps: between two looks.
     }
@@ -278,7 +278,7 @@ fn reorgs_are_followed() {
         .start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("turned.db");
-    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    let mut command = running::command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command
         .args(["index", "sync", "--from", &node.url(), "--end", "follow", "--what", WHAT, "--db"])
         .arg(&file)

@@ -37,7 +37,7 @@ const REWINDS_IN_A_ROW: usize = 3;
 const AFTER_SIGN: std::ops::Range<u64> = 0..1_500;
 
 fn sync(url: &str, at: &str, end: &str, more: &[&str]) -> Child {
-    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    let mut command = running::command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command
         .args(["index", "sync", "--from", url, "--end", end, "--concurrency", "4", "--db", at])
         .args(more)

@@ -29,7 +29,7 @@ struct Said {
 }
 
 fn command(arguments: &[&str], password: Option<&str>) -> Command {
-    let mut command = running::bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    let mut command = running::command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command.arg("index").args(arguments).env_remove("PGPASSWORD");
     if let Some(password) = password {
         command.env("PGPASSWORD", password);
@@ -198,7 +198,7 @@ fn a_server_that_dies_in_the_middle_of_a_sync_keeps_whole_blocks() {
         assert!(text.contains("continues after them"), "{text}");
         let gone = weir(&["stats", "--db", &url]);
         refused(&gone, &["postgres://***@127.0.0.1:", "refused"]);
-        server.start_again();
+        server.restart();
         let location: Location = url.parse().unwrap();
         // The last commits may be gone with the server, in the first round all that there were.
         let store = match store::open_to_read(location, Settings::default()) {
@@ -262,7 +262,7 @@ fn the_gateway_serves_without_the_server_and_with_it_again() {
         assert_eq!(mark, "miss");
         assert!(took < Duration::from_secs(3), "{took:?}");
     }
-    server.start_again();
+    server.restart();
     ask_until("it is read again", &mut next, |(mark, _)| mark == "hit");
     // It hangs: nobody waits longer than a call may take, and soon nobody waits at all.
     server.signal_sessions("-STOP");
@@ -341,7 +341,7 @@ fn passwords_are_asked_for_and_never_told() {
         admin.send(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").as_bytes());
         assert!(!admin.answer().unwrap().text().contains("sekrit"), "{path}");
     }
-    assert!(!gateway.said().contains("sekrit"));
+    assert!(!gateway.log().contains("sekrit"));
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn what_is_encrypted_is_verified() {
     let (right, wrong) = (with("own.pem", own.cert.pem()), with("other.pem", other.cert.pem()));
     // The server does not speak TLS yet.
     refused(&weir(&["stats", "--db", &right]), &["TLS", "sslmode=disable"]);
-    server.seal(&own.cert.pem(), &own.signing_key.serialize_pem());
+    server.enable_tls(&own.cert.pem(), &own.signing_key.serialize_pem());
     let node = node();
     let sync =
         |at: &str| weir(&["sync", "--from", &node.url(), "--end", "10", "--quiet", "--db", at]);

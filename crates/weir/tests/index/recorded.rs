@@ -11,7 +11,7 @@ use index::search::SearchLimits;
 use index::serve::{Lookup, QueryContext};
 use index::store::Settings;
 
-use test_support::members::{items, members, start};
+use test_support::members::{excerpt, items, members};
 use test_support::running::{Running, Weir};
 
 /// Block 0 of mainnet, by which a chain is known; nothing else of it is asked.
@@ -48,7 +48,7 @@ fn recorded(path: &str) -> String {
 
 fn member(raw: &str, name: &str) -> String {
     let members = members(raw);
-    let found = members.get(name).unwrap_or_else(|| panic!("no {name} in {}", start(raw)));
+    let found = members.get(name).unwrap_or_else(|| panic!("no {name} in {}", excerpt(raw)));
     found.get().to_owned()
 }
 
@@ -88,8 +88,8 @@ fn same(reader: &mut Reader, method: &str, params: &str, expected: &str) {
     assert!(
         ours == expected,
         "{method} {params}\nours:     {}\nrecorded: {}",
-        start(&ours),
-        start(expected)
+        excerpt(&ours),
+        excerpt(expected)
     );
 }
 

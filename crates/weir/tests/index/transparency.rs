@@ -15,7 +15,7 @@ use index::store::{Location, Settings};
 use serde_json::Value;
 
 use test_support::geth::Geth;
-use test_support::members::{items, members, start};
+use test_support::members::{excerpt, items, members};
 use test_support::postgres;
 use test_support::programs;
 use test_support::raw::Client;
@@ -193,8 +193,8 @@ fn every_answer_is_the_nodes_own() {
                     assert!(
                         ours == *theirs,
                         "{what}: {method} {params}\nours:   {}\ntheirs: {}",
-                        start(&ours),
-                        start(theirs)
+                        excerpt(&ours),
+                        excerpt(theirs)
                     );
                     *answered.entry(method).or_default() += 1;
                 }

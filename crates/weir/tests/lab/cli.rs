@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use expect_test::{Expect, expect};
-use test_support::running::{bound_command, spawn};
+use test_support::running::{command_killed_with_test, spawn};
 use test_support::wait::wait_until;
 
 fn root() -> PathBuf {
@@ -192,15 +192,15 @@ fn explain_a_read_at_latest() {
             upstreams chosen: in turn by weight
                       1. light-a http://10.0.0.1:8545, weight 2
                       2. light-b http://10.0.0.2:8545
-                      health, head and load of the moment decide; this is the order of the file
+                      the order is the file's; at run time health, head and load decide
             block     parameter 2 is latest
             sent      with the number 20000000 in place of the tag
-            asked     only upstreams whose head is at 20000000 or above
+            sent to   upstreams whose head is at 20000000 or above
             cached    yes, while block 20000000 stays in the chain; for ever once it is final
-            joined    yes: equal calls under way at the same time share one answer
-            key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], its block as 20000000
+            coalesced yes: equal calls in flight at the same time share one response
+            key       eth eth_getBalance ["0x00000000000000000000000000000000000000Aa","latest"], with block 20000000
                       01036574680e6574685f67657442616c616e636561732a3078303030303030303030303030303030303030303030303030303030303030303030303030303061614e0000000001312d0065 (75 bytes)
-            repeated  yes: asking twice changes nothing
+            repeated  yes: a repetition changes nothing
             weight    1
             class     normal
             deadline  30s for the whole call, 10s for each attempt
@@ -221,12 +221,12 @@ fn explain_an_archive_call() {
             upstreams one
                       1. archive http://10.0.0.3:8545
             block     parameter 1 is the number 16, final
-            asked     only upstreams whose head is at 16 or above
+            sent to   upstreams whose head is at 16 or above
             cached    yes, for ever: bound to block 16, which is final
-            joined    yes: equal calls under way at the same time share one answer
+            coalesced yes: equal calls in flight at the same time share one response
             key       eth trace_block ["0x10"]
                       01036574680b74726163655f626c6f636b614e000000000000001065 (28 bytes)
-            repeated  yes: asking twice changes nothing
+            repeated  yes: a repetition changes nothing
             weight    50
             class     low: the first to be shed when upstreams are overloaded
             deadline  120s for the whole call, 60s for each attempt
@@ -250,31 +250,31 @@ fn explain_a_batch_with_backup() {
             upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
-                      backups only while no other one can be used
-                      health, head and load of the moment decide; this is the order of the file
-            cached    no: it changes something
-            joined    no: every call reaches an upstream by itself
-            repeated  yes: the chain takes a signed transaction once, and "already known" counts as success
+                      backups only while no other upstream is usable
+                      the order is the file's; at run time health, head and load decide
+            cached    no: it changes state
+            coalesced no: every call is sent to an upstream
+            repeated  yes: the chain executes a signed transaction once, and "already known" counts as success
             weight    5
             class     normal
             deadline  30s for the whole call, 10s for each attempt
 
             call 2 of 5
-            method    foo_bar (family ethereum, unknown to it)
+            method    foo_bar (family ethereum, method unknown)
             chain     eth
             group     all, which serves *
             upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
-                      backups only while no other one can be used
-                      health, head and load of the moment decide; this is the order of the file
-            cached    no: nothing is known of its answers; not joined either
+                      backups only while no other upstream is usable
+                      the order is the file's; at run time health, head and load decide
+            cached    no: the method is unknown; not coalesced either
             repeated  only if it cannot have reached an upstream
             class     normal
             deadline  30s for the whole call, 10s for each attempt
 
             call 3 of 5
-            refused   the gateway answers -32600: batch member at byte 76 is not an object
+            refused   the gateway responds -32600: batch member at byte 76 is not an object
 
             call 4 of 5
             method    eth_blockNumber (family ethereum)
@@ -283,11 +283,11 @@ fn explain_a_batch_with_backup() {
             upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
-                      backups only while no other one can be used
-                      health, head and load of the moment decide; this is the order of the file
-            answer    the gateway itself gives the number of the head
+                      backups only while no other upstream is usable
+                      the order is the file's; at run time health, head and load decide
+            response  the gateway itself returns the number of the head
             cached    not needed
-            repeated  yes: asking twice changes nothing
+            repeated  yes: a repetition changes nothing
             weight    1
             class     normal
             deadline  30s for the whole call, 10s for each attempt
@@ -299,16 +299,16 @@ fn explain_a_batch_with_backup() {
             upstreams chosen: the less loaded of two
                       1. own http://127.0.0.1:8545
                       2. provider https://mainnet.infura.io/v3/***, backup
-                      backups only while no other one can be used
-                      health, head and load of the moment decide; this is the order of the file
-            cached    yes, in 5 parts, each by itself
+                      backups only while no other upstream is usable
+                      the order is the file's; at run time health, head and load decide
+            cached    yes, as 5 separate parts
                       blocks 19996672 to 19996999, for ever: they are final
                       blocks 19997000 to 19997999, for ever: they are final
                       blocks 19998000 to 19998999, for ever: they are final
                       blocks 19999000 to 19999936, for ever: they are final
                       blocks 19999937 to 20000000, while they stay in the chain
-            joined    yes: equal calls under way at the same time share one answer
-            repeated  yes: asking twice changes nothing
+            coalesced yes: equal calls in flight at the same time share one response
+            repeated  yes: a repetition changes nothing
             weight    10
             class     low: the first to be shed when upstreams are overloaded
             deadline  30s for the whole call, 10s for each attempt
@@ -330,14 +330,14 @@ fn explain_by_path_and_hash() {
             upstreams chosen: by hash of method and params, at most 1.25 times the mean load
                       1. harmony-a http://10.0.1.1:9500
                       2. harmony-b http://10.0.1.2:9500
-                      health, head and load of the moment decide; this is the order of the file
+                      the order is the file's; at run time health, head and load decide
             block     parameter 2 is the number 5, final
-            asked     only upstreams whose head is at 5 or above
+            sent to   upstreams whose head is at 5 or above
             cached    yes, for ever: bound to block 5, which is final
-            joined    yes: equal calls under way at the same time share one answer
+            coalesced yes: equal calls in flight at the same time share one response
             key       harmony hmyv2_getBalanceByBlockNumber ["one1abc",5]
                       01076861726d6f6e791d686d7976325f67657442616c616e63654279426c6f636b4e756d6265726173076f6e65316162634e000000000000000565 (59 bytes)
-            repeated  yes: asking twice changes nothing
+            repeated  yes: a repetition changes nothing
             weight    1
             class     normal
             deadline  30s for the whole call, 10s for each attempt
@@ -418,7 +418,7 @@ fn a_signal_stops_a_node_that_builds_its_chain() {
     // One block per millisecond since 1970 takes years to build.
     let arguments = ["node", "--listen", "127.0.0.1:0", "--since", "0", "--block-time", "1ms"];
     let log = tempfile::NamedTempFile::new().unwrap();
-    let mut command = bound_command(Path::new(env!("CARGO_BIN_EXE_weir")));
+    let mut command = command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
     command.args(arguments).stderr(log.reopen().unwrap());
     let mut child = spawn(command).unwrap();
     wait_until("the node reports its progress", || {

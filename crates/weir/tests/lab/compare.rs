@@ -36,7 +36,7 @@ fn two_servers_of_one_report() {
     assert_eq!(code, 3, "silk is slower at one request a second");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["schema"], "weir.compare/1");
-    assert_eq!(json["arms"].as_array().unwrap().len(), 2);
+    assert_eq!(json["variants"].as_array().unwrap().len(), 2);
     let verdicts: Vec<&str> = json["differences"]
         .as_array()
         .unwrap()
@@ -48,12 +48,16 @@ fn two_servers_of_one_report() {
 
 /// As `weir study sync` takes them.
 #[test]
-fn an_arm_is_named_and_has_several_results() {
+fn an_variant_is_named_and_has_several_results() {
     let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";
     let [two, named] = [format!("{one},{one}"), format!("new={one},{one}")];
     let (_, json, complaints) = weir(&[&two, &named, "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect(&complaints);
-    let names = json["arms"].as_array().unwrap().iter().map(|arm| arm["name"].as_str().unwrap());
+    let names = json["variants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variant| variant["name"].as_str().unwrap());
     assert_eq!(names.collect::<Vec<_>>(), [one.trim_end_matches(".csv"), "new"]);
 }
 
@@ -61,7 +65,7 @@ fn an_arm_is_named_and_has_several_results() {
 fn faulty_arguments_end_with_two() {
     let (code, _, complaints) = weir(&[]);
     assert_eq!(code, 2);
-    assert!(complaints.contains("at least two arms; none was given"), "{complaints}");
+    assert!(complaints.contains("at least two variants; none was given"), "{complaints}");
     let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";
     let (code, _, complaints) = weir(&[one]);
     assert_eq!(code, 2);

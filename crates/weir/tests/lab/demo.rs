@@ -51,7 +51,7 @@ fn a_demo_ends_well_and_says_so() {
     for words in ["no new blocks", "stalls", "dies", "up again", "last 2 blocks", "last 3 blocks"] {
         assert!(has(words), "{words:?} did not happen: {timeline:?}");
     }
-    assert!(has("takes node-3 out"), "{timeline:?}");
+    assert!(has("ejects node-3"), "{timeline:?}");
 }
 
 #[test]

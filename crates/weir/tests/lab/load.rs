@@ -59,11 +59,11 @@ fn reasons(result: &Value) -> String {
 }
 
 #[test]
-fn a_target_that_keeps_the_objectives_passes() {
+fn a_target_that_meets_the_thresholds_passes() {
     let (node, folder) =
         (Weir::node().args(&["--latency", "5ms"]).start(), TempDir::new().unwrap());
-    let objectives = "[thresholds]\n\"failed\" = \"rate<0.01\"\n\"latency\" = \"p(95)<900\"\n";
-    let plan = plan(&folder, &node.url(), &(steady() + objectives));
+    let thresholds = "[thresholds]\n\"failed\" = \"rate<0.01\"\n\"latency\" = \"p(95)<900\"\n";
+    let plan = plan(&folder, &node.url(), &(steady() + thresholds));
     let (code, result) = result(&[&plan]);
     assert_eq!(
         (code, &result["verdict"]["outcome"]),
@@ -75,11 +75,11 @@ fn a_target_that_keeps_the_objectives_passes() {
     assert_eq!(result["target"]["family"], "ethereum");
     assert!(result["target"]["head_end"].as_u64() >= result["target"]["head_start"].as_u64());
     let generator = &result["generator"];
-    assert_eq!(generator["iterations"]["due"], 150);
+    assert_eq!(generator["iterations"]["scheduled"], 150);
     assert_eq!(result["overall"]["calls"], 150);
     assert_eq!(result["overall"]["classes"][0]["class"], "ok");
     assert_eq!(result["series"].as_array().unwrap().len(), 3);
-    assert_eq!(result["stages"][0]["rate_begun"], 50.0);
+    assert_eq!(result["stages"][0]["rate_started"], 50.0);
     assert!(result["overall"]["service"]["min_ms"].as_f64().unwrap() >= 5.0);
     let kept = result["thresholds"].as_array().unwrap().iter().filter(|t| t["kept"] == true);
     assert_eq!(kept.count(), 2);
@@ -89,7 +89,7 @@ fn a_target_that_keeps_the_objectives_passes() {
 fn one_line_is_enough_and_the_family_is_found() {
     let node = Weir::node().start();
     let (_, result) = result(&[&node.url(), "-c", "4", "-n", "200"]);
-    assert_eq!(result["generator"]["iterations"]["begun"], 200);
+    assert_eq!(result["generator"]["iterations"]["started"], 200);
     assert_eq!(result["target"]["family"], "ethereum");
     assert_eq!(result["overall"]["failed_share"], 0.0);
     assert!(result["methods"].as_array().unwrap().len() > 3, "the usual mix has several methods");
@@ -121,7 +121,7 @@ fn calls_that_the_node_refuses_fail_the_run_without_any_objective() {
 fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
     let (mut node, folder) =
         (Weir::node().admin().args(&["--latency", "2ms"]).start(), TempDir::new().unwrap());
-    // One call in a hundred is of the method that will hang: 1 % of all, which no objective sees.
+    // One call in a hundred is of the method that will hang: 1 % of all, which no threshold sees.
     let scenario = "[[scenario]]\nname = \"load\"\nmix = \"own\"\nworkers_max = 200\n\
                     stages = [{ name = \"steady\", duration = \"10s\", rate = 300 }]\n\
                     [thresholds]\n\"failed\" = \"rate<0.05\"\n";

@@ -42,7 +42,7 @@ impl Prometheus {
         let config = if scraped.is_empty() { "global: {}\n" } else { &jobs };
         std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
         let mut child = Prometheus::run(&program, folder.path());
-        let address = programs::listens_at(
+        let address = programs::wait_for_address(
             &mut child,
             &folder.path().join("log"),
             "\"Listening on\" address=",
@@ -167,7 +167,7 @@ fn a_run_is_seen_under_its_own_names_and_ends() {
     };
     assert_eq!(then("sum(weir_lab_calls_total)"), 12_000.0);
     assert_eq!(then(r#"sum(weir_lab_calls_total{class="ok"})"#), 11_900.0);
-    assert_eq!(then("sum(weir_lab_iterations_due_total)"), 12_020.0);
+    assert_eq!(then("sum(weir_lab_iterations_scheduled_total)"), 12_020.0);
     near(then(r#"weir_lab_latency_seconds_p99{method="eth_blockNumber"}"#), 0.002, 0.01);
     near(then(r#"weir_lab_latency_seconds_max{class="timeout"}"#), 5.0, 0.01);
     assert_eq!(then(r#"weir_lab_run_info{plan="nightly"}"#), 1.0);

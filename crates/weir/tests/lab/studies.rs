@@ -60,9 +60,9 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     );
     let verdict = &result["verdict"];
     assert_eq!((code, &verdict["outcome"]), (3, &Value::from("fail")), "{verdict}");
-    let objectives = result["thresholds"].as_array().unwrap();
-    assert_eq!(objectives.len(), 3);
-    assert!(objectives.iter().all(|one| one["kept"] == true), "the report's own see nothing");
+    let thresholds = result["thresholds"].as_array().unwrap();
+    assert_eq!(thresholds.len(), 3);
+    assert!(thresholds.iter().all(|one| one["kept"] == true), "the report's own see nothing");
     let failed = number(&result, "/overall/failed_share");
     assert!(failed > 0.002 && failed < 0.01, "{failed}");
     assert!(row(&result, "eth_getLogs")["failed_share"].as_f64().unwrap() > 0.4);
@@ -111,7 +111,7 @@ fn every_shipped_study_passes_against_a_sound_node() {
         let arguments: Vec<&str> = std::iter::once(plan.as_str()).chain(set).collect();
         let (code, result) = load(&node.url(), &arguments);
         let verdict = &result["verdict"];
-        // Where others use the cores, the run says so and gives no verdict; its objectives must
+        // Where others use the cores, the run says so and gives no verdict; its thresholds must
         // hold all the same.
         if code == 5 && verdict.to_string().contains("other processes used this machine") {
             let thresholds = result["thresholds"].as_array().unwrap();

@@ -1,6 +1,6 @@
 //! Goal: `weir study sync` ends with the exit codes that its help states, and finds what is
 //! planted. Method: the real binary on the shipped table, on small files, on simulated nodes, and
-//! on a study whose arms are shell scripts.
+//! on a study whose variants are shell scripts.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -38,9 +38,9 @@ fn shipped() -> std::path::PathBuf {
 fn the_published_run_and_its_folder() {
     let out = TempDir::new().unwrap();
     let dir = out.path().join("result");
-    let arms = ["5MB=cache_5mb.csv", "500MB=cache_500mb.csv"];
+    let variants = ["5MB=cache_5mb.csv", "500MB=cache_500mb.csv"];
     let heights = "100000,500000,1000000,1250000,1349351";
-    let common = ["--csv", arms[0], arms[1], "--at", heights];
+    let common = ["--csv", variants[0], variants[1], "--at", heights];
     let (code, text, complaints) =
         weir(&shipped(), &[&common[..], &["--out", dir.to_str().unwrap()]].concat());
     assert_eq!(code, 0, "{complaints}");
@@ -49,7 +49,7 @@ fn the_published_run_and_its_folder() {
         "21:25:57",
         "17:59:28",
         "8:16:19 (height 983,974)",
-        "one run of each arm is no effect size",
+        "one run of each variant is no effect size",
     ] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
@@ -60,7 +60,7 @@ fn the_published_run_and_its_folder() {
     let (code, json, _) = weir(&shipped(), &[&common[..], &["--json"]].concat());
     let json = published(&json);
     assert_eq!((code, json["schema"].as_str()), (0, Some("weir.study/1")));
-    assert_eq!(json["arms"][0]["runs"][0]["accesses"]["hit"], 53_700_127_496_u64);
+    assert_eq!(json["variants"][0]["runs"][0]["accesses"]["hit"], 53_700_127_496_u64);
     let (code, markdown, _) = weir(&shipped(), &[&common[..], &["--markdown"]].concat());
     assert_eq!(code, 0);
     assert!(markdown.starts_with("## Study: 5MB against 500MB\n"), "{markdown}");
@@ -75,8 +75,8 @@ fn faulty_input_ends_with_two_and_says_where() {
     write("empty.jsonl", "");
     write(
         "both.toml",
-        "study = 'sync'\nname = 'x'\norder = 'alternate'\n[[arm]]\nname = 'a'\n\
-        command = ['p', '-a', '1', '-b', '1', '{samples}']\n[[arm]]\nname = 'b'\n\
+        "study = 'sync'\nname = 'x'\norder = 'alternate'\n[[variant]]\nname = 'a'\n\
+        command = ['p', '-a', '1', '-b', '1', '{samples}']\n[[variant]]\nname = 'b'\n\
         command = ['p', '-a', '2', '-b', '2', '{samples}']\n",
     );
     let check = |arguments: &[&str], code: i32, told: &str| {
@@ -84,7 +84,7 @@ fn faulty_input_ends_with_two_and_says_where() {
         assert_eq!(ended, code, "{arguments:?}: {complaints}");
         assert!(complaints.contains(told), "{arguments:?}: {complaints}");
     };
-    check(&["--csv", "good.csv"], 2, "at least two arms; there is only \"good\"");
+    check(&["--csv", "good.csv"], 2, "at least two variants; there is only \"good\"");
     check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
     check(
         &["--samples", "empty.jsonl", "empty.jsonl"],
@@ -102,7 +102,7 @@ fn faulty_input_ends_with_two_and_says_where() {
         2,
         "a URL begins with http:// or https://",
     );
-    check(&["both.toml"], 2, "the arms differ in 2 settings: -a, -b");
+    check(&["both.toml"], 2, "the variants differ in 2 settings: -a, -b");
     check(&["gone.toml"], 2, "cannot read the study gone.toml");
     check(&["a.csv", "b.csv"], 2, "need --log, --csv, --samples or --rpc");
     // What was to be compared was not reached by all.
@@ -124,8 +124,8 @@ fn two_running_nodes_are_watched() {
     assert!(code == 0 || code == 4, "{code}: {complaints}");
     let json = published(&json);
     assert_eq!((&json["source"], &json["align"]), (&Value::from("nodes"), &Value::from("clock")));
-    let grown = |arm: usize| {
-        let run = &json["arms"][arm]["runs"][0];
+    let grown = |variant: usize| {
+        let run = &json["variants"][variant]["runs"][0];
         run["height"].as_u64().unwrap() - run["height_first"].as_u64().unwrap()
     };
     assert!(grown(0) > grown(1) && grown(1) > 0, "{} and {}", grown(0), grown(1));
@@ -144,20 +144,20 @@ fn two_running_nodes_are_watched() {
 }
 
 /// Ten samples to height 1,000, one every `{setting}` seconds; every block costs ten pages.
-const ARM: &str = r#"i=0; while [ $i -le 10 ]; do printf '{"time":"%sZ","height":%d,"page_cache_hit":%d,"page_cache_miss":%d,"done":false}\n' "$(date -u +%Y-%m-%dT%H:%M:%S.%N | cut -c1-23)" $((i*100)) $((i*900)) $((i*100)) >> "$2"; i=$((i+1)); sleep "$1"; done"#;
+const VARIANT: &str = r#"i=0; while [ $i -le 10 ]; do printf '{"time":"%sZ","height":%d,"page_cache_hit":%d,"page_cache_miss":%d,"done":false}\n' "$(date -u +%Y-%m-%dT%H:%M:%S.%N | cut -c1-23)" $((i*100)) $((i*900)) $((i*100)) >> "$2"; i=$((i+1)); sleep "$1"; done"#;
 
 fn study(settings: [&str; 2], more: &str) -> String {
     format!(
         "study = 'sync'\nname = 'pace'\nquestion = 'Which is quicker?'\norder = 'alternate'\nrepeats = 3\n\
          pause = '0s'\nsample = '100ms'\ntimeout = '60s'\n{more}\n\
-         command = ['sh', '-c', '''{ARM}''', 'arm', '{{setting}}', '{{samples}}']\n\
-         [[arm]]\nname = 'slow'\nsetting = '{}'\n[[arm]]\nname = 'quick'\nsetting = '{}'\n",
+         command = ['sh', '-c', '''{VARIANT}''', 'variant', '{{setting}}', '{{samples}}']\n\
+         [[variant]]\nname = 'slow'\nsetting = '{}'\n[[variant]]\nname = 'quick'\nsetting = '{}'\n",
         settings[0], settings[1]
     )
 }
 
 #[test]
-fn a_study_runs_its_arms_and_tells_which_is_faster() {
+fn a_study_runs_its_variants_and_tells_which_is_faster() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
     let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);
@@ -188,7 +188,7 @@ fn a_study_runs_its_arms_and_tells_which_is_faster() {
 }
 
 #[test]
-fn a_study_whose_arm_dies_is_invalid_and_says_why() {
+fn a_study_whose_variant_dies_is_invalid_and_says_why() {
     let folder = TempDir::new().unwrap();
     let text = study(["0.02", "nonsense"], "").replace("done\"#;", "");
     let text = text.replace("sleep \"$1\";", "sleep \"$1\" || exit 9;");
@@ -196,7 +196,7 @@ fn a_study_whose_arm_dies_is_invalid_and_says_why() {
     let (code, _, complaints) = weir(folder.path(), &["pace.toml"]);
     assert_eq!(code, 4, "{complaints}");
     assert!(
-        complaints.contains("arm \"quick\"") || complaints.contains("arm \"slow\""),
+        complaints.contains("variant \"quick\"") || complaints.contains("variant \"slow\""),
         "{complaints}"
     );
     assert!(

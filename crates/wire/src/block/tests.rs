@@ -16,8 +16,8 @@ fn formats_of_blocks() {
     let by_hash = format!(r#"{{"blockHash":"{HASH}"}}"#);
     let canonical = format!(r#"{{"requireCanonical":true,"blockHash":"{HASH}"}}"#);
     let not_canonical = format!(r#"{{"blockHash":"{HASH}", "requireCanonical": false}}"#);
-    let both = format!(r#"{{"blockHash":"{HASH}","blockNumber":"0x1"}}"#);
-    let other = format!(r#"{{"blockHash":"{HASH}","x":1}}"#);
+    let with_number_and_hash = format!(r#"{{"blockHash":"{HASH}","blockNumber":"0x1"}}"#);
+    let with_unknown_member = format!(r#"{{"blockHash":"{HASH}","x":1}}"#);
     for (format, raw, expected) in [
         (Hex, "\"0x1b4\"", Some(Number(436))),
         (Hex, "\"0x0\"", Some(Number(0))),
@@ -33,8 +33,8 @@ fn formats_of_blocks() {
         (Hex, r#"{"blockNumber":"0x10"}"#, Some(Number(16))),
         (Hex, r#"{"blockNumber":"latest"}"#, Some(Tag(BlockTag::Latest))),
         (Hex, r#"{"blockNumber":"0x10","requireCanonical":true}"#, None),
-        (Hex, &both, None),
-        (Hex, &other, None),
+        (Hex, &with_number_and_hash, None),
+        (Hex, &with_unknown_member, None),
         (Hex, "{}", None),
         (Hex, "\"Latest\"", None),
         (Hex, "\"0x01\"", None),
@@ -77,19 +77,19 @@ fn results_name_their_blocks() {
     let logs = include_bytes!("../../../../testdata/wire/bodies/helios-logs.json");
     let expected: serde_json::Value = serde_json::from_slice(block).unwrap();
     let hash = parse_hash(expected["hash"].as_str().unwrap().as_bytes()).unwrap();
-    let named = BlockId { number: 21_925_176, hash };
-    assert_eq!(response_blocks(ResponseBlock::Itself, block), Some((named, named)));
-    assert_eq!(response_blocks(ResponseBlock::Members, receipt), Some((named, named)));
-    assert_eq!(response_blocks(ResponseBlock::ElementMembers, logs), Some((named, named)));
+    let block_id = BlockId { number: 21_925_176, hash };
+    assert_eq!(response_blocks(ResponseBlock::Itself, block), Some((block_id, block_id)));
+    assert_eq!(response_blocks(ResponseBlock::Members, receipt), Some((block_id, block_id)));
+    assert_eq!(response_blocks(ResponseBlock::ElementMembers, logs), Some((block_id, block_id)));
     assert_eq!(response_blocks(ResponseBlock::None, block), None);
-    for (place, raw) in [
+    for (kind, raw) in [
         (ResponseBlock::Itself, "null"),
         (ResponseBlock::Itself, "{}"),
         (ResponseBlock::Members, r#"{"blockHash":null,"blockNumber":null}"#),
         (ResponseBlock::ElementMembers, "[]"),
         (ResponseBlock::ElementMembers, "[1]"),
     ] {
-        assert_eq!(response_blocks(place, raw.as_bytes()), None, "{raw}");
+        assert_eq!(response_blocks(kind, raw.as_bytes()), None, "{raw}");
     }
     let harmony = format!(r#"{{"number":16,"hash":"{HASH}"}}"#);
     assert_eq!(response_blocks(ResponseBlock::Itself, harmony.as_bytes()).unwrap().0.number, 16);

@@ -8,7 +8,10 @@ fn method(name: &str) -> &'static Method {
 }
 
 /// The block of a call, and the parameters with block 4096 in its place.
-fn spliced(name: &str, params: Params<'_>) -> Result<Option<(BlockRef, String)>, BlockRefError> {
+fn replace_block(
+    name: &str,
+    params: Params<'_>,
+) -> Result<Option<(BlockRef, String)>, BlockRefError> {
     let method = method(name);
     Ok(method.block_ref(&params)?.map(|(block, span)| {
         let mut out = Vec::new();
@@ -41,9 +44,14 @@ fn the_block_is_found_and_replaced_in_place() {
         ("eth_chainId", "[1,2]", Ok(None)),
         ("getblockhash", "[7]", Ok(Some((BlockRef::Number(7), "[4096]")))),
     ] {
-        let expected = expected.map(|found| found.map(|(block, text)| (block, text.to_owned())));
-        assert_eq!(spliced(name, Params::Array(params.as_bytes())), expected, "{name} {params}");
+        let expected = expected
+            .map(|block_and_text| block_and_text.map(|(block, text)| (block, text.to_owned())));
+        assert_eq!(
+            replace_block(name, Params::Array(params.as_bytes())),
+            expected,
+            "{name} {params}"
+        );
     }
-    assert_eq!(spliced("eth_call", Params::Absent), Err(BlockRefError::Missing));
-    assert_eq!(spliced("eth_call", Params::Object(b"{}")), Err(BlockRefError::ByName));
+    assert_eq!(replace_block("eth_call", Params::Absent), Err(BlockRefError::Missing));
+    assert_eq!(replace_block("eth_call", Params::Object(b"{}")), Err(BlockRefError::ByName));
 }

@@ -4,11 +4,11 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn small() -> Limits {
+fn small_limits() -> Limits {
     Limits { batch_calls_max: 3, method_bytes_max: 16, id_bytes_max: 12, ..Limits::DEFAULT }
 }
 
-/// What a call or refusal says, on one line.
+/// Formats a call or a rejection in one line.
 fn show(item: &Result<Call<'_>, Rejection<'_>>) -> String {
     let text = |raw: Option<&[u8]>| {
         raw.map_or("-".to_owned(), |raw| String::from_utf8_lossy(raw).into_owned())
@@ -21,21 +21,21 @@ fn show(item: &Result<Call<'_>, Rejection<'_>>) -> String {
             call.method,
             text(call.params.raw())
         ),
-        Err(refusal) => {
-            format!("{} [{}] {}", refusal.code, text(refusal.id), refusal.message)
+        Err(rejection) => {
+            format!("{} [{}] {}", rejection.code, text(rejection.id), rejection.message)
         }
     }
 }
 
 fn check(body: &str, expected: &[&str]) {
-    let shown = match decode(body.as_bytes(), &small()) {
+    let output = match decode(body.as_bytes(), &small_limits()) {
         Ok(Body::Single(item)) => vec![show(&item)],
         Ok(Body::Batch(items)) => {
             std::iter::once("batch".to_owned()).chain(items.iter().map(show)).collect()
         }
-        Err(refusal) => vec!["whole".to_owned(), show(&Err(refusal))],
+        Err(rejection) => vec!["whole".to_owned(), show(&Err(rejection))],
     };
-    assert_eq!(shown, expected, "{body}");
+    assert_eq!(output, expected, "{body}");
 }
 
 #[test]
@@ -129,9 +129,9 @@ fn faults_of_the_whole_body() {
     ] {
         check(body, &["whole", expected]);
     }
-    let limits = Limits { body_bytes_max: 10, ..small() };
-    let refusal = decode(br#"{"method":"m"}"#, &limits).unwrap_err();
-    assert_eq!(refusal.message, "body of 14 bytes, at most 10 are allowed");
+    let limits = Limits { body_bytes_max: 10, ..small_limits() };
+    let rejection = decode(br#"{"method":"m"}"#, &limits).unwrap_err();
+    assert_eq!(rejection.message, "body of 14 bytes, at most 10 are allowed");
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn batches_keep_order_and_valid_siblings() {
             "-32600 [-] member name at byte 57 occurs twice in its object",
         ],
     );
-    // A repeated name in one member says nothing about the next.
+    // A repeated name in one member does not affect the next member.
     check(
         r#"[[{"x":1,"x":2}],{"id":1,"method":"a"}]"#,
         &["batch", "-32600 [-] batch member at byte 1 is not an object", "V1 1 a -"],
@@ -175,7 +175,7 @@ fn recorded_batch_is_read_member_by_member() {
     assert!(sent.len() == 100 && items.len() == sent.len());
     for (item, sent) in items.iter().zip(sent) {
         assert_eq!(item.as_ref().ok().map(|call| &*call.method), sent["method"].as_str());
-        let id = item.as_ref().map_or_else(|refusal| refusal.id, |call| call.id.raw());
+        let id = item.as_ref().map_or_else(|rejection| rejection.id, |call| call.id.raw());
         assert_eq!(id.unwrap(), sent["id"].to_string().as_bytes());
     }
     assert!(items.iter().any(Result::is_err), "the recording holds invalid members");
@@ -185,9 +185,9 @@ proptest! {
     #[test]
     fn random_ids_keep_their_bytes(
         id in r#"-?(0|[1-9][0-9]{0,40})(\.[0-9]{1,9})?([eE][+-]?[0-9]{1,4})?|"([ -!#-\[\]-~]|\\u[0-9a-f]{4}|é){0,30}""#,
-        before in "[ \n\t]{0,3}",
+        whitespace in "[ \n\t]{0,3}",
     ) {
-        let body = format!(r#"{{"method":"m","id":{before}{id}{before}}}"#);
+        let body = format!(r#"{{"method":"m","id":{whitespace}{id}{whitespace}}}"#);
         let Ok(Body::Single(Ok(call))) = decode(body.as_bytes(), &Limits::DEFAULT) else {
             return Err(TestCaseError::fail(body));
         };

@@ -3,13 +3,13 @@
 use super::*;
 use crate::block::BlockTag;
 
-fn read(params: &str) -> Result<LogFilter<'_>, BlockRefError> {
+fn parse_filter(params: &str) -> Result<LogFilter<'_>, BlockRefError> {
     LogFilter::from_params(&Params::Array(params.as_bytes()))
 }
 
 #[test]
 fn bounds_are_read() {
-    let bounds = |params| read(params).map(|filter| (filter.from, filter.to));
+    let bounds = |params| parse_filter(params).map(|filter| (filter.from, filter.to));
     let latest = Some(BlockRef::Tag(BlockTag::Latest));
     for (params, expected) in [
         ("[{}]", Ok((None, None))),
@@ -28,7 +28,7 @@ fn bounds_are_read() {
         assert_eq!(bounds(params), expected, "{params}");
     }
     let hash = format!(r#"[{{"blockHash":"0x{}"}}]"#, "Ab".repeat(32));
-    assert_eq!(read(&hash).unwrap().block_hash, Some([0xab; 32]));
+    assert_eq!(parse_filter(&hash).unwrap().block_hash, Some([0xab; 32]));
     assert_eq!(LogFilter::from_params(&Params::Object(b"{}")), Err(BlockRefError::ByName));
 }
 
@@ -36,7 +36,7 @@ fn bounds_are_read() {
 fn other_members_keep_their_bytes() {
     let write = |params: &str| {
         let mut out = Vec::new();
-        read(params).unwrap().write_params(&mut out, 256, 511);
+        parse_filter(params).unwrap().write_params(&mut out, 256, 511);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(write("[{}]"), r#"[{"fromBlock":"0x100","toBlock":"0x1ff"}]"#);

@@ -31,16 +31,16 @@ impl Visitor for () {}
 #[derive(Debug, Clone)]
 pub struct Cursor<'a, V = ()> {
     raw: &'a [u8],
-    at: usize,
+    offset: usize,
     visitor: V,
 }
 
 /// The JSON does not have the structure that the caller expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("malformed json at byte {at}")]
+#[error("malformed json at byte {offset}")]
 pub struct Malformed {
     /// The offset of the unexpected byte or value.
-    pub at: usize,
+    pub offset: usize,
 }
 
 impl<'a> Cursor<'a> {
@@ -53,7 +53,7 @@ impl<'a> Cursor<'a> {
 impl<'a, V: Visitor> Cursor<'a, V> {
     /// Creates a cursor at the start of a value. It calls this visitor.
     pub fn with_visitor(raw: &'a [u8], visitor: V) -> Cursor<'a, V> {
-        Cursor { raw, at: 0, visitor }
+        Cursor { raw, offset: 0, visitor }
     }
 
     /// Returns the visitor.
@@ -67,38 +67,39 @@ impl<'a, V: Visitor> Cursor<'a, V> {
     }
 
     /// Returns the offset of the next byte.
-    pub fn at(&self) -> usize {
-        self.at
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 
     /// Returns the bytes from the cursor to the end.
     pub fn rest(&self) -> &'a [u8] {
-        self.raw.get(self.at..).unwrap_or_default()
+        self.raw.get(self.offset..).unwrap_or_default()
     }
 
     /// Skips whitespace and returns the next byte. The cursor stays before it.
     #[inline]
     pub fn peek(&mut self) -> Option<u8> {
-        let byte = *self.raw.get(self.at)?;
+        let byte = *self.raw.get(self.offset)?;
         if byte > b' ' { Some(byte) } else { self.skip_whitespace() }
     }
 
     #[cold]
     fn skip_whitespace(&mut self) -> Option<u8> {
-        let start = self.at;
-        while matches!(self.raw.get(self.at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-            self.at += 1;
+        let start = self.offset;
+        while matches!(self.raw.get(self.offset), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+            self.offset += 1;
         }
-        self.visitor.whitespace(self.raw, start..self.at);
-        self.raw.get(self.at).copied()
+        self.visitor.whitespace(self.raw, start..self.offset);
+        self.raw.get(self.offset).copied()
     }
 
-    /// Skips this opening bracket. If another byte is next, returns false and does not move.
+    /// Skips this opening bracket and returns true. If another byte is next, returns false and does
+    /// not move.
     #[inline]
     pub fn open(&mut self, bracket: u8) -> bool {
-        let opens = self.peek() == Some(bracket);
-        self.at += usize::from(opens);
-        opens
+        let is_open = self.peek() == Some(bracket);
+        self.offset += usize::from(is_open);
+        is_open
     }
 
     /// Stops before the next element or member and returns true. Returns false after the closing
@@ -110,11 +111,11 @@ impl<'a, V: Visitor> Cursor<'a, V> {
     pub fn next_element(&mut self) -> Result<bool, Malformed> {
         match self.peek() {
             Some(b']' | b'}') => {
-                self.at += 1;
+                self.offset += 1;
                 Ok(false)
             }
             Some(b',') => {
-                self.at += 1;
+                self.offset += 1;
                 self.peek().map(|_| true).ok_or(self.malformed())
             }
             Some(_) => Ok(true),
@@ -132,10 +133,10 @@ impl<'a, V: Visitor> Cursor<'a, V> {
         if !self.next_element()? {
             return Ok(None);
         }
-        let start = self.at;
+        let start = self.offset;
         let name = (self.raw[start] == b'"').then(|| skip_string(self.raw, start)).flatten();
         let (end, escaped) = name.ok_or(self.malformed())?;
-        self.at = end;
+        self.offset = end;
         if !self.open(b':') {
             return Err(self.malformed());
         }
@@ -148,23 +149,23 @@ impl<'a, V: Visitor> Cursor<'a, V> {
     /// If the JSON ends before the value does.
     #[inline]
     pub fn value(&mut self) -> Result<&'a [u8], Malformed> {
-        let first = self.peek();
-        let start = self.at;
-        let end = match first {
+        let first_byte = self.peek();
+        let start = self.offset;
+        let end = match first_byte {
             Some(b'"') => self.string(),
             Some(b'{' | b'[') => self.nested(),
             Some(_) => skip_literal(self.raw, start),
             None => None,
         };
-        self.at = end.ok_or(Malformed { at: start })?;
-        Ok(&self.raw[start..self.at])
+        self.offset = end.ok_or(Malformed { offset: start })?;
+        Ok(&self.raw[start..self.offset])
     }
 
     #[inline]
     fn string(&mut self) -> Option<usize> {
-        let start = self.at + 1;
-        let (end, _) = skip_string(self.raw, self.at)?;
-        self.at = end;
+        let start = self.offset + 1;
+        let (end, _) = skip_string(self.raw, self.offset)?;
+        self.offset = end;
         self.visitor.string(self.raw, start..end - 1);
         Some(end)
     }
@@ -181,15 +182,15 @@ impl<'a, V: Visitor> Cursor<'a, V> {
                 b'}' | b']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            self.at += 1;
+            self.offset += 1;
             if depth == 0 {
-                return Some(self.at);
+                return Some(self.offset);
             }
         }
     }
 
     fn malformed(&self) -> Malformed {
-        Malformed { at: self.at }
+        Malformed { offset: self.offset }
     }
 }
 
@@ -259,10 +260,10 @@ mod tests {
     #[test]
     fn ends_on_any_bytes() {
         let seeds = crate::fuzz::seeds();
-        let passed = |bytes: &[u8]| {
+        let read_all = |bytes: &[u8]| {
             let _ = (members(bytes), Cursor::new(bytes).value());
         };
-        crate::fuzz::mutate_all(&seeds, passed, 7, &mut |tried| tried < 20_000);
+        crate::fuzz::mutate_all(&seeds, read_all, 7, &mut |tried| tried < 20_000);
         for text in ["{\"a\":", "{\"a\"", "{\"a\":1,", "{1:2}", "{\"a\":1", "", "[", "\""] {
             let read = members(text.as_bytes());
             assert!(read.is_err() || read.unwrap().is_empty(), "{text}");

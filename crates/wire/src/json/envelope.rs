@@ -1,4 +1,5 @@
-//! A validating scanner for a response that arrives in chunks. It keeps only the envelope.
+//! A validating scanner for a response that arrives in chunks. It keeps only the envelope: the
+//! response with a short placeholder instead of its result.
 //!
 //! Nearly all bytes of a large body belong to `result`, which the caller does not read. The scanner
 //! validates each chunk as it arrives and writes `0` in place of the result. `response.rs` parses
@@ -14,9 +15,9 @@ use super::string::JsonString;
 mod tests;
 
 /// The members of a response whose values the envelope contains.
-const KEPT_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
+const COPIED_MEMBERS: [&[u8]; 2] = [b"id", b"error"];
 
-/// This byte stands for an invalid byte of the text, so the envelope is invalid at the same place.
+/// This byte stands for an invalid byte of the text, so the envelope is invalid at the same offset.
 /// No JSON text contains it.
 const INVALID: u8 = 0;
 
@@ -34,13 +35,13 @@ pub struct EnvelopeScanner {
     objects: [u64; DEPTH_CEILING / 64],
     /// The depth of a response's members: 1 in a single response, 2 in a batch.
     members_depth: usize,
-    /// The depth of the value that is copied or dropped.
+    /// The depth of the value that is copied or replaced.
     value_depth: usize,
     /// The offset of the last name in the envelope, at its opening quote.
-    name_at: usize,
+    name_offset: usize,
 }
 
-/// The grammar's state before the next byte.
+/// The state of the grammar: what the next byte belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     /// A value.
@@ -58,7 +59,7 @@ enum State {
     /// Only whitespace: the text is complete.
     Done,
     /// A string, which is a name or a value.
-    String { is_name: bool, at: InString },
+    String { is_name: bool, position: InString },
     /// A number.
     Number(InNumber),
     /// The rest of `true`, `false` or `null`.
@@ -96,14 +97,14 @@ enum InNumber {
     Exponent,
 }
 
-/// Where the current bytes are copied.
+/// The target of the current bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// The envelope, without whitespace.
     Envelope,
     /// The envelope, with whitespace: the value of a member that the envelope contains.
-    Kept,
-    /// Nowhere: the bytes of a replaced value.
+    Member,
+    /// Nowhere, because the envelope contains another value instead.
     Dropped,
 }
 
@@ -117,7 +118,7 @@ impl Default for EnvelopeScanner {
             objects: [0; DEPTH_CEILING / 64],
             members_depth: usize::MAX,
             value_depth: 0,
-            name_at: 0,
+            name_offset: 0,
         }
     }
 }
@@ -127,26 +128,26 @@ impl EnvelopeScanner {
     pub fn feed(&mut self, bytes: &[u8]) {
         // Here the scanner only finds special bytes, so its limits do not matter.
         let mut fast = FastScanner::new(bytes, 0, 0);
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            at = match self.state {
+        let mut offset = 0;
+        while let Some(&byte) = bytes.get(offset) {
+            offset = match self.state {
                 State::Invalid => return,
-                State::String { is_name, at: within } => {
-                    self.string(&mut fast, at, is_name, within)
+                State::String { is_name, position } => {
+                    self.read_string(&mut fast, offset, is_name, position)
                 }
-                State::Number(within) => self.number(byte, at, within),
-                State::Literal(rest) => self.literal(byte, at, rest),
+                State::Number(position) => self.read_number(byte, offset, position),
+                State::Literal(rest) => self.read_literal(byte, offset, rest),
                 _ if matches!(byte, b' ' | b'\n' | b'\r' | b'\t') => {
-                    if self.target == Target::Kept {
+                    if self.target == Target::Member {
                         self.envelope.push(byte);
                     }
-                    at + 1
+                    offset + 1
                 }
-                State::Value | State::Element => self.value(byte, at),
-                State::Member | State::Name => self.name(&mut fast, byte, at),
-                State::Colon => self.colon(byte, at),
-                State::AfterValue => self.after_value(byte, at),
-                State::Done => self.invalid(at),
+                State::Value | State::Element => self.read_value(byte, offset),
+                State::Member | State::Name => self.read_name(&mut fast, byte, offset),
+                State::Colon => self.read_colon(byte, offset),
+                State::AfterValue => self.read_after_value(byte, offset),
+                State::Done => self.mark_invalid(offset),
             };
         }
     }
@@ -163,26 +164,26 @@ impl EnvelopeScanner {
         }
     }
 
-    fn invalid(&mut self, at: usize) -> usize {
+    fn mark_invalid(&mut self, offset: usize) -> usize {
         self.envelope.push(INVALID);
         self.state = State::Invalid;
-        at
+        offset
     }
 
-    fn invalid_in_string(&mut self, before: &[u8], at: usize) -> usize {
+    fn mark_invalid_in_string(&mut self, before: &[u8], offset: usize) -> usize {
         self.copy(before);
-        self.invalid(at)
+        self.mark_invalid(offset)
     }
 
-    fn value(&mut self, byte: u8, at: usize) -> usize {
+    fn read_value(&mut self, byte: u8, offset: usize) -> usize {
         if byte == b']' && self.state == State::Element {
-            return self.close(byte, at);
+            return self.close(byte, offset);
         }
         if self.target == Target::Envelope {
-            self.begin(byte);
+            self.choose_target(byte);
         }
         self.state = match byte {
-            b'{' | b'[' if self.depth == DEPTH_CEILING => return self.invalid(at),
+            b'{' | b'[' if self.depth == DEPTH_CEILING => return self.mark_invalid(offset),
             b'{' | b'[' => {
                 let bit = 1 << (self.depth % 64);
                 let word = &mut self.objects[self.depth / 64];
@@ -190,21 +191,21 @@ impl EnvelopeScanner {
                 self.depth += 1;
                 if byte == b'{' { State::Member } else { State::Element }
             }
-            b'"' => State::String { is_name: false, at: InString::Plain },
+            b'"' => State::String { is_name: false, position: InString::Plain },
             b't' => State::Literal(b"rue"),
             b'f' => State::Literal(b"alse"),
             b'n' => State::Literal(b"ull"),
             b'-' => State::Number(InNumber::Minus),
             b'0' => State::Number(InNumber::Zero),
             b'1'..=b'9' => State::Number(InNumber::Whole),
-            _ => return self.invalid(at),
+            _ => return self.mark_invalid(offset),
         };
         self.copy(&[byte]);
-        at + 1
+        offset + 1
     }
 
     /// Chooses where the next value is copied. `byte` is its first byte.
-    fn begin(&mut self, byte: u8) {
+    fn choose_target(&mut self, byte: u8) {
         match (self.depth, byte) {
             (0, b'{') => self.members_depth = 1,
             (0, b'[') => self.members_depth = 2,
@@ -213,8 +214,9 @@ impl EnvelopeScanner {
                 self.value_depth = self.depth;
                 // A text that is neither an array nor an object is not a response. The envelope
                 // contains it unchanged.
-                if self.depth == 0 || (self.depth == self.members_depth && self.is_kept_member()) {
-                    self.target = Target::Kept;
+                if self.depth == 0 || (self.depth == self.members_depth && self.is_copied_member())
+                {
+                    self.target = Target::Member;
                 } else {
                     // A response may have a result and an error if one of them is null.
                     self.envelope.extend_from_slice(if byte == b'n' { b"null" } else { b"0" });
@@ -226,82 +228,83 @@ impl EnvelopeScanner {
 
     /// Returns true if the envelope contains the value of the member whose name was read last. A
     /// colon follows that name in the envelope.
-    fn is_kept_member(&self) -> bool {
-        let name = self.envelope.get(self.name_at + 1..self.envelope.len() - 2).unwrap_or_default();
-        KEPT_MEMBERS.contains(&&*JsonString::new(name).decode())
+    fn is_copied_member(&self) -> bool {
+        let name =
+            self.envelope.get(self.name_offset + 1..self.envelope.len() - 2).unwrap_or_default();
+        COPIED_MEMBERS.contains(&&*JsonString::new(name).decode())
     }
 
     /// Ends a value.
-    fn end(&mut self) {
+    fn end_value(&mut self) {
         self.state = if self.depth == 0 { State::Done } else { State::AfterValue };
         if self.depth == self.value_depth {
             self.target = Target::Envelope;
         }
     }
 
-    fn close(&mut self, byte: u8, at: usize) -> usize {
+    fn close(&mut self, byte: u8, offset: usize) -> usize {
         self.copy(&[byte]);
         self.depth -= 1;
-        self.end();
-        at + 1
+        self.end_value();
+        offset + 1
     }
 
-    fn name(&mut self, fast: &mut FastScanner<'_>, byte: u8, mut at: usize) -> usize {
+    fn read_name(&mut self, fast: &mut FastScanner<'_>, byte: u8, mut offset: usize) -> usize {
         match byte {
             b'"' => {
                 if self.target == Target::Envelope {
-                    self.name_at = self.envelope.len();
+                    self.name_offset = self.envelope.len();
                 } else if self.target == Target::Dropped {
-                    at = fast.skip_string_members(at);
+                    offset = fast.skip_string_members(offset);
                 }
                 self.copy(&[byte]);
-                self.state = State::String { is_name: true, at: InString::Plain };
-                at + 1
+                self.state = State::String { is_name: true, position: InString::Plain };
+                offset + 1
             }
-            b'}' if self.state == State::Member => self.close(byte, at),
-            _ => self.invalid(at),
+            b'}' if self.state == State::Member => self.close(byte, offset),
+            _ => self.mark_invalid(offset),
         }
     }
 
-    fn colon(&mut self, byte: u8, at: usize) -> usize {
+    fn read_colon(&mut self, byte: u8, offset: usize) -> usize {
         if byte != b':' {
-            return self.invalid(at);
+            return self.mark_invalid(offset);
         }
         self.copy(&[byte]);
         self.state = State::Value;
-        at + 1
+        offset + 1
     }
 
-    fn after_value(&mut self, byte: u8, at: usize) -> usize {
-        let last = self.depth - 1;
-        let object = self.objects[last / 64] >> (last % 64) & 1 == 1;
-        self.state = match (byte, object) {
+    fn read_after_value(&mut self, byte: u8, offset: usize) -> usize {
+        let innermost = self.depth - 1;
+        let is_object = self.objects[innermost / 64] >> (innermost % 64) & 1 == 1;
+        self.state = match (byte, is_object) {
             (b',', true) => State::Name,
             (b',', false) => State::Value,
-            (b'}', true) | (b']', false) => return self.close(byte, at),
-            _ => return self.invalid(at),
+            (b'}', true) | (b']', false) => return self.close(byte, offset),
+            _ => return self.mark_invalid(offset),
         };
         self.copy(&[byte]);
-        at + 1
+        offset + 1
     }
 
-    fn literal(&mut self, byte: u8, at: usize, rest: &'static [u8]) -> usize {
+    fn read_literal(&mut self, byte: u8, offset: usize, rest: &'static [u8]) -> usize {
         match rest.split_first() {
-            Some((wanted, rest)) if *wanted == byte => {
+            Some((expected, rest)) if *expected == byte => {
                 self.copy(&[byte]);
                 self.state = State::Literal(rest);
                 if rest.is_empty() {
-                    self.end();
+                    self.end_value();
                 }
-                at + 1
+                offset + 1
             }
-            _ => self.invalid(at),
+            _ => self.mark_invalid(offset),
         }
     }
 
-    fn number(&mut self, byte: u8, at: usize, within: InNumber) -> usize {
+    fn read_number(&mut self, byte: u8, offset: usize, position: InNumber) -> usize {
         use InNumber::{E, Exponent, Fraction, Minus, Point, Sign, Whole, Zero};
-        let next = match (within, byte) {
+        let next = match (position, byte) {
             (Minus, b'0') => Zero,
             (Minus | Whole, b'0'..=b'9') => Whole,
             (Zero | Whole, b'.') => Point,
@@ -311,45 +314,45 @@ impl EnvelopeScanner {
             (E | Sign | Exponent, b'0'..=b'9') => Exponent,
             // The number ended before the byte.
             (Zero | Whole | Fraction | Exponent, _) => {
-                self.end();
-                return at;
+                self.end_value();
+                return offset;
             }
-            _ => return self.invalid(at),
+            _ => return self.mark_invalid(offset),
         };
         self.copy(&[byte]);
         self.state = State::Number(next);
-        at + 1
+        offset + 1
     }
 
     /// Reads a string up to its end or the end of the chunk.
-    fn string(
+    fn read_string(
         &mut self,
         fast: &mut FastScanner<'_>,
-        begin: usize,
+        start: usize,
         is_name: bool,
-        mut within: InString,
+        mut position: InString,
     ) -> usize {
         let bytes = fast.bytes;
-        let mut at = begin;
+        let mut offset = start;
         loop {
-            if within == InString::Plain {
-                at = fast.next_special(at).min(bytes.len());
+            if position == InString::Plain {
+                offset = fast.next_special(offset).min(bytes.len());
             }
-            let Some(&byte) = bytes.get(at) else { break };
-            within = match (within, byte) {
+            let Some(&byte) = bytes.get(offset) else { break };
+            position = match (position, byte) {
                 (InString::Plain, b'"') => {
-                    self.copy(&bytes[begin..=at]);
+                    self.copy(&bytes[start..=offset]);
                     if is_name {
                         self.state = State::Colon;
                     } else {
-                        self.end();
+                        self.end_value();
                     }
-                    return at + 1;
+                    return offset + 1;
                 }
                 (InString::Plain, b'\\') => InString::Escape,
-                (InString::Plain, _) => match InString::after_lead(byte) {
-                    Some(within) => within,
-                    None => return self.invalid_in_string(&bytes[begin..at], at),
+                (InString::Plain, _) => match InString::after_first_byte(byte) {
+                    Some(position) => position,
+                    None => return self.mark_invalid_in_string(&bytes[start..offset], offset),
                 },
                 (InString::Escape, b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
                     InString::Plain
@@ -365,20 +368,20 @@ impl EnvelopeScanner {
                         _ => InString::Character { left: left - 1, min: 0x80, max: 0xbf },
                     }
                 }
-                _ => return self.invalid_in_string(&bytes[begin..at], at),
+                _ => return self.mark_invalid_in_string(&bytes[start..offset], offset),
             };
-            at += 1;
+            offset += 1;
         }
-        self.copy(&bytes[begin..at]);
-        self.state = State::String { is_name, at: within };
-        at
+        self.copy(&bytes[start..offset]);
+        self.state = State::String { is_name, position };
+        offset
     }
 }
 
 impl InString {
     /// Returns the state after the first byte of a character that is not ASCII (RFC 3629, section
     /// 4).
-    fn after_lead(byte: u8) -> Option<InString> {
+    fn after_first_byte(byte: u8) -> Option<InString> {
         let (left, min, max) = match byte {
             0xc2..=0xdf => (1, 0x80, 0xbf),
             0xe0 => (2, 0xa0, 0xbf),

@@ -69,94 +69,95 @@ impl<'a> FastScanner<'a> {
         }
     }
 
-    /// Returns the end of the value that starts at `at`, within `depth` open arrays and objects. If
-    /// the value is invalid or not simple, returns `None` and forgets the names that it has
-    /// recorded since the call. No whitespace is skipped.
+    /// Returns the end of the value that starts at `offset`, within `depth` open arrays and
+    /// objects. If the value is invalid or not simple, returns `None` and removes the names that it
+    /// has added. No whitespace is skipped.
     #[inline]
-    pub(super) fn end_of_value(&mut self, at: usize, depth: usize) -> Option<usize> {
-        if self.bytes.get(at) == Some(&b'"') {
-            return self.end_of_string(at + 1);
+    pub(super) fn end_of_value(&mut self, offset: usize, depth: usize) -> Option<usize> {
+        if self.bytes.get(offset) == Some(&b'"') {
+            return self.end_of_string(offset + 1);
         }
-        let (names, repeated) = (self.names.len(), self.repeated);
-        let end = self.end_of_other(at, depth);
+        let (name_count, repeated) = (self.names.len(), self.repeated);
+        let end = self.end_of_other(offset, depth);
         if end.is_none() {
-            self.names.truncate(names);
+            self.names.truncate(name_count);
             self.repeated = repeated;
         }
         end
     }
 
-    /// Returns the offset of the first special byte at or after `at`. Without a special byte, the
-    /// offset is at or beyond the end of the input.
+    /// Returns the offset of the first special byte at or after `offset`. Without a special byte,
+    /// the offset is at or beyond the end of the input.
     #[inline(always)]
-    pub(super) fn next_special(&mut self, at: usize) -> usize {
-        // If `at` is before the block, the subtraction wraps to a large number.
-        let past = at.wrapping_sub(self.block);
-        if past < BLOCK_BYTES {
-            let hits = self.special >> past;
+    pub(super) fn next_special(&mut self, offset: usize) -> usize {
+        // If `offset` is before the block, the subtraction wraps to a large number.
+        let bit_index = offset.wrapping_sub(self.block);
+        if bit_index < BLOCK_BYTES {
+            let hits = self.special >> bit_index;
             if hits != 0 {
-                return at + hits.trailing_zeros() as usize;
+                return offset + hits.trailing_zeros() as usize;
             }
         }
-        self.next_special_beyond(at)
+        self.next_special_beyond(offset)
     }
 
     /// Continues [`FastScanner::next_special`] beyond the current block. It is a separate function,
     /// so the path within a block needs few registers.
     #[inline(never)]
-    fn next_special_beyond(&mut self, mut at: usize) -> usize {
-        if at.wrapping_sub(self.block) < BLOCK_BYTES {
-            at = self.block + BLOCK_BYTES;
+    fn next_special_beyond(&mut self, mut offset: usize) -> usize {
+        if offset.wrapping_sub(self.block) < BLOCK_BYTES {
+            offset = self.block + BLOCK_BYTES;
         }
-        (self.block, self.special) = special_block(self.bytes, at);
+        (self.block, self.special) = special_block(self.bytes, offset);
         self.block + self.special.trailing_zeros() as usize
     }
 
     #[inline(always)]
-    fn value(&mut self, at: usize, depth: usize) -> Option<usize> {
-        if self.bytes.get(at)? == &b'"' {
-            self.end_of_string(at + 1)
+    fn value(&mut self, offset: usize, depth: usize) -> Option<usize> {
+        if self.bytes.get(offset)? == &b'"' {
+            self.end_of_string(offset + 1)
         } else {
-            self.end_of_other(at, depth)
+            self.end_of_other(offset, depth)
         }
     }
 
     /// Returns the end of a value other than a string.
-    fn end_of_other(&mut self, at: usize, depth: usize) -> Option<usize> {
-        match self.bytes.get(at)? {
-            b'{' if depth < self.names_depth_max => self.end_of_searched_object(at + 1, depth),
-            b'{' => self.end_of_object(at + 1, depth),
-            b'[' => self.end_of_array(at + 1, depth),
-            b't' => literal(self.bytes, at, b"true"),
-            b'f' => literal(self.bytes, at, b"false"),
-            b'n' => literal(self.bytes, at, b"null"),
-            _ => end_of_number(self.bytes, at),
+    fn end_of_other(&mut self, offset: usize, depth: usize) -> Option<usize> {
+        match self.bytes.get(offset)? {
+            b'{' if depth < self.names_depth_max => self.end_of_searched_object(offset + 1, depth),
+            b'{' => self.end_of_object(offset + 1, depth),
+            b'[' => self.end_of_array(offset + 1, depth),
+            b't' => end_of_literal(self.bytes, offset, b"true"),
+            b'f' => end_of_literal(self.bytes, offset, b"false"),
+            b'n' => end_of_literal(self.bytes, offset, b"null"),
+            _ => end_of_number(self.bytes, offset),
         }
     }
 
-    /// Returns the end of an object. `at` is the offset after its opening bracket.
-    fn end_of_object(&mut self, at: usize, depth: usize) -> Option<usize> {
+    /// Returns the end of an object. `offset` is the offset after its opening bracket.
+    fn end_of_object(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
         let bytes = self.bytes;
-        let mut at = skip_whitespace(bytes, at);
-        if *bytes.get(at)? == b'}' {
-            return Some(at + 1);
+        let mut offset = skip_whitespace(bytes, offset);
+        if *bytes.get(offset)? == b'}' {
+            return Some(offset + 1);
         }
         loop {
-            if *bytes.get(at)? != b'"' {
+            if *bytes.get(offset)? != b'"' {
                 return None;
             }
-            at = self.skip_string_members(at);
-            at = skip_whitespace(bytes, self.end_of_string(at + 1)?);
-            if *bytes.get(at)? != b':' {
+            offset = self.skip_string_members(offset);
+            offset = skip_whitespace(bytes, self.end_of_string(offset + 1)?);
+            if *bytes.get(offset)? != b':' {
                 return None;
             }
-            at = skip_whitespace(bytes, self.value(skip_whitespace(bytes, at + 1), depth + 1)?);
-            match *bytes.get(at)? {
-                b',' => at = skip_whitespace(bytes, at + 1),
-                b'}' => return Some(at + 1),
+            offset =
+                skip_whitespace(bytes, self.value(skip_whitespace(bytes, offset + 1), depth + 1)?);
+            match *bytes.get(offset)? {
+                b',' => offset = skip_whitespace(bytes, offset + 1),
+                b'}' => return Some(offset + 1),
                 _ => return None,
             }
         }
@@ -167,62 +168,65 @@ impl<'a> FastScanner<'a> {
     #[inline(always)]
     pub(super) fn skip_string_members(&mut self, mut opening: usize) -> usize {
         let bytes = self.bytes;
-        let three = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk::<3>());
+        let next_three =
+            |offset: usize| bytes.get(offset..).and_then(|rest| rest.first_chunk::<3>());
         loop {
             let name_end = self.next_special(opening + 1);
-            if three(name_end) != Some(b"\":\"") {
+            if next_three(name_end) != Some(b"\":\"") {
                 return opening;
             }
             let value_end = self.next_special(name_end + 3);
-            if three(value_end) != Some(b"\",\"") {
+            if next_three(value_end) != Some(b"\",\"") {
                 return opening;
             }
             opening = value_end + 2;
         }
     }
 
-    /// Returns the end of an object, and searches the object for repeated names. `at` is the offset
-    /// after its opening bracket.
-    fn end_of_searched_object(&mut self, at: usize, depth: usize) -> Option<usize> {
+    /// Returns the end of an object, and searches the object for repeated names. `offset` is the
+    /// offset after its opening bracket.
+    fn end_of_searched_object(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
         let bytes = self.bytes;
         let mut filter = NameFilter { start: self.names.len(), bits: 0 };
-        let mut at = skip_whitespace(bytes, at);
-        if *bytes.get(at)? == b'}' {
-            return Some(at + 1);
+        let mut offset = skip_whitespace(bytes, offset);
+        if *bytes.get(offset)? == b'}' {
+            return Some(offset + 1);
         }
         loop {
-            if *bytes.get(at)? != b'"' {
+            if *bytes.get(offset)? != b'"' {
                 return None;
             }
-            at =
-                skip_whitespace(bytes, self.searched_member(at, depth + 1, &mut filter)?.value.end);
-            match *bytes.get(at)? {
-                b',' => at = skip_whitespace(bytes, at + 1),
+            offset = skip_whitespace(
+                bytes,
+                self.searched_member(offset, depth + 1, &mut filter)?.value.end,
+            );
+            match *bytes.get(offset)? {
+                b',' => offset = skip_whitespace(bytes, offset + 1),
                 b'}' => break,
                 _ => return None,
             }
         }
         self.names.truncate(filter.start);
-        Some(at + 1)
+        Some(offset + 1)
     }
 
-    fn end_of_array(&mut self, at: usize, depth: usize) -> Option<usize> {
+    fn end_of_array(&mut self, offset: usize, depth: usize) -> Option<usize> {
         if depth >= self.depth_max {
             return None;
         }
         let bytes = self.bytes;
-        let mut at = skip_whitespace(bytes, at);
-        if *bytes.get(at)? == b']' {
-            return Some(at + 1);
+        let mut offset = skip_whitespace(bytes, offset);
+        if *bytes.get(offset)? == b']' {
+            return Some(offset + 1);
         }
         loop {
-            at = skip_whitespace(bytes, self.value(at, depth + 1)?);
-            match *bytes.get(at)? {
-                b',' => at = skip_whitespace(bytes, at + 1),
-                b']' => return Some(at + 1),
+            offset = skip_whitespace(bytes, self.value(offset, depth + 1)?);
+            match *bytes.get(offset)? {
+                b',' => offset = skip_whitespace(bytes, offset + 1),
+                b']' => return Some(offset + 1),
                 _ => return None,
             }
         }
@@ -234,13 +238,14 @@ impl<'a> FastScanner<'a> {
     #[inline(always)]
     fn searched_member(
         &mut self,
-        at: usize,
+        offset: usize,
         depth: usize,
         filter: &mut NameFilter,
     ) -> Option<Member> {
         let bytes = self.bytes;
-        let name = at + 1..self.next_special(at + 1);
-        if *bytes.get(name.end)? != b'"' || !self.insert_name(&bytes[name.clone()], at, filter) {
+        let name = offset + 1..self.next_special(offset + 1);
+        if *bytes.get(name.end)? != b'"' || !self.insert_name(&bytes[name.clone()], offset, filter)
+        {
             return None;
         }
         let colon = skip_whitespace(bytes, name.end + 1);
@@ -256,14 +261,14 @@ impl<'a> FastScanner<'a> {
     /// unchanged, and the caller can read the member.
     pub(super) fn try_member(
         &mut self,
-        at: usize,
+        offset: usize,
         depth: usize,
         filter: &mut NameFilter,
     ) -> Option<Member> {
-        let (names, repeated) = (self.names.len(), self.repeated);
-        let member = self.searched_member(at, depth, filter);
+        let (name_count, repeated) = (self.names.len(), self.repeated);
+        let member = self.searched_member(offset, depth, filter);
         if member.is_none() {
-            self.names.truncate(names);
+            self.names.truncate(name_count);
             self.repeated = repeated;
         }
         member
@@ -272,10 +277,10 @@ impl<'a> FastScanner<'a> {
     /// Adds a name to the names of the open object, and records a repetition. Returns false if
     /// there are too many names.
     #[inline]
-    fn insert_name(&mut self, name: &'a [u8], at: usize, filter: &mut NameFilter) -> bool {
+    fn insert_name(&mut self, name: &'a [u8], offset: usize, filter: &mut NameFilter) -> bool {
         let bit = 1 << string::name_hash(name);
         if filter.bits & bit != 0 {
-            self.check_repeated(name, at, filter);
+            self.check_repeated(name, offset, filter);
         }
         filter.bits |= bit;
         if self.names.len() - filter.start == NAMES_MAX {
@@ -288,16 +293,16 @@ impl<'a> FastScanner<'a> {
     /// Records the offset of a name if the object already has the name. The caller has found the
     /// name's bit set.
     #[inline(never)]
-    fn check_repeated(&mut self, name: &'a [u8], at: usize, filter: &NameFilter) {
+    fn check_repeated(&mut self, name: &'a [u8], offset: usize, filter: &NameFilter) {
         if self.names[filter.start..].contains(&name) && self.repeated.is_none() {
-            self.repeated = Some(at);
+            self.repeated = Some(offset);
         }
     }
 
-    /// Returns the end of a string. `at` is the offset after its opening quote.
+    /// Returns the end of a string. `offset` is the offset after its opening quote.
     #[inline(always)]
-    fn end_of_string(&mut self, at: usize) -> Option<usize> {
-        let end = self.next_special(at);
+    fn end_of_string(&mut self, offset: usize) -> Option<usize> {
+        let end = self.next_special(offset);
         if self.bytes.get(end)? == &b'"' {
             Some(end + 1)
         } else {
@@ -316,58 +321,58 @@ use portable::special_block;
 mod portable {
     use super::BLOCK_BYTES;
 
-    pub(super) fn special_block(bytes: &[u8], mut at: usize) -> (usize, u64) {
+    pub(super) fn special_block(bytes: &[u8], mut offset: usize) -> (usize, u64) {
         loop {
-            let rest = bytes.get(at..).unwrap_or_default();
+            let rest = bytes.get(offset..).unwrap_or_default();
             let special = special_bits(&rest[..rest.len().min(BLOCK_BYTES)]);
             if special != 0 {
-                return (at, special);
+                return (offset, special);
             }
-            at += BLOCK_BYTES;
+            offset += BLOCK_BYTES;
         }
     }
 
     /// Returns a word with one bit per special byte. The bits beyond the end of the input are set
     /// too.
     fn special_bits(block: &[u8]) -> u64 {
-        let special = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
-        let missing = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
-        let bits = block.iter().enumerate().map(|(at, byte)| special(*byte) << at);
-        bits.fold(missing, |all, bit| all | bit)
+        let special_bit = |byte: u8| u64::from(matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..));
+        let bits_beyond = u64::MAX.checked_shl(block.len() as u32).unwrap_or(0);
+        let bits = block.iter().enumerate().map(|(index, byte)| special_bit(*byte) << index);
+        bits.fold(bits_beyond, |word, bit| word | bit)
     }
 }
 
-/// Returns the end of a string; `at` is its first special byte.
+/// Returns the end of a string; `offset` is its first special byte.
 #[cold]
-fn end_of_special_string(bytes: &[u8], mut at: usize) -> Option<usize> {
+fn end_of_special_string(bytes: &[u8], mut offset: usize) -> Option<usize> {
     loop {
-        match bytes.get(at)? {
-            b'"' => return Some(at + 1),
-            b'\\' => at += string::escape_len(&bytes[at..])?,
+        match bytes.get(offset)? {
+            b'"' => return Some(offset + 1),
+            b'\\' => offset += string::escape_len(&bytes[offset..])?,
             0..0x20 => return None,
             _ => {
-                let rest = &bytes[at..];
+                let rest = &bytes[offset..];
                 let run = rest.iter().position(|byte| *byte < 0x80).unwrap_or(rest.len());
                 std::str::from_utf8(&rest[..run]).ok()?;
-                at += run;
+                offset += run;
             }
         }
-        at = string::find_special(bytes, at);
+        offset = string::find_special(bytes, offset);
     }
 }
 
-fn literal(bytes: &[u8], at: usize, text: &[u8]) -> Option<usize> {
-    bytes[at..].starts_with(text).then_some(at + text.len())
+fn end_of_literal(bytes: &[u8], offset: usize, text: &[u8]) -> Option<usize> {
+    bytes[offset..].starts_with(text).then_some(offset + text.len())
 }
 
 /// Returns the end of a number (RFC 8259, section 6). A number has no leading zeros, and has digits
 /// before the point, after the point and after the `e`.
-fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
+fn end_of_number(bytes: &[u8], offset: usize) -> Option<usize> {
     let digits = |from: usize| {
         let rest = bytes.get(from..).unwrap_or_default();
         from + rest.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len())
     };
-    let start = at + usize::from(bytes.get(at) == Some(&b'-'));
+    let start = offset + usize::from(bytes.get(offset) == Some(&b'-'));
     let mut end = digits(start);
     if end == start || (bytes[start] == b'0' && end > start + 1) {
         return None;
@@ -390,22 +395,22 @@ fn end_of_number(bytes: &[u8], at: usize) -> Option<usize> {
     Some(end)
 }
 
-/// Returns the offset of the first byte at or after `at` that is not whitespace.
+/// Returns the offset of the first byte at or after `offset` that is not whitespace.
 #[inline(always)]
-pub(super) fn skip_whitespace(bytes: &[u8], at: usize) -> usize {
-    match bytes.get(at) {
-        // Nearly always, one comparison suffices.
-        Some(byte) if *byte > b' ' => at,
-        _ => skip_long_whitespace(bytes, at),
+pub(super) fn skip_whitespace(bytes: &[u8], offset: usize) -> usize {
+    match bytes.get(offset) {
+        // In nearly all cases this comparison suffices.
+        Some(byte) if *byte > b' ' => offset,
+        _ => skip_long_whitespace(bytes, offset),
     }
 }
 
 #[inline(never)]
-fn skip_long_whitespace(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(at) {
-        at += 1;
+fn skip_long_whitespace(bytes: &[u8], mut offset: usize) -> usize {
+    while let Some(b' ' | b'\n' | b'\r' | b'\t') = bytes.get(offset) {
+        offset += 1;
     }
-    at
+    offset
 }
 
 #[cfg(test)]

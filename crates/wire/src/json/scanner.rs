@@ -25,10 +25,10 @@ pub const DEPTH_CEILING: usize = 512;
 
 /// An error in a JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("{kind} at byte {at}")]
+#[error("{kind} at byte {offset}")]
 pub struct SyntaxError {
     /// The offset of the invalid byte from the start of the text.
-    pub at: usize,
+    pub offset: usize,
     /// The kind of error.
     pub kind: SyntaxErrorKind,
 }
@@ -76,7 +76,7 @@ pub enum SyntaxErrorKind {
 /// returns it.
 pub struct Scanner<'a> {
     bytes: &'a [u8],
-    at: usize,
+    offset: usize,
     depth: usize,
     fast: FastScanner<'a>,
     /// True within a value that the fast scanner could not skip. The parts of the value do not use
@@ -109,12 +109,12 @@ impl<'a> Scanner<'a> {
         names_depth_max: usize,
     ) -> Scanner<'a> {
         let fast = FastScanner::new(bytes, depth_max.min(DEPTH_CEILING), names_depth_max);
-        Scanner { bytes, at: 0, depth: 0, fast, is_slow: false }
+        Scanner { bytes, offset: 0, depth: 0, fast, is_slow: false }
     }
 
     /// Returns the offset of the next byte.
-    pub fn at(&self) -> usize {
-        self.at
+    pub fn offset(&self) -> usize {
+        self.offset
     }
 
     /// Returns the offset of a slice that this scanner returned.
@@ -133,10 +133,10 @@ impl<'a> Scanner<'a> {
     /// [`SyntaxErrorKind::Empty`] or [`SyntaxErrorKind::ByteOrderMark`] at the start,
     /// [`SyntaxErrorKind::End`] later.
     pub fn peek(&mut self) -> Result<u8, SyntaxError> {
-        if self.at == 0 && self.bytes.starts_with(b"\xef\xbb\xbf") {
-            return Err(SyntaxError { at: 0, kind: SyntaxErrorKind::ByteOrderMark });
+        if self.offset == 0 && self.bytes.starts_with(b"\xef\xbb\xbf") {
+            return Err(SyntaxError { offset: 0, kind: SyntaxErrorKind::ByteOrderMark });
         }
-        let is_start = self.at == 0;
+        let is_start = self.offset == 0;
         match self.next_byte() {
             Some(byte) => Ok(byte),
             None if is_start => Err(self.error(SyntaxErrorKind::Empty)),
@@ -159,11 +159,11 @@ impl<'a> Scanner<'a> {
     /// # Errors
     /// The first syntax error.
     pub fn value(&mut self) -> Result<&'a [u8], SyntaxError> {
-        // `self.at` is unchanged, because `peek` uses it to recognize an empty text.
-        let start = skip_whitespace(self.bytes, self.at);
+        // `self.offset` is unchanged, because `peek` uses it to recognize an empty text.
+        let start = skip_whitespace(self.bytes, self.offset);
         if !self.is_slow {
             if let Some(end) = self.fast.end_of_value(start, self.depth) {
-                self.at = end;
+                self.offset = end;
                 return Ok(&self.bytes[start..end]);
             }
             self.is_slow = true;
@@ -172,7 +172,7 @@ impl<'a> Scanner<'a> {
         } else {
             self.value_slow()?;
         }
-        Ok(&self.bytes[start..self.at])
+        Ok(&self.bytes[start..self.offset])
     }
 
     fn value_slow(&mut self) -> Result<(), SyntaxError> {
@@ -209,13 +209,13 @@ impl<'a> Scanner<'a> {
             }
             let is_simple = !names.has_escapes && names.set.is_none();
             let member = if is_searched && is_simple && !self.is_slow {
-                self.fast.try_member(self.at, self.depth, &mut names.filter)
+                self.fast.try_member(self.offset, self.depth, &mut names.filter)
             } else {
                 None
             };
             let (name, value) = match member {
                 Some(member) => {
-                    self.at = member.value.end;
+                    self.offset = member.value.end;
                     let name = JsonString { raw: &self.bytes[member.name], escaped: false };
                     (name, &self.bytes[member.value])
                 }
@@ -223,7 +223,7 @@ impl<'a> Scanner<'a> {
             };
             visit(name, value);
             match self.next_byte() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.offset += 1,
                 Some(b'}') => break,
                 _ => return Err(self.unexpected()),
             }
@@ -234,35 +234,35 @@ impl<'a> Scanner<'a> {
 
     /// Reads a member from the opening quote of its name.
     fn member(&mut self, names: &mut Names<'a>) -> Result<(JsonString<'a>, &'a [u8]), SyntaxError> {
-        let name_at = self.at;
+        let name_offset = self.offset;
         let name = self.string()?;
         let is_searched = self.depth <= self.fast.names_depth_max;
-        if is_searched && self.is_repeated(names, name) && self.fast.repeated.is_none() {
-            self.fast.repeated = Some(name_at);
+        if is_searched && self.insert_name(names, name) && self.fast.repeated.is_none() {
+            self.fast.repeated = Some(name_offset);
         }
         self.expect_byte(b':')?;
         Ok((name, self.value()?))
     }
 
-    /// Reads an array and calls `each` before every element. `each` reads exactly one value and
-    /// returns true, or returns false to stop there.
+    /// Reads an array and calls `read_element` before every element. `read_element` reads exactly
+    /// one value and returns true, or returns false to end the scan.
     ///
     /// # Errors
     /// The first syntax error. A value other than an array is a syntax error too.
     pub fn elements(
         &mut self,
-        mut each: impl FnMut(&mut Scanner<'a>) -> Result<bool, SyntaxError>,
+        mut read_element: impl FnMut(&mut Scanner<'a>) -> Result<bool, SyntaxError>,
     ) -> Result<(), SyntaxError> {
         self.open(b'[')?;
         if self.next_byte() == Some(b']') {
             return self.close();
         }
         loop {
-            if !each(self)? {
+            if !read_element(self)? {
                 return Ok(());
             }
             match self.next_byte() {
-                Some(b',') => self.at += 1,
+                Some(b',') => self.offset += 1,
                 Some(b']') => return self.close(),
                 _ => return Err(self.unexpected()),
             }
@@ -281,11 +281,11 @@ impl<'a> Scanner<'a> {
     }
 
     fn error(&self, kind: SyntaxErrorKind) -> SyntaxError {
-        SyntaxError { at: self.at, kind }
+        SyntaxError { offset: self.offset, kind }
     }
 
     fn unexpected(&self) -> SyntaxError {
-        match self.bytes.get(self.at) {
+        match self.bytes.get(self.offset) {
             Some(byte) => self.error(SyntaxErrorKind::Unexpected(*byte)),
             None => self.error(SyntaxErrorKind::End),
         }
@@ -293,16 +293,16 @@ impl<'a> Scanner<'a> {
 
     #[inline]
     fn next_byte(&mut self) -> Option<u8> {
-        self.at = skip_whitespace(self.bytes, self.at);
-        self.bytes.get(self.at).copied()
+        self.offset = skip_whitespace(self.bytes, self.offset);
+        self.bytes.get(self.offset).copied()
     }
 
     #[inline]
-    fn expect_byte(&mut self, wanted: u8) -> Result<(), SyntaxError> {
-        if self.next_byte() != Some(wanted) {
+    fn expect_byte(&mut self, expected: u8) -> Result<(), SyntaxError> {
+        if self.next_byte() != Some(expected) {
             return Err(self.unexpected());
         }
-        self.at += 1;
+        self.offset += 1;
         Ok(())
     }
 
@@ -314,67 +314,67 @@ impl<'a> Scanner<'a> {
             return Err(self.error(SyntaxErrorKind::TooDeep(self.fast.depth_max)));
         }
         self.depth += 1;
-        self.at += 1;
+        self.offset += 1;
         Ok(())
     }
 
     fn close(&mut self) -> Result<(), SyntaxError> {
         self.depth -= 1;
-        self.at += 1;
+        self.offset += 1;
         Ok(())
     }
 
     fn literal(&mut self, word: &'static [u8]) -> Result<(), SyntaxError> {
-        let rest = &self.bytes[self.at..];
+        let rest = &self.bytes[self.offset..];
         if rest.starts_with(word) {
-            self.at += word.len();
+            self.offset += word.len();
             return Ok(());
         }
-        let same = rest.iter().zip(word).take_while(|(a, b)| a == b).count();
-        self.at += same;
+        let matching = rest.iter().zip(word).take_while(|(a, b)| a == b).count();
+        self.offset += matching;
         Err(self.unexpected())
     }
 
     fn number(&mut self) -> Result<(), SyntaxError> {
-        let start = self.at;
-        if self.bytes[self.at] == b'-' {
-            self.at += 1;
+        let start = self.offset;
+        if self.bytes[self.offset] == b'-' {
+            self.offset += 1;
         }
         let whole = self.digits();
-        let leading_zero = whole > 1 && self.bytes[self.at - whole] == b'0';
+        let leading_zero = whole > 1 && self.bytes[self.offset - whole] == b'0';
         let mut is_valid = whole > 0 && !leading_zero;
-        if is_valid && self.bytes.get(self.at) == Some(&b'.') {
-            self.at += 1;
+        if is_valid && self.bytes.get(self.offset) == Some(&b'.') {
+            self.offset += 1;
             is_valid = self.digits() > 0;
         }
-        if is_valid && matches!(self.bytes.get(self.at), Some(b'e' | b'E')) {
-            self.at += 1;
-            if matches!(self.bytes.get(self.at), Some(b'+' | b'-')) {
-                self.at += 1;
+        if is_valid && matches!(self.bytes.get(self.offset), Some(b'e' | b'E')) {
+            self.offset += 1;
+            if matches!(self.bytes.get(self.offset), Some(b'+' | b'-')) {
+                self.offset += 1;
             }
             is_valid = self.digits() > 0;
         }
         if is_valid {
             Ok(())
         } else {
-            Err(SyntaxError { at: start, kind: SyntaxErrorKind::Number })
+            Err(SyntaxError { offset: start, kind: SyntaxErrorKind::Number })
         }
     }
 
     fn digits(&mut self) -> usize {
-        let start = self.at;
-        while self.bytes.get(self.at).is_some_and(u8::is_ascii_digit) {
-            self.at += 1;
+        let start = self.offset;
+        while self.bytes.get(self.offset).is_some_and(u8::is_ascii_digit) {
+            self.offset += 1;
         }
-        self.at - start
+        self.offset - start
     }
 
     #[inline]
     fn string(&mut self) -> Result<JsonString<'a>, SyntaxError> {
-        let start = self.at + 1;
+        let start = self.offset + 1;
         let end = self.fast.next_special(start);
         if self.bytes.get(end) == Some(&b'"') {
-            self.at = end + 1;
+            self.offset = end + 1;
             return Ok(JsonString { raw: &self.bytes[start..end], escaped: false });
         }
         self.string_slow(start, end)
@@ -382,46 +382,46 @@ impl<'a> Scanner<'a> {
 
     /// Reads the rest of a string from its first special byte.
     fn string_slow(&mut self, start: usize, from: usize) -> Result<JsonString<'a>, SyntaxError> {
-        let mut at = from;
+        let mut offset = from;
         let mut escaped = false;
         loop {
-            let kind = match self.bytes.get(at) {
+            let kind = match self.bytes.get(offset) {
                 None => SyntaxErrorKind::End,
                 Some(b'"') => {
-                    self.at = at + 1;
-                    return Ok(JsonString { raw: &self.bytes[start..at], escaped });
+                    self.offset = offset + 1;
+                    return Ok(JsonString { raw: &self.bytes[start..offset], escaped });
                 }
-                Some(b'\\') => match string::escape_len(&self.bytes[at..]) {
+                Some(b'\\') => match string::escape_len(&self.bytes[offset..]) {
                     Some(len) => {
                         escaped = true;
-                        at = string::find_special(self.bytes, at + len);
+                        offset = string::find_special(self.bytes, offset + len);
                         continue;
                     }
                     None => SyntaxErrorKind::Escape,
                 },
                 Some(byte) if *byte < 0x20 => SyntaxErrorKind::Control(*byte),
                 Some(_) => {
-                    let rest = &self.bytes[at..];
+                    let rest = &self.bytes[offset..];
                     let run = rest.iter().position(|b| *b < 0x80).unwrap_or(rest.len());
                     match std::str::from_utf8(&rest[..run]) {
                         Ok(_) => {
-                            at = string::find_special(self.bytes, at + run);
+                            offset = string::find_special(self.bytes, offset + run);
                             continue;
                         }
                         Err(error) => {
-                            at += error.valid_up_to();
+                            offset += error.valid_up_to();
                             SyntaxErrorKind::Utf8
                         }
                     }
                 }
             };
-            return Err(SyntaxError { at, kind });
+            return Err(SyntaxError { offset, kind });
         }
     }
 
     /// Adds a name to the names of the open object. Returns true if the object already has the
     /// name.
-    fn is_repeated(&mut self, names: &mut Names<'a>, name: JsonString<'a>) -> bool {
+    fn insert_name(&mut self, names: &mut Names<'a>, name: JsonString<'a>) -> bool {
         if let Some(set) = &mut names.set {
             return !set.insert(name.decode());
         }
@@ -429,16 +429,16 @@ impl<'a> Scanner<'a> {
         let may_repeat = names.filter.bits & bit != 0;
         names.filter.bits |= bit;
         names.has_escapes |= name.escaped;
-        let known = &self.fast.names[names.filter.start..];
+        let known_names = &self.fast.names[names.filter.start..];
         let is_repeated = may_repeat
             && if names.has_escapes {
-                known.iter().any(|k| JsonString::new(k).decode() == name.decode())
+                known_names.iter().any(|known| JsonString::new(known).decode() == name.decode())
             } else {
-                known.contains(&name.raw)
+                known_names.contains(&name.raw)
             };
-        if known.len() == NAMES_MAX {
+        if known_names.len() == NAMES_MAX {
             let mut set: HashSet<Cow<'a, [u8]>, RandomState> =
-                known.iter().map(|k| JsonString::new(k).decode()).collect();
+                known_names.iter().map(|known| JsonString::new(known).decode()).collect();
             set.insert(name.decode());
             names.set = Some(set);
         }

@@ -21,62 +21,62 @@ const QUOTE_BIT: i8 = 2;
 const FLIPPED_PLAIN_MIN: i8 = 0x21;
 const BACKSLASH: i8 = b'\\' as i8;
 
-/// Returns the offset of the first special byte at or after `at`.
+/// Returns the offset of the first special byte at or after `offset`.
 ///
 /// # Errors
 /// If no block of sixteen bytes has a special byte. The error is the offset of the remaining bytes,
 /// of which there are fewer than sixteen.
 #[inline]
-pub(super) fn find_special(bytes: &[u8], at: usize) -> Result<usize, usize> {
+pub(super) fn find_special(bytes: &[u8], offset: usize) -> Result<usize, usize> {
     // SAFETY: SSE2 belongs to the x86-64 baseline (System V ABI, AMD64 supplement, section 1).
-    unsafe { find_special_sse2(bytes, at) }
+    unsafe { find_special_sse2(bytes, offset) }
 }
 
 /// Returns the offset of the first 64-byte block with a special byte, and one bit per special byte.
-/// The first block starts at `at`. Bytes beyond the end count as special.
+/// The first block starts at `offset`. Bytes beyond the end count as special.
 #[inline]
-pub(super) fn special_block(bytes: &[u8], at: usize) -> (usize, u64) {
+pub(super) fn special_block(bytes: &[u8], offset: usize) -> (usize, u64) {
     if std::arch::is_x86_feature_detected!("avx2") {
         // SAFETY: the line above checks that the processor supports AVX2.
-        unsafe { special_block_avx2(bytes, at) }
+        unsafe { special_block_avx2(bytes, offset) }
     } else {
-        special_block_baseline(bytes, at)
+        special_block_baseline(bytes, offset)
     }
 }
 
 /// Implements [`special_block`] for every x86-64 processor.
-pub(super) fn special_block_baseline(bytes: &[u8], at: usize) -> (usize, u64) {
+pub(super) fn special_block_baseline(bytes: &[u8], offset: usize) -> (usize, u64) {
     // SAFETY: SSE2 belongs to the x86-64 baseline, as in `find_special`.
-    unsafe { special_block_sse2(bytes, at) }
+    unsafe { special_block_sse2(bytes, offset) }
 }
 
 #[inline]
 #[target_feature(enable = "sse2")]
-fn find_special_sse2(bytes: &[u8], mut at: usize) -> Result<usize, usize> {
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk::<16>()) {
+fn find_special_sse2(bytes: &[u8], mut offset: usize) -> Result<usize, usize> {
+    while let Some(block) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<16>()) {
         let special = special_bits_16(block);
         if special != 0 {
-            return Ok(at + special.trailing_zeros() as usize);
+            return Ok(offset + special.trailing_zeros() as usize);
         }
-        at += 16;
+        offset += 16;
     }
-    Err(at)
+    Err(offset)
 }
 
 #[target_feature(enable = "avx2")]
-fn special_block_avx2(bytes: &[u8], at: usize) -> (usize, u64) {
-    first_special_block(bytes, at, |block| {
+fn special_block_avx2(bytes: &[u8], offset: usize) -> (usize, u64) {
+    first_special_block(bytes, offset, |block| {
         let (halves, _) = block.as_chunks::<32>();
-        let bits = |at: usize| u64::from(special_bits_32(&halves[at])) << (32 * at);
+        let bits = |index: usize| u64::from(special_bits_32(&halves[index])) << (32 * index);
         bits(0) | bits(1)
     })
 }
 
 #[target_feature(enable = "sse2")]
-fn special_block_sse2(bytes: &[u8], at: usize) -> (usize, u64) {
-    first_special_block(bytes, at, |block| {
+fn special_block_sse2(bytes: &[u8], offset: usize) -> (usize, u64) {
+    first_special_block(bytes, offset, |block| {
         let (quarters, _) = block.as_chunks::<16>();
-        let bits = |at: usize| u64::from(special_bits_16(&quarters[at])) << (16 * at);
+        let bits = |index: usize| u64::from(special_bits_16(&quarters[index])) << (16 * index);
         bits(0) | bits(1) | bits(2) | bits(3)
     })
 }
@@ -84,27 +84,27 @@ fn special_block_sse2(bytes: &[u8], at: usize) -> (usize, u64) {
 #[inline(always)]
 fn first_special_block(
     bytes: &[u8],
-    mut at: usize,
+    mut offset: usize,
     special_bits: impl Fn(&[u8; 64]) -> u64,
 ) -> (usize, u64) {
-    while let Some(block) = bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+    while let Some(block) = bytes.get(offset..).and_then(|rest| rest.first_chunk()) {
         let special = special_bits(block);
         if special != 0 {
-            return (at, special);
+            return (offset, special);
         }
-        at += 64;
+        offset += 64;
     }
-    let rest = bytes.len().saturating_sub(at);
+    let rest = bytes.len().saturating_sub(offset);
     let special = match bytes.last_chunk() {
         _ if rest == 0 => 0,
         Some(block) => special_bits(block) >> (64 - rest),
         None => {
             let mut block = [0; 64];
-            block[..rest].copy_from_slice(&bytes[at..]);
+            block[..rest].copy_from_slice(&bytes[offset..]);
             special_bits(&block)
         }
     };
-    (at, special | u64::MAX << rest)
+    (offset, special | u64::MAX << rest)
 }
 
 #[inline]
@@ -114,18 +114,19 @@ fn special_bits_16(block: &[u8; 16]) -> u32 {
     let block = _mm_set_epi64x((block >> 64) as i64, block as i64);
     let backslash = _mm_cmpeq_epi8(block, _mm_set1_epi8(BACKSLASH));
     let flipped = _mm_xor_si128(block, _mm_set1_epi8(QUOTE_BIT));
-    let others = _mm_cmplt_epi8(flipped, _mm_set1_epi8(FLIPPED_PLAIN_MIN));
-    _mm_movemask_epi8(_mm_or_si128(backslash, others)) as u32
+    let quote_control_or_non_ascii = _mm_cmplt_epi8(flipped, _mm_set1_epi8(FLIPPED_PLAIN_MIN));
+    _mm_movemask_epi8(_mm_or_si128(backslash, quote_control_or_non_ascii)) as u32
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
 fn special_bits_32(block: &[u8; 32]) -> u32 {
     let (words, _) = block.as_chunks::<8>();
-    let [a, b, c, d] = [0, 1, 2, 3].map(|at| i64::from_le_bytes(words[at]));
+    let [a, b, c, d] = [0, 1, 2, 3].map(|index| i64::from_le_bytes(words[index]));
     let block = _mm256_set_epi64x(d, c, b, a);
     let backslash = _mm256_cmpeq_epi8(block, _mm256_set1_epi8(BACKSLASH));
     let flipped = _mm256_xor_si256(block, _mm256_set1_epi8(QUOTE_BIT));
-    let others = _mm256_cmpgt_epi8(_mm256_set1_epi8(FLIPPED_PLAIN_MIN), flipped);
-    _mm256_movemask_epi8(_mm256_or_si256(backslash, others)) as u32
+    let quote_control_or_non_ascii =
+        _mm256_cmpgt_epi8(_mm256_set1_epi8(FLIPPED_PLAIN_MIN), flipped);
+    _mm256_movemask_epi8(_mm256_or_si256(backslash, quote_control_or_non_ascii)) as u32
 }

@@ -35,66 +35,66 @@ pub struct UnexpectedByte(pub usize);
 
 impl Splitter {
     /// Reads the next chunk of the stream up to the end of a value. Call it again with the bytes
-    /// behind that end.
+    /// after that end.
     ///
     /// # Errors
     /// If a value of the stream is neither an object nor an array.
     pub fn next(&mut self, chunk: &[u8]) -> Result<Split, UnexpectedByte> {
-        let mut at = 0;
+        let mut offset = 0;
         if self.depth == 0 {
-            let space = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
-            let Some(start) = chunk.iter().position(|byte| !space(byte)) else {
+            let is_whitespace = |byte: &u8| matches!(byte, b' ' | b'\n' | b'\r' | b'\t');
+            let Some(start) = chunk.iter().position(|byte| !is_whitespace(byte)) else {
                 return Ok(Split::Whitespace);
             };
             if !matches!(chunk[start], b'{' | b'[') {
                 return Err(UnexpectedByte(start));
             }
             self.depth = 1;
-            at = start + 1;
+            offset = start + 1;
         }
-        while at < chunk.len() {
+        while offset < chunk.len() {
             if self.in_string {
-                at = self.skip_string(chunk, at);
+                offset = self.skip_string(chunk, offset);
                 continue;
             }
-            match chunk[at] {
+            match chunk[offset] {
                 b'"' => self.in_string = true,
                 b'{' | b'[' => self.depth += 1,
                 b'}' | b']' => {
                     self.depth -= 1;
                     if self.depth == 0 {
-                        return Ok(Split::End(at + 1));
+                        return Ok(Split::End(offset + 1));
                     }
                 }
                 _ => {}
             }
-            at += 1;
+            offset += 1;
         }
         Ok(Split::Incomplete)
     }
 
     /// Skips the rest of a string, or the rest of the chunk if the string does not end in it.
-    fn skip_string(&mut self, chunk: &[u8], mut at: usize) -> usize {
+    fn skip_string(&mut self, chunk: &[u8], mut offset: usize) -> usize {
         if self.escaped {
             self.escaped = false;
-            at += 1;
+            offset += 1;
         }
-        while at < chunk.len() {
-            at = string::find_special(chunk, at);
-            match chunk.get(at) {
+        while offset < chunk.len() {
+            offset = string::find_special(chunk, offset);
+            match chunk.get(offset) {
                 Some(b'"') => {
                     self.in_string = false;
-                    return at + 1;
+                    return offset + 1;
                 }
-                Some(b'\\') if at + 1 == chunk.len() => {
+                Some(b'\\') if offset + 1 == chunk.len() => {
                     self.escaped = true;
-                    return at + 1;
+                    return offset + 1;
                 }
-                Some(b'\\') => at += 2,
-                _ => at += 1,
+                Some(b'\\') => offset += 2,
+                _ => offset += 1,
             }
         }
-        at.min(chunk.len())
+        offset.min(chunk.len())
     }
 }
 

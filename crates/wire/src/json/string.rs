@@ -44,44 +44,44 @@ impl<'a> JsonString<'a> {
     }
 }
 
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
+const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
 
-/// Returns the offset of the first special byte at or after `at`, or the length of `bytes`. A
+/// Returns the offset of the first special byte at or after `offset`, or the length of `bytes`. A
 /// special byte is a quote, a backslash, a control character or not ASCII.
 #[inline]
-pub(crate) fn find_special(bytes: &[u8], at: usize) -> usize {
+pub(crate) fn find_special(bytes: &[u8], offset: usize) -> usize {
     #[cfg(target_arch = "x86_64")]
-    let at = match super::simd::find_special(bytes, at) {
+    let offset = match super::simd::find_special(bytes, offset) {
         Ok(end) => return end,
         Err(rest) => rest,
     };
-    find_special_in_words(bytes, at)
+    find_special_in_words(bytes, offset)
 }
 
 /// Implements [`find_special`] with eight bytes at a time. Subtracting from a word borrows only
 /// from bytes above the first hit, so the lowest flagged byte is exact (Hacker's Delight, 2nd ed.,
 /// section 6-1; serde_json does the same).
 #[inline]
-fn find_special_in_words(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(word) = bytes.get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-        let x = u64::from_le_bytes(*word);
-        let quote = (x ^ (LOW * b'"' as u64)).wrapping_sub(LOW);
-        let backslash = (x ^ (LOW * b'\\' as u64)).wrapping_sub(LOW);
-        let control = x.wrapping_sub(LOW * 0x20);
-        let hits = (quote | backslash | control | x) & HIGH;
+fn find_special_in_words(bytes: &[u8], mut offset: usize) -> usize {
+    while let Some(word) = bytes.get(offset..).and_then(|rest| rest.first_chunk::<8>()) {
+        let word_value = u64::from_le_bytes(*word);
+        let quote = (word_value ^ (LOW_BITS * b'"' as u64)).wrapping_sub(LOW_BITS);
+        let backslash = (word_value ^ (LOW_BITS * b'\\' as u64)).wrapping_sub(LOW_BITS);
+        let control = word_value.wrapping_sub(LOW_BITS * 0x20);
+        let hits = (quote | backslash | control | word_value) & HIGH_BITS;
         if hits != 0 {
-            return at + (hits.trailing_zeros() / 8) as usize;
+            return offset + (hits.trailing_zeros() / 8) as usize;
         }
-        at += 8;
+        offset += 8;
     }
-    while let Some(byte) = bytes.get(at) {
+    while let Some(byte) = bytes.get(offset) {
         if matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..) {
             break;
         }
-        at += 1;
+        offset += 1;
     }
-    at
+    offset
 }
 
 /// Returns the length of the escape sequence at the start of `bytes`, or `None` if JSON has no such
@@ -97,11 +97,15 @@ pub(crate) fn escape_len(bytes: &[u8]) -> Option<usize> {
 /// Returns a hash of six bits. The names of one object seldom have equal hashes.
 #[inline]
 pub(crate) fn name_hash(name: &[u8]) -> u32 {
-    let folded = if let (Some(head), Some(tail)) = (name.first_chunk::<8>(), name.last_chunk::<8>())
+    let folded = if let (Some(first_bytes), Some(last_bytes)) =
+        (name.first_chunk::<8>(), name.last_chunk::<8>())
     {
-        u64::from_le_bytes(*head) ^ u64::from_le_bytes(*tail).rotate_left(29)
-    } else if let (Some(head), Some(tail)) = (name.first_chunk::<4>(), name.last_chunk::<4>()) {
-        u64::from(u32::from_le_bytes(*head)) << 32 | u64::from(u32::from_le_bytes(*tail))
+        u64::from_le_bytes(*first_bytes) ^ u64::from_le_bytes(*last_bytes).rotate_left(29)
+    } else if let (Some(first_bytes), Some(last_bytes)) =
+        (name.first_chunk::<4>(), name.last_chunk::<4>())
+    {
+        u64::from(u32::from_le_bytes(*first_bytes)) << 32
+            | u64::from(u32::from_le_bytes(*last_bytes))
     } else {
         name.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
     };
@@ -111,12 +115,12 @@ pub(crate) fn name_hash(name: &[u8]) -> u32 {
 
 fn unescape(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while let Some(offset) = memchr::memchr(b'\\', &raw[at..]) {
-        out.extend_from_slice(&raw[at..at + offset]);
-        at += offset;
-        let Some(letter) = raw.get(at + 1) else { break };
-        at += 2;
+    let mut offset = 0;
+    while let Some(length) = memchr::memchr(b'\\', &raw[offset..]) {
+        out.extend_from_slice(&raw[offset..offset + length]);
+        offset += length;
+        let Some(letter) = raw.get(offset + 1) else { break };
+        offset += 2;
         match letter {
             b'b' => out.push(0x08),
             b'f' => out.push(0x0c),
@@ -124,16 +128,16 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
             b'r' => out.push(b'\r'),
             b't' => out.push(b'\t'),
             b'u' => {
-                let unit = unit_at(raw, at);
-                at = (at + 4).min(raw.len());
-                let low = if (0xd800..0xdc00).contains(&unit) && raw[at..].starts_with(b"\\u") {
-                    Some(unit_at(raw, at + 2)).filter(|low| (0xdc00..0xe000).contains(low))
+                let unit = unit_at(raw, offset);
+                offset = (offset + 4).min(raw.len());
+                let low = if (0xd800..0xdc00).contains(&unit) && raw[offset..].starts_with(b"\\u") {
+                    Some(unit_at(raw, offset + 2)).filter(|low| (0xdc00..0xe000).contains(low))
                 } else {
                     None
                 };
                 match low {
                     Some(low) => {
-                        at = (at + 6).min(raw.len());
+                        offset = (offset + 6).min(raw.len());
                         push_scalar(&mut out, 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00));
                     }
                     None => push_scalar(&mut out, unit),
@@ -142,22 +146,22 @@ fn unescape(raw: &[u8]) -> Vec<u8> {
             other => out.push(*other),
         }
     }
-    out.extend_from_slice(&raw[at.min(raw.len())..]);
+    out.extend_from_slice(&raw[offset.min(raw.len())..]);
     out
 }
 
-/// Returns the UTF-16 unit of the four hexadecimal digits at `at`. A missing or invalid digit
+/// Returns the UTF-16 unit of the four hexadecimal digits at `offset`. A missing or invalid digit
 /// counts as zero.
-fn unit_at(raw: &[u8], at: usize) -> u32 {
-    (at..at + 4).fold(0, |sum, i| {
-        let digit = raw.get(i).and_then(|b| (*b as char).to_digit(16)).unwrap_or(0);
+fn unit_at(raw: &[u8], offset: usize) -> u32 {
+    (offset..offset + 4).fold(0, |sum, index| {
+        let digit = raw.get(index).and_then(|byte| (*byte as char).to_digit(16)).unwrap_or(0);
         sum << 4 | digit
     })
 }
 
 fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
     match char::from_u32(scalar) {
-        Some(c) => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+        Some(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
         // Only a lone surrogate is not a scalar value. Its three bytes never occur in valid UTF-8,
         // so no other string decodes to these bytes.
         None => out.extend_from_slice(&[
@@ -173,28 +177,28 @@ fn push_scalar(out: &mut Vec<u8>, scalar: u32) {
 pub fn write(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     let bytes = text.as_bytes();
-    let (mut done, mut at) = (0, find_special(bytes, 0));
-    while let Some(byte) = bytes.get(at) {
+    let (mut copied, mut offset) = (0, find_special(bytes, 0));
+    while let Some(byte) = bytes.get(offset) {
         if let Some(escape) = Escape::of(*byte) {
-            out.extend_from_slice(&bytes[done..at]);
+            out.extend_from_slice(&bytes[copied..offset]);
             escape.write(out);
-            done = at + 1;
+            copied = offset + 1;
         }
-        at = find_special(bytes, at + 1);
+        offset = find_special(bytes, offset + 1);
     }
-    out.extend_from_slice(&bytes[done..]);
+    out.extend_from_slice(&bytes[copied..]);
     out.push(b'"');
 }
 
 /// Returns the number of bytes that [`write()`] appends.
 pub fn written_bytes(text: &str) -> usize {
     let bytes = text.as_bytes();
-    let (mut written, mut at) = (bytes.len() + 2, find_special(bytes, 0));
-    while let Some(byte) = bytes.get(at) {
-        written += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
-        at = find_special(bytes, at + 1);
+    let (mut length, mut offset) = (bytes.len() + 2, find_special(bytes, 0));
+    while let Some(byte) = bytes.get(offset) {
+        length += Escape::of(*byte).map_or(0, |escape| escape.bytes() - 1);
+        offset = find_special(bytes, offset + 1);
     }
-    written
+    length
 }
 
 /// The escape sequence of a byte that must be escaped in a string.

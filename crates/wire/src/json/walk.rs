@@ -9,7 +9,7 @@ use super::string::{self, JsonString};
 
 /// Iterates over the spans of the elements of a raw array. Other values have no elements.
 pub fn spans(raw: &[u8]) -> Spans<'_> {
-    Spans { raw, at: opening(raw, b'[') }
+    Spans { raw, offset: offset_after_opening(raw, b'[') }
 }
 
 /// Iterates over the raw elements of a raw array. Other values have no elements.
@@ -20,7 +20,7 @@ pub fn elements(raw: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Iterates over the members of a raw object: the name, and the span of the value. Other values
 /// have no members.
 pub fn member_spans(raw: &[u8]) -> MemberSpans<'_> {
-    MemberSpans { raw, at: opening(raw, b'{') }
+    MemberSpans { raw, offset: offset_after_opening(raw, b'{') }
 }
 
 /// Iterates over the members of a raw object: the name, and the raw value. Other values have no
@@ -30,52 +30,52 @@ pub fn members(raw: &[u8]) -> impl Iterator<Item = (JsonString<'_>, &[u8])> {
 }
 
 /// Returns the raw value of the member with this name.
-pub fn member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
-    members(raw).find(|(name, _)| *name.decode() == *wanted.as_bytes()).map(|(_, value)| value)
+pub fn member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
+    members(raw).find(|(name, _)| *name.decode() == *member.as_bytes()).map(|(_, value)| value)
 }
 
 /// Returns the rest of a raw object, starting at the value of this member. The end of the value is
 /// not searched, which saves a pass for callers that iterate over the value.
-pub fn from_member<'a>(raw: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
-    let mut walk = member_spans(raw);
+pub fn from_member<'a>(raw: &'a [u8], member: &str) -> Option<&'a [u8]> {
+    let mut members = member_spans(raw);
     loop {
-        let (name, start) = walk.name()?;
-        if *name.decode() == *wanted.as_bytes() {
+        let (name, start) = members.name()?;
+        if *name.decode() == *member.as_bytes() {
             return raw.get(start..);
         }
-        walk.value(start)?;
+        members.value(start)?;
     }
 }
 
 /// Returns the raw values of the members with these names, in the order of `names`. A missing
 /// member is `None`. The search stops when all members are found.
 pub fn fields_of<'a, const N: usize>(raw: &'a [u8], names: [&str; N]) -> [Option<&'a [u8]>; N] {
-    let mut found = [None; N];
+    let mut values = [None; N];
     let mut missing = N;
     if missing == 0 {
-        return found;
+        return values;
     }
     for (name, value) in members(raw) {
         let name = name.decode();
-        let Some(at) = names.iter().position(|wanted| *name == *wanted.as_bytes()) else {
+        let Some(index) = names.iter().position(|known| *name == *known.as_bytes()) else {
             continue;
         };
-        if found[at].replace(value).is_none() {
+        if values[index].replace(value).is_none() {
             missing -= 1;
             if missing == 0 {
                 break;
             }
         }
     }
-    found
+    values
 }
 
 /// Returns the first and the last element of a raw array. Returns `None` for an empty array and for
 /// other values.
 pub fn first_and_last(raw: &[u8]) -> Option<(&[u8], &[u8])> {
-    let mut walk = elements(raw);
-    let first = walk.next()?;
-    Some((first, walk.last().unwrap_or(first)))
+    let mut elements = elements(raw);
+    let first = elements.next()?;
+    Some((first, elements.last().unwrap_or(first)))
 }
 
 /// Iterator of [`spans`].
@@ -83,16 +83,16 @@ pub fn first_and_last(raw: &[u8]) -> Option<(&[u8], &[u8])> {
 pub struct Spans<'a> {
     raw: &'a [u8],
     /// The offset at which the next element may start; `None` at the end.
-    at: Option<usize>,
+    offset: Option<usize>,
 }
 
 impl Iterator for Spans<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let start = skip_space(self.raw, self.at.take()?);
+        let start = skip_space(self.raw, self.offset.take()?);
         let end = skip_value(self.raw, start)?;
-        self.at = after_comma(self.raw, end);
+        self.offset = offset_after_comma(self.raw, end);
         Some(start..end)
     }
 }
@@ -101,14 +101,14 @@ impl Iterator for Spans<'_> {
 #[derive(Debug, Clone)]
 pub struct MemberSpans<'a> {
     raw: &'a [u8],
-    at: Option<usize>,
+    offset: Option<usize>,
 }
 
 impl<'a> MemberSpans<'a> {
     /// Returns the next name and the offset of the member's value.
     #[inline]
     fn name(&mut self) -> Option<(JsonString<'a>, usize)> {
-        let name_start = skip_space(self.raw, self.at.take()?);
+        let name_start = skip_space(self.raw, self.offset.take()?);
         if self.raw.get(name_start) != Some(&b'"') {
             return None;
         }
@@ -122,7 +122,7 @@ impl<'a> MemberSpans<'a> {
     #[inline]
     fn value(&mut self, start: usize) -> Option<usize> {
         let end = skip_value(self.raw, start)?;
-        self.at = after_comma(self.raw, end);
+        self.offset = offset_after_comma(self.raw, end);
         Some(end)
     }
 }
@@ -137,77 +137,77 @@ impl<'a> Iterator for MemberSpans<'a> {
     }
 }
 
-fn opening(raw: &[u8], bracket: u8) -> Option<usize> {
-    let at = skip_space(raw, 0);
-    (raw.get(at) == Some(&bracket)).then_some(at + 1)
+fn offset_after_opening(raw: &[u8], bracket: u8) -> Option<usize> {
+    let offset = skip_space(raw, 0);
+    (raw.get(offset) == Some(&bracket)).then_some(offset + 1)
 }
 
-fn after_comma(raw: &[u8], at: usize) -> Option<usize> {
-    let at = skip_space(raw, at);
-    (raw.get(at) == Some(&b',')).then_some(at + 1)
+fn offset_after_comma(raw: &[u8], offset: usize) -> Option<usize> {
+    let offset = skip_space(raw, offset);
+    (raw.get(offset) == Some(&b',')).then_some(offset + 1)
 }
 
-fn skip_space(raw: &[u8], mut at: usize) -> usize {
-    while matches!(raw.get(at), Some(b' ' | b'\n' | b'\r' | b'\t')) {
-        at += 1;
+fn skip_space(raw: &[u8], mut offset: usize) -> usize {
+    while matches!(raw.get(offset), Some(b' ' | b'\n' | b'\r' | b'\t')) {
+        offset += 1;
     }
-    at
+    offset
 }
 
-/// Returns the offset after the value at `at`, or `None` if there is no value.
-fn skip_value(raw: &[u8], at: usize) -> Option<usize> {
-    match raw.get(at)? {
-        b'"' => skip_string(raw, at).map(|(end, _)| end),
-        b'{' | b'[' => skip_nested(raw, at),
-        _ => skip_literal(raw, at),
+/// Returns the offset after the value at `offset`, or `None` if there is no value.
+fn skip_value(raw: &[u8], offset: usize) -> Option<usize> {
+    match raw.get(offset)? {
+        b'"' => skip_string(raw, offset).map(|(end, _)| end),
+        b'{' | b'[' => skip_nested(raw, offset),
+        _ => skip_literal(raw, offset),
     }
 }
 
-/// Returns the offset after the number or literal at `at`, or `None` if there is neither.
+/// Returns the offset after the number or literal at `offset`, or `None` if there is neither.
 #[inline]
-pub(super) fn skip_literal(raw: &[u8], at: usize) -> Option<usize> {
-    let rest = &raw[at..];
-    let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
-    let len = rest.iter().position(ends).unwrap_or(rest.len());
-    (len > 0).then_some(at + len)
+pub(super) fn skip_literal(raw: &[u8], offset: usize) -> Option<usize> {
+    let rest = &raw[offset..];
+    let is_end = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b' ' | b'\n' | b'\r' | b'\t');
+    let len = rest.iter().position(is_end).unwrap_or(rest.len());
+    (len > 0).then_some(offset + len)
 }
 
-fn skip_nested(raw: &[u8], mut at: usize) -> Option<usize> {
+fn skip_nested(raw: &[u8], mut offset: usize) -> Option<usize> {
     let mut depth = 0usize;
     loop {
-        match raw.get(at)? {
+        match raw.get(offset)? {
             b'"' => {
-                at = skip_string(raw, at)?.0;
+                offset = skip_string(raw, offset)?.0;
                 continue;
             }
             b'{' | b'[' => depth += 1,
             b'}' | b']' => {
                 depth = depth.saturating_sub(1);
                 if depth == 0 {
-                    return Some(at + 1);
+                    return Some(offset + 1);
                 }
             }
             _ => {}
         }
-        at += 1;
+        offset += 1;
     }
 }
 
-/// Returns the offset after the closing quote of a string, and true if the string has escapes. `at`
-/// is the offset of the opening quote. Returns `None` if the string does not end.
+/// Returns the offset after the closing quote of a string, and true if the string has escapes.
+/// `offset` is the offset of the opening quote. Returns `None` if the string does not end.
 #[inline]
-pub fn skip_string(raw: &[u8], at: usize) -> Option<(usize, bool)> {
-    let mut at = at + 1;
+pub fn skip_string(raw: &[u8], offset: usize) -> Option<(usize, bool)> {
+    let mut offset = offset + 1;
     let mut escaped = false;
     loop {
-        at = string::find_special(raw, at);
-        match raw.get(at)? {
-            b'"' => return Some((at + 1, escaped)),
+        offset = string::find_special(raw, offset);
+        match raw.get(offset)? {
+            b'"' => return Some((offset + 1, escaped)),
             b'\\' => {
                 escaped = true;
-                at += 2;
+                offset += 2;
             }
-            _ => at += 1,
+            _ => offset += 1,
         }
     }
 }

@@ -139,40 +139,45 @@ fn calls_that_differ_have_their_own_keys() {
 
 #[test]
 fn the_chain_is_in_the_key() {
-    let of = |chain: &str| {
+    let key_of_chain = |chain: &str| {
         let mut out = Vec::new();
         let parts =
             KeyParts { chain, method: row("eth_chainId"), params: &Params::Absent, block: None };
         write_key(&mut out, &parts).unwrap();
         out
     };
-    assert_ne!(of("a"), of("b"));
-    assert_ne!(of(""), of("a"));
+    assert_ne!(key_of_chain("a"), key_of_chain("b"));
+    assert_ne!(key_of_chain(""), key_of_chain("a"));
 }
 
 #[test]
 fn a_resolved_block_takes_the_place_of_the_named_one() {
-    let at = |name, params, block| key_at(name, params, Some(block));
+    let resolved_key = |name, params, block| key_at(name, params, Some(block));
     let sixteen = ResolvedBlock::Number(16);
-    let named = key("eth_call", r#"[{"to":"0xab"},"0x10"]"#);
-    assert_eq!(at("eth_call", r#"[{"to":"0xab"},"latest"]"#, sixteen).unwrap(), named);
-    assert_eq!(at("eth_call", r#"[{"to":"0xab"}]"#, sixteen).unwrap(), named);
+    let key_of_block_16 = key("eth_call", r#"[{"to":"0xab"},"0x10"]"#);
+    assert_eq!(
+        resolved_key("eth_call", r#"[{"to":"0xab"},"latest"]"#, sixteen).unwrap(),
+        key_of_block_16
+    );
+    assert_eq!(resolved_key("eth_call", r#"[{"to":"0xab"}]"#, sixteen).unwrap(), key_of_block_16);
     let hash = crate::hex::parse_hash(HASH.as_bytes()).unwrap();
     assert_eq!(
-        at("eth_getBalance", r#"["0xab","latest"]"#, ResolvedBlock::Hash(hash)).unwrap(),
+        resolved_key("eth_getBalance", r#"["0xab","latest"]"#, ResolvedBlock::Hash(hash)).unwrap(),
         key("eth_getBalance", &format!(r#"["0xab","{HASH}"]"#))
     );
-    assert_eq!(at("eth_getBalance", r#"["0xab"]"#, sixteen), Err(KeyError::NoBlockParam));
-    assert_eq!(at("eth_chainId", "[]", sixteen), Err(KeyError::NoBlockParam));
-    assert_eq!(at("eth_call", "{}", sixteen), Err(KeyError::NoBlockParam));
+    assert_eq!(resolved_key("eth_getBalance", r#"["0xab"]"#, sixteen), Err(KeyError::NoBlockParam));
+    assert_eq!(resolved_key("eth_chainId", "[]", sixteen), Err(KeyError::NoBlockParam));
+    assert_eq!(resolved_key("eth_call", "{}", sixteen), Err(KeyError::NoBlockParam));
     let range = |from, to| ResolvedBlock::Range { from, to };
-    let a = at("eth_getLogs", r#"[{"fromBlock":"0x1","address":"0xa"}]"#, range(0, 99)).unwrap();
-    let b = at("eth_getLogs", r#"[{"toBlock":"latest","address":"0xA"}]"#, range(0, 99)).unwrap();
-    let c = at("eth_getLogs", r#"[{"address":"0xa"}]"#, range(0, 98)).unwrap();
+    let a = resolved_key("eth_getLogs", r#"[{"fromBlock":"0x1","address":"0xa"}]"#, range(0, 99))
+        .unwrap();
+    let b = resolved_key("eth_getLogs", r#"[{"toBlock":"latest","address":"0xA"}]"#, range(0, 99))
+        .unwrap();
+    let c = resolved_key("eth_getLogs", r#"[{"address":"0xa"}]"#, range(0, 98)).unwrap();
     assert_eq!(a, b);
     assert_ne!(a, c);
     assert_eq!(
-        at("eth_getBalance", r#"["0xab","0x1"]"#, sixteen).unwrap(),
+        resolved_key("eth_getBalance", r#"["0xab","0x1"]"#, sixteen).unwrap(),
         key("eth_getBalance", r#"["0xab","0x10"]"#)
     );
 }
@@ -194,17 +199,17 @@ enum Tree {
     Object(BTreeMap<String, Tree>),
 }
 
-/// What the call means, as text: the specification of the key, written for clarity only.
+/// Returns the meaning of the call as text: the specification of the key, written for clarity only.
 fn meaning(name: &str, params: &Tree) -> String {
     let method = row(name);
     let Tree::List(list) = params else { return format!("{name} by name {params:?}") };
     let mut parts: Vec<String> = list
         .iter()
         .enumerate()
-        .map(|(at, value)| {
-            let kind = method.params.get(at).copied().unwrap_or(ParamType::Any);
+        .map(|(index, value)| {
+            let kind = method.params.get(index).copied().unwrap_or(ParamType::Any);
             match method.block {
-                Some(block) if block.at == at => block_meaning(value, block.format),
+                Some(block) if block.at == index => block_meaning(value, block.format),
                 _ => kind_meaning(value, kind),
             }
         })
@@ -217,7 +222,7 @@ fn meaning(name: &str, params: &Tree) -> String {
     format!("{name} {parts:?}")
 }
 
-fn folded(text: &str) -> String {
+fn fold_hex(text: &str) -> String {
     match text.strip_prefix("0x") {
         Some(digits) if digits.chars().all(|c| c.is_ascii_hexdigit()) => text.to_lowercase(),
         _ => text.to_owned(),
@@ -229,17 +234,17 @@ fn kind_meaning(value: &Tree, kind: ParamType) -> String {
         (
             ParamType::Address | ParamType::Hash | ParamType::Data | ParamType::Quantity,
             Tree::Text(text),
-        ) => format!("{:?}", Tree::Text(folded(text))),
+        ) => format!("{:?}", Tree::Text(fold_hex(text))),
         (ParamType::CallObject, Tree::Object(members)) => {
             let fold = |value: &Tree| match value {
-                Tree::Text(text) => Tree::Text(folded(text)),
+                Tree::Text(text) => Tree::Text(fold_hex(text)),
                 other => other.clone(),
             };
             let members: BTreeMap<_, _> = members.iter().map(|(n, v)| (n, fold(v))).collect();
             format!("{members:?}")
         }
         (ParamType::Filter, Tree::Object(members)) => {
-            let shown: BTreeMap<_, _> = members
+            let meanings: BTreeMap<_, _> = members
                 .iter()
                 .map(|(name, value)| {
                     let text = match (name.as_str(), value) {
@@ -254,7 +259,7 @@ fn kind_meaning(value: &Tree, kind: ParamType) -> String {
                     (name, text)
                 })
                 .collect();
-            format!("filter {shown:?}")
+            format!("filter {meanings:?}")
         }
         _ => format!("{value:?}"),
     }
@@ -278,8 +283,8 @@ fn hex_text(value: &Tree) -> Option<String> {
     }
 }
 
-fn block_meaning(value: &Tree, form: BlockFormat) -> String {
-    let tags: &[&str] = match form {
+fn block_meaning(value: &Tree, format: BlockFormat) -> String {
+    let tags: &[&str] = match format {
         BlockFormat::Hex => &["latest", "earliest", "pending", "safe", "finalized"],
         BlockFormat::Harmony => &["latest", "earliest", "pending"],
         _ => &[],
@@ -296,7 +301,7 @@ fn block_meaning(value: &Tree, form: BlockFormat) -> String {
         let number = text.parse::<u64>().ok()?;
         (canonical && !text.starts_with('+') && number <= i64::MAX as u64).then_some(number)
     };
-    let found = match (form, value) {
+    let meaning = match (format, value) {
         (BlockFormat::Hex | BlockFormat::Hash, Tree::Text(text)) if hash(text) => {
             Some(format!("hash {}", text.to_lowercase()))
         }
@@ -307,8 +312,8 @@ fn block_meaning(value: &Tree, form: BlockFormat) -> String {
         (BlockFormat::Hex, Tree::Object(members)) => {
             let names: Vec<&str> = members.keys().map(String::as_str).collect();
             match (&names[..], members.get("blockNumber"), members.get("blockHash")) {
-                (["blockNumber"], Some(inside @ Tree::Text(text)), _) if !hash(text) => {
-                    Some(block_meaning(inside, BlockFormat::Hex)).filter(|m| !m.starts_with("raw"))
+                (["blockNumber"], Some(inner @ Tree::Text(text)), _) if !hash(text) => {
+                    Some(block_meaning(inner, BlockFormat::Hex)).filter(|m| !m.starts_with("raw"))
                 }
                 (["blockHash"] | ["blockHash", "requireCanonical"], _, Some(Tree::Text(text)))
                     if hash(text) =>
@@ -337,7 +342,7 @@ fn block_meaning(value: &Tree, form: BlockFormat) -> String {
         (BlockFormat::Height, Tree::Number(text)) => decimal(text).map(|n| format!("number {n}")),
         _ => None,
     };
-    found.unwrap_or_else(|| format!("raw {value:?}"))
+    meaning.unwrap_or_else(|| format!("raw {value:?}"))
 }
 
 /// Writes a tree with the spacing, escapes and member order that `dice` picks.
@@ -370,8 +375,8 @@ fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
         }
         Tree::List(list) => {
             out.push('[');
-            for (at, value) in list.iter().enumerate() {
-                out.push_str(if at > 0 { "," } else { "" });
+            for (index, value) in list.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
                 write_tree(out, value, dice);
             }
             out.push(']');
@@ -382,8 +387,8 @@ fn write_tree(out: &mut String, tree: &Tree, dice: &mut u64) {
                 members.reverse();
             }
             out.push('{');
-            for (at, (name, value)) in members.into_iter().enumerate() {
-                out.push_str(if at > 0 { "," } else { "" });
+            for (index, (name, value)) in members.into_iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
                 write_tree(out, &Tree::Text(name.clone()), dice);
                 out.push(':');
                 write_tree(out, value, dice);
@@ -440,12 +445,12 @@ fn trees() -> impl Strategy<Value = Tree> {
         "requireCanonical",
         "x",
     ];
-    leaf.prop_recursive(3, 12, 3, move |inside| {
+    leaf.prop_recursive(3, 12, 3, move |inner| {
         prop_oneof![
-            prop::collection::vec(inside.clone(), 0..3).prop_map(Tree::List),
+            prop::collection::vec(inner.clone(), 0..3).prop_map(Tree::List),
             prop::collection::btree_map(
                 prop::sample::select(names.to_vec()).prop_map(str::to_owned),
-                inside,
+                inner,
                 0..3
             )
             .prop_map(Tree::Object),
@@ -475,21 +480,21 @@ fn calls() -> impl Strategy<Value = (&'static str, Tree)> {
 /// A call and another that differs from it in one place or none.
 fn pairs() -> impl Strategy<Value = ((&'static str, Tree), (&'static str, Tree))> {
     (calls(), calls(), trees(), 0..6u8, any::<prop::sample::Index>()).prop_map(
-        |(a, b, value, kind, place)| {
-            let near = match (kind, &a.1) {
+        |(a, b, value, kind, position)| {
+            let similar = match (kind, &a.1) {
                 (0, _) => b,
                 (1..=4, Tree::List(list)) if !list.is_empty() => {
                     let mut list = list.clone();
-                    let at = place.index(list.len());
-                    match (kind, &mut list[at]) {
-                        (1, Tree::List(inside)) => inside.reverse(),
+                    let index = position.index(list.len());
+                    match (kind, &mut list[index]) {
+                        (1, Tree::List(inner)) => inner.reverse(),
                         // The same values, grouped otherwise.
-                        (4, Tree::List(inside)) => {
-                            let out = inside.pop();
-                            list.splice(at + 1..at + 1, out);
+                        (4, Tree::List(inner)) => {
+                            let out = inner.pop();
+                            list.splice(index + 1..index + 1, out);
                         }
-                        (1, Tree::Object(inside)) => {
-                            inside.insert("topics".into(), value);
+                        (1, Tree::Object(inner)) => {
+                            inner.insert("topics".into(), value);
                         }
                         (2, slot) => *slot = Tree::List(vec![slot.clone()]),
                         (_, slot) => *slot = value,
@@ -498,7 +503,7 @@ fn pairs() -> impl Strategy<Value = ((&'static str, Tree), (&'static str, Tree))
                 }
                 _ => a.clone(),
             };
-            (a, near)
+            (a, similar)
         },
     )
 }
@@ -513,12 +518,12 @@ proptest! {
             write_tree(&mut out, tree, &mut dice);
             out
         };
-        let (left, right) = (text(&a.1, layout), text(&b.1, !layout));
-        prop_assert!(json::validate(left.as_bytes(), 64).unwrap().1.is_none());
+        let (first_text, second_text) = (text(&a.1, layout), text(&b.1, !layout));
+        prop_assert!(json::validate(first_text.as_bytes(), 64).unwrap().1.is_none());
         prop_assert_eq!(
-            key(a.0, &left) == key(b.0, &right),
+            key(a.0, &first_text) == key(b.0, &second_text),
             meaning(a.0, &a.1) == meaning(b.0, &b.1),
-            "{} {} / {} {}", a.0, left, b.0, right
+            "{} {} / {} {}", a.0, first_text, b.0, second_text
         );
     }
 }

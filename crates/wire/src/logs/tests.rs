@@ -44,17 +44,17 @@ fn filters_match_by_address_and_topics() {
         assert_eq!(matcher.matches(log), *expected, "{filter} and {log:?}");
         assert_eq!(matcher.matches_raw(&raw(log)), *expected, "{filter} and {log:?} as JSON");
     }
-    let (any, all_of_one) = (LogMatcher::default(), format!("{{\"address\":{a}}}"));
-    let one = LogMatcher::parse(all_of_one.as_bytes()).unwrap();
+    let (any, address_filter) = (LogMatcher::default(), format!("{{\"address\":{a}}}"));
+    let by_address = LogMatcher::parse(address_filter.as_bytes()).unwrap();
     for no_log in [&b"{}"[..], b"", b"7", br#"{"address":"0x01"}"#, br#"{"topics":[]}"#] {
         assert!(!any.matches_raw(no_log), "{}", String::from_utf8_lossy(no_log));
     }
-    assert!(!one.matches_raw(br#"{"address":"0x01","topics":[]}"#));
+    assert!(!by_address.matches_raw(br#"{"address":"0x01","topics":[]}"#));
 }
 
 /// The log as a node writes it.
 fn raw(log: &LogFields) -> Vec<u8> {
-    let topics: Vec<String> = log.topics.iter().map(|one| topic(one[0])).collect();
+    let topics: Vec<String> = log.topics.iter().map(|bytes| topic(bytes[0])).collect();
     let (address, topics) = (address(log.address[0]), topics.join(","));
     format!("{{\"address\":{address},\"topics\":[{topics}],\"data\":\"0x\"}}").into_bytes()
 }

@@ -5,11 +5,11 @@ use crate::block::{BlockFormat, BlockTag};
 
 #[test]
 fn tables_are_read_and_not_empty() {
-    for name in Family::ALL {
-        let rows = methods_of(name);
-        assert!(rows.methods().count() > 50, "{name:?}");
-        assert_eq!(rows.family(), name);
-        assert_eq!(name.as_str().parse(), Ok(name));
+    for family in Family::ALL {
+        let rows = methods_of(family);
+        assert!(rows.methods().count() > 50, "{family:?}");
+        assert_eq!(rows.family(), family);
+        assert_eq!(family.as_str().parse(), Ok(family));
         for row in rows.methods() {
             assert!(std::ptr::eq(row, rows.method(row.name).unwrap()), "{} stands twice", row.name);
         }
@@ -20,7 +20,7 @@ fn tables_are_read_and_not_empty() {
 
 #[test]
 fn every_named_method_has_a_row() {
-    for (name, text, least) in [
+    for (family, text, rows_min) in [
         (
             Family::Ethereum,
             include_str!("../../../../testdata/wire/methods/execution-apis.txt"),
@@ -40,57 +40,57 @@ fn every_named_method_has_a_row() {
         (Family::Harmony, include_str!("../../../../testdata/wire/methods/harmony-node.txt"), 214),
     ] {
         let missing: Vec<&str> =
-            text.lines().filter(|method| methods_of(name).method(method).is_none()).collect();
-        assert!(missing.is_empty(), "{name:?} has no row for {missing:?}");
-        assert!(text.lines().count() >= least, "a list of {name:?} got shorter");
+            text.lines().filter(|method| methods_of(family).method(method).is_none()).collect();
+        assert!(missing.is_empty(), "{family:?} has no row for {missing:?}");
+        assert!(text.lines().count() >= rows_min, "a list of {family:?} got shorter");
     }
 }
 
 /// Compares the columns of each row with each other and with the words of its name.
 #[test]
 fn rows_do_not_contradict_themselves() {
-    for name in Family::ALL {
-        for row in methods_of(name).methods() {
-            let at = row.name;
+    for family in Family::ALL {
+        for row in methods_of(family).methods() {
+            let name = row.name;
             let never = matches!(row.validity, Validity::Never | Validity::Mempool);
             if row.write || row.sticky || row.repeat != Repeat::Safe {
-                assert!(never && !row.coalesce, "{at} must be neither stored nor coalesced");
+                assert!(never && !row.coalesce, "{name} must be neither stored nor coalesced");
             }
             if row.repeat == Repeat::Broadcast {
-                assert!(row.write, "{at} changes the pool");
+                assert!(row.write, "{name} changes the pool");
             }
             match (row.validity, row.block) {
                 (Validity::Number, Some(block)) => {
-                    assert!(block.format != BlockFormat::Hash, "{at}")
+                    assert!(block.format != BlockFormat::Hash, "{name}")
                 }
                 (Validity::Hash, Some(block)) => {
                     assert!(
                         matches!(block.format, BlockFormat::Hash | BlockFormat::Digits),
-                        "{at}"
+                        "{name}"
                     );
                 }
                 (Validity::Number | Validity::Hash, None) => {
-                    panic!("{at} has no block parameter")
+                    panic!("{name} has no block parameter")
                 }
-                (_, Some(_)) => panic!("{at} has a block but does not depend on it"),
+                (_, Some(_)) => panic!("{name} has a block but does not depend on it"),
                 (_, None) => {}
             }
             if let Some(block) = row.block
                 && !row.params.is_empty()
             {
-                let wanted = match block.format {
+                let expected_type = match block.format {
                     BlockFormat::Hash => ParamType::Hash,
                     _ => ParamType::Block,
                 };
-                assert_eq!(row.params.get(block.at), Some(&wanted), "{at}");
+                assert_eq!(row.params.get(block.at), Some(&expected_type), "{name}");
             }
-            assert_eq!(row.validity == Validity::Logs, row.params == [ParamType::Filter], "{at}");
-            assert!(row.weight > 0, "{at}");
-            assert!(!row.head_value || row.validity == Validity::Head, "{at}");
-            let verb = at.split_once('_').map_or(at, |(_, local)| local);
+            assert_eq!(row.validity == Validity::Logs, row.params == [ParamType::Filter], "{name}");
+            assert!(row.weight > 0, "{name}");
+            assert!(!row.head_value || row.validity == Validity::Head, "{name}");
+            let verb = name.split_once('_').map_or(name, |(_, local)| local);
             let changes = ["send", "sign", "submit", "resend", "set", "unlock", "build"];
             if changes.iter().any(|word| verb.starts_with(word)) {
-                assert!(row.repeat != Repeat::Safe, "{at} is safe to repeat?");
+                assert!(row.repeat != Repeat::Safe, "{name} is safe to repeat?");
             }
         }
     }
@@ -98,7 +98,7 @@ fn rows_do_not_contradict_themselves() {
 
 #[test]
 fn rows_that_other_code_relies_on() {
-    let row = |name: Family, method: &str| methods_of(name).method(method).unwrap();
+    let row = |family: Family, method: &str| methods_of(family).method(method).unwrap();
     let call = row(Family::Ethereum, "eth_call");
     assert_eq!(call.validity, Validity::Number);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Goal: an response is passed on only if it is whole and means one thing; envelopes are exact.
+//! Goal: a response is forwarded only if it is complete and unambiguous; envelopes are exact.
 //! Method: tables of bodies, recorded responses, round trips.
 use super::*;
 
@@ -85,8 +85,8 @@ fn responses_of_a_batch_are_independent() {
     let body = br#"[ {"id":2,"result":1},7,{"id":1,"error":{"code":1}} ]"#;
     assert_eq!(parse_responses(body, 64, 2), Err(ResponseError::TooMany(2)));
     let Ok(Responses::Batch(list)) = parse_responses(body, 64, 3) else { panic!("no batch") };
-    let shown: Vec<String> = list.into_iter().map(show).collect();
-    assert_eq!(shown, ["2 result 1", "response is not an object", "1 error 1  -"]);
+    let printed: Vec<String> = list.into_iter().map(show).collect();
+    assert_eq!(printed, ["2 result 1", "response is not an object", "1 error 1  -"]);
 }
 
 #[test]
@@ -102,21 +102,21 @@ fn one_object_may_be_the_response_to_a_batch() {
 
 #[test]
 fn envelopes_are_exact() {
-    let written = |write: &dyn Fn(&mut Vec<u8>)| {
+    let to_text = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
         write(&mut out);
         String::from_utf8(out).unwrap()
     };
     assert_eq!(
-        written(&|out| write_result(out, b"\"\\u0041\"", b"{ \"a\" : 1e400 }")),
+        to_text(&|out| write_result(out, b"\"\\u0041\"", b"{ \"a\" : 1e400 }")),
         r#"{"jsonrpc":"2.0","id":"\u0041","result":{ "a" : 1e400 }}"#
     );
     assert_eq!(
-        written(&|out| write_error_raw(out, b"1", br#"{"message":"x","code":1}"#)),
+        to_text(&|out| write_error_raw(out, b"1", br#"{"message":"x","code":1}"#)),
         r#"{"jsonrpc":"2.0","id":1,"error":{"message":"x","code":1}}"#
     );
     assert_eq!(
-        written(&|out| write_error(out, b"null", -32600, "a \"b\"\u{1}", Some(b"{}"))),
+        to_text(&|out| write_error(out, b"null", -32600, "a \"b\"\u{1}", Some(b"{}"))),
         r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"a \"b\"\u0001","data":{}}}"#
     );
 }

@@ -39,16 +39,16 @@ const TRANSFER: &str = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a
 /// Measures `eth_getLogs` against all peers.
 ///
 /// # Errors
-/// If a program does not run, or a response differs from geth's.
+/// Fails if a program does not run, or a response differs from geth's.
 pub(crate) fn query(bench: &Bench) -> Result<Vec<Row>> {
     let chain = chain(bench)?;
     let geth = geth(bench, &chain)?;
     let file = sync_index(bench, &geth, &chain)?;
-    let with = gateway(bench, &geth, &index_table(&file, "0B"))?;
+    let with_index = gateway(bench, &geth, &index_table(&file, "0B"))?;
     let mapped = gateway(bench, &geth, &index_table(&file, "1GiB"))?;
     let without = gateway(bench, &geth, "")?;
     let mut queries = Queries {
-        ours: with.address,
+        ours: with_index.address,
         mapped: mapped.address,
         geth: geth.address,
         without: without.address,
@@ -74,17 +74,19 @@ fn chain(bench: &Bench) -> Result<PathBuf> {
     if folder.join("imported").is_file() {
         return Ok(folder);
     }
-    bench
-        .print_progress(&format!("query: a chain of {BLOCKS} blocks is made, which takes minutes"));
+    bench.print_progress(&format!(
+        "query: generating a chain of {BLOCKS} blocks, which takes minutes"
+    ));
     fs::create_dir_all(&folder)?;
     let geth = shell::find("geth").context("geth is missing: run cargo xtask check")?;
-    let mut make = Command::new("go");
-    make.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
+    let mut generate = Command::new("go");
+    generate.args(["run", ".", "-blocks", &BLOCKS.to_string(), "-out"]).arg(&folder);
     let mut init = with_datadir(&geth, &folder);
     init.arg("init").arg(folder.join("genesis.json"));
     let mut import = with_datadir(&geth, &folder);
     import.args(["--gcmode", "archive", "import"]).arg(folder.join("chain.rlp"));
-    for command in [make.current_dir(shell::root().join("xtask/chain")), &mut init, &mut import] {
+    for command in [generate.current_dir(shell::root().join("xtask/chain")), &mut init, &mut import]
+    {
         let output = command.stdin(Stdio::null()).output().context("cannot run")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
@@ -108,22 +110,22 @@ fn geth(bench: &Bench, folder: &Path) -> Result<Server> {
         .args(["--gcmode", "archive", "--syncmode", "full", "--nodiscover", "--maxpeers", "0"])
         .args(["--port", "0", "--authrpc.port", &auth, "--ipcdisable", "--verbosity", "3"])
         .args(["--history.logs", "0", "--http", "--http.port", &port, "--http.vhosts", "*"]);
-    let own = scratch("geth")?;
-    let log = own.join("out.log");
-    let server = Server::spawn("geth", command, ports[0].port(), own, CALL)?;
-    let done = folder.join("indexed");
-    if done.is_file() {
+    let scratch = scratch("geth")?;
+    let log = scratch.join("out.log");
+    let server = Server::spawn("geth", command, ports[0].port(), scratch, CALL)?;
+    let indexed_mark = folder.join("indexed");
+    if indexed_mark.is_file() {
         return Ok(server);
     }
     bench.print_progress("query: geth indexes its logs, which takes minutes");
-    let since = Instant::now();
+    let started = Instant::now();
     loop {
         let text = fs::read_to_string(&log).unwrap_or_default();
         if text.contains(INDEXED) {
-            fs::write(done, "")?;
+            fs::write(indexed_mark, "")?;
             return Ok(server);
         }
-        ensure!(since.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {text}");
+        ensure!(started.elapsed() < INDEXED_LIMIT, "geth has not indexed its logs: {text}");
         shell::pause(Duration::from_millis(500));
     }
 }
@@ -135,10 +137,10 @@ const INDEXED: &str = "Log index head rendering finished";
 fn sync_index(bench: &Bench, geth: &Server, folder: &Path) -> Result<PathBuf> {
     let file = folder.join("index.db");
     // The file of an earlier build must not be reused.
-    for end in ["", "-wal", "-shm"] {
-        let old = folder.join(format!("index.db{end}"));
-        if old.exists() {
-            fs::remove_file(old)?;
+    for suffix in ["", "-wal", "-shm"] {
+        let old_file = folder.join(format!("index.db{suffix}"));
+        if old_file.exists() {
+            fs::remove_file(old_file)?;
         }
     }
     bench.print_progress("query: weir index sync, which takes minutes");
@@ -158,13 +160,13 @@ fn index_table(file: &Path, mmap: &str) -> String {
 }
 
 /// Starts the gateway in front of geth, with this `[index]` table and the whole chain final.
-fn gateway(bench: &Bench, geth: &Server, tier: &str) -> Result<Server> {
+fn gateway(bench: &Bench, geth: &Server, index_table: &str) -> Result<Server> {
     let folder = scratch("weir")?;
     let port = free_ports(1)?[0].port();
     let text = format!(
         "[server]\nlisten = \"127.0.0.1:{port}\"\nadmin = \"off\"\nthreads = 1\n\
          [chain.main]\nfinality_depth = 0\n\
-         [[upstream]]\nname = \"geth\"\nurl = \"http://{}\"\n{tier}",
+         [[upstream]]\nname = \"geth\"\nurl = \"http://{}\"\n{index_table}",
         geth.address,
     );
     let path = folder.join("weir.toml");
@@ -238,7 +240,7 @@ impl Queries {
     fn against(&mut self, bench: &Bench, kind: Kind, peer: Peer) -> Result<Vec<Row>> {
         let mut figures = [Times::default(), Times::default()];
         for repetition in 1..=bench.repetitions {
-            let (own, other) = match peer {
+            let (our_address, peer_address) = match peer {
                 Peer::Geth => (self.ours, self.geth),
                 Peer::GethMapped => (self.mapped, self.geth),
                 Peer::Without => (self.ours, self.without),
@@ -246,33 +248,33 @@ impl Queries {
             let bodies: Vec<String> = (0..REQUESTS).map(|_| self.next_request(kind)).collect();
             // Requests are not interleaved, because geth's work after a response would disturb our
             // figures.
-            let (theirs, theirs_took) = send_all(other, &bodies)?;
-            let (ours, ours_took) = send_all(own, &bodies)?;
-            let mut times = [ours_took, theirs_took];
-            let mut found = 0;
+            let (theirs, their_times) = send_all(peer_address, &bodies)?;
+            let (ours, our_times) = send_all(our_address, &bodies)?;
+            let mut times = [our_times, their_times];
+            let mut logs = 0;
             for ((ours, theirs), body) in ours.iter().zip(&theirs).zip(&bodies) {
-                ensure!(ours == theirs, "another answer than geth's to {body}");
-                found += count(ours, "\"transactionIndex\"");
+                ensure!(ours == theirs, "the response differs from the peer's to {body}");
+                logs += count(ours, "\"transactionIndex\"");
             }
-            ensure!(found > 0, "no question of {} has an answer", kind.name());
-            for (whose, times) in times.iter_mut().enumerate() {
+            ensure!(logs > 0, "no request of {} has a result", kind.name());
+            for (side, times) in times.iter_mut().enumerate() {
                 times.sort_by(f64::total_cmp);
-                figures[0][whose].push(times[times.len() / 2]);
-                figures[1][whose].push(times[times.len() * 99 / 100]);
+                figures[0][side].push(times[times.len() / 2]);
+                figures[1][side].push(times[times.len() * 99 / 100]);
             }
-            let last = |of: &Times| (of[0][repetition - 1], of[1][repetition - 1]);
+            let last = |times: &Times| (times[0][repetition - 1], times[1][repetition - 1]);
             let ((p50, their_p50), (p99, their_p99)) = (last(&figures[0]), last(&figures[1]));
             bench.print_progress(&format!(
                 "query {repetition}/{}: {:<42} p50 {p50:>8.0} us, p99 {p99:>8.0} us; theirs {their_p50:>8.0} us, \
                  {their_p99:>8.0} us; {} logs or transactions in the mean",
                 bench.repetitions,
                 kind.name(),
-                found / REQUESTS
+                logs / REQUESTS
             ));
         }
-        let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(what, [ours, theirs])| {
+        let rows = ["p50", "p99"].into_iter().zip(&figures).map(|(figure, [ours, theirs])| {
             let mapped = if matches!(peer, Peer::GethMapped) { ", mapped" } else { "" };
-            let case = format!("{}{mapped}, {what}", kind.name());
+            let case = format!("{}{mapped}, {figure}", kind.name());
             let (peer, target) = match (peer, kind) {
                 (Peer::Geth | Peer::GethMapped, _) => ("geth", Some(GETH_RATIO_MAX)),
                 (Peer::Without, Kind::Blocks) => (WITHOUT, Some(BLOCKS_RATIO_MAX)),
@@ -337,10 +339,10 @@ impl Queries {
             }
             times.sort_by(f64::total_cmp);
             ours.push(times[times.len() / 2]);
-            let since = Instant::now();
+            let started = Instant::now();
             let sql = "SELECT count(*) FROM transactions WHERE instr(receipt, x'00ff00ff00ff')";
             let _rows: i64 = source.query_row(sql, [], |row| row.get(0))?;
-            theirs.push(since.elapsed().as_secs_f64() * 1e6);
+            theirs.push(started.elapsed().as_secs_f64() * 1e6);
         }
         let subject = Subject {
             case: "getLogs, one address, 10^5 blocks, p50",
@@ -361,8 +363,8 @@ impl Queries {
                 self.next_request += 1;
                 // No log has this address: the response is empty.
                 let address = format!("0x{:040x}", self.next_request + 1_000);
-                for (place, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
-                    times[place]
+                for (side, from) in [(0, 0), (1, BLOCKS - BLOCKS / 100)] {
+                    times[side]
                         .push(send_timed(&mut connection, &filter(from, BLOCKS, &address, ""))?.1);
                 }
             }
@@ -394,18 +396,18 @@ fn call(filter: &str) -> String {
 /// Sends all requests; returns their responses and the microseconds of each.
 fn send_all(address: SocketAddr, bodies: &[String]) -> Result<(Vec<Vec<u8>>, Vec<f64>)> {
     let mut connection = Connection::open(address)?;
-    let answers: Result<Vec<_>> =
+    let responses: Result<Vec<_>> =
         bodies.iter().map(|body| send_timed(&mut connection, body)).collect();
-    Ok(answers?.into_iter().unzip())
+    Ok(responses?.into_iter().unzip())
 }
 
 /// Sends one request; returns the body of its response and the microseconds.
 fn send_timed(connection: &mut Connection, body: &str) -> Result<(Vec<u8>, f64)> {
-    let since = Instant::now();
+    let started = Instant::now();
     let reply = connection.post(body)?;
-    let took = since.elapsed().as_secs_f64() * 1e6;
+    let micros = started.elapsed().as_secs_f64() * 1e6;
     ensure!(reply.status == 200, "status {} to {body}", reply.status);
-    Ok((reply.body.trim_ascii_end().to_vec(), took))
+    Ok((reply.body.trim_ascii_end().to_vec(), micros))
 }
 
 fn count(text: &[u8], word: &str) -> usize {

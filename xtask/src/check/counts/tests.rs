@@ -1,4 +1,4 @@
-//! Lines as cargo prints them.
+//! Output of cargo is counted correctly.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::{Counts, SLOWEST, Slowest, run};
 
 #[test]
-fn results_are_summed_and_failure_is_told() {
+fn results_are_summed_and_failures_are_reported() {
     let script = "echo 'test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished in 0.00s'
                   echo 'running 4 tests'
                   echo 'test a::b ... ok <2.500s>'
@@ -25,28 +25,28 @@ fn results_are_summed_and_failure_is_told() {
 }
 
 #[test]
-fn what_hangs_is_ended_and_told() {
+fn a_hanging_command_is_ended_and_reported() {
     let script = "echo 'test result: ok. 3 passed; 0 failed'; sleep 600 & wait";
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdout(Stdio::piped());
     let begun = Instant::now();
     let fault =
         run(&mut command, Duration::from_secs(1), &mut Slowest::default()).unwrap_err().to_string();
-    assert!(fault.contains("printed nothing for 1s and was ended"), "{fault}");
+    assert!(fault.contains("printed nothing for 1s and was killed"), "{fault}");
     assert!(fault.contains("passed: 3"), "{fault}");
     assert!(begun.elapsed() < Duration::from_secs(300));
 }
 
 #[test]
-fn the_slowest_tests_are_kept_in_order_and_other_lines_are_not() {
+fn the_slowest_tests_are_listed_in_order() {
     let mut slowest = Slowest::default();
     for seconds in 0..10 {
-        slowest.read(&format!("test number_{seconds} ... ok <{seconds}.000s>"));
+        slowest.record(&format!("test number_{seconds} ... ok <{seconds}.000s>"));
     }
-    slowest.read("test slow_and_wrong ... FAILED <12.345s>");
+    slowest.record("test slow_and_wrong ... FAILED <12.345s>");
     for line in ["test left_out ... ignored", "test a ... ok", "test result: ok. 1 passed", "9.9s"]
     {
-        slowest.read(line);
+        slowest.record(line);
     }
     assert_eq!(slowest.0.len(), SLOWEST);
     let names: Vec<&str> = slowest.0.iter().map(|(_, name)| name.as_str()).collect();

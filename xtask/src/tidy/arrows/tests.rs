@@ -1,4 +1,4 @@
-//! Forbidden arrows in every kind of dependency table, and the allowed ones.
+//! Forbidden dependencies are found in every kind of dependency table, and allowed ones pass.
 
 use super::super::tree::Tree;
 use super::check;

@@ -1,4 +1,4 @@
-//! Arrows that the layers forbid, in every way of writing them, and those that they allow.
+//! Imports that the layers forbid are found in every notation, and allowed ones pass.
 
 use super::super::tree::Tree;
 use super::{Layers, check_folder};
@@ -12,7 +12,7 @@ fn caught(path: &str, text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_import_from_the_same_or_a_later_layer_is_caught_however_it_is_written() {
+fn an_import_from_the_same_or_a_later_layer_is_caught_in_every_notation() {
     for text in [
         "use crate::path::Request;",
         "use crate::{policy, io::{self, read}};",
@@ -31,7 +31,7 @@ fn an_import_from_the_same_or_a_later_layer_is_caught_however_it_is_written() {
 }
 
 #[test]
-fn lower_layers_tests_and_a_folders_own_files_pass() {
+fn imports_from_lower_layers_in_tests_and_within_a_folder_pass() {
     for text in [
         "use crate::policy::Choice;",
         "use super::response::Response;\nuse self::body::Body;\nuse crate::call;",
@@ -51,7 +51,7 @@ fn lower_layers_tests_and_a_folders_own_files_pass() {
 fn a_module_in_no_layer_is_caught() {
     assert_eq!(
         caught("crates/x/src/new/file.rs", ""),
-        ["crates/x/src/new/file.rs:1: layers: new stands in no layer of crates/x/src"]
+        ["crates/x/src/new/file.rs:1: layers: new has no layer in crates/x/src"]
     );
 }
 

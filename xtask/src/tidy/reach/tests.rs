@@ -1,4 +1,4 @@
-//! A forgotten file is caught; every way of leading to a file counts.
+//! A file that no module includes is found; every way to include a file is accepted.
 
 use super::super::tree::Tree;
 use super::check;

@@ -20,7 +20,7 @@ fn a_file_without_a_doc_is_caught() {
 }
 
 #[test]
-fn a_rule_that_reads_the_world_is_caught() {
+fn an_impure_rule_is_caught() {
     let caught = |path, text| lines(pure_rules, path, text);
     let rule = "crates/gateway/src/policy/limit.rs";
     for bad in [
@@ -68,7 +68,7 @@ fn a_sentence_in_the_lab_s_analysis_is_caught() {
 }
 
 #[test]
-fn an_error_answer_built_elsewhere_is_caught() {
+fn an_error_response_built_elsewhere_is_caught() {
     let caught = |path| lines(one_error_table, path, "\nwire::answer::write_error(&mut out);");
     assert_eq!(caught("crates/gateway/src/downstream/http.rs"), [2]);
     assert!(caught("crates/gateway/src/downstream/answer.rs").is_empty());
@@ -77,7 +77,7 @@ fn an_error_answer_built_elsewhere_is_caught() {
 }
 
 #[test]
-fn a_sleeping_test_is_caught_unless_it_says_why() {
+fn a_sleeping_test_is_caught_unless_it_has_a_reason() {
     // Put together here so that this file does not hold what it looks for.
     let call = concat!("sl", "eep(d)");
     let caught = |text: &str| lines(sleep_in_tests, "crates/gateway/tests/pool.rs", text);

@@ -16,9 +16,9 @@ fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
         tokens: true,
         kept_headers: vec!["user-agent".into(), "x-team".into()],
     };
-    let wanted = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
+    let fields = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
-    read_head(text.as_bytes(), 1 << 14, &wanted, None).unwrap().unwrap()
+    read_head(text.as_bytes(), 1 << 14, &fields, None).unwrap().unwrap()
 }
 
 fn key_index() -> KeyIndex {
@@ -27,7 +27,11 @@ fn key_index() -> KeyIndex {
 }
 
 /// Returns true if the key is found, and the remaining path.
-fn found(places: KeyPlaces, target: &str, lines: &str) -> Result<(bool, String), Denial> {
+fn authenticate_head(
+    places: KeyPlaces,
+    target: &str,
+    lines: &str,
+) -> Result<(bool, String), Denial> {
     let head = head(places.clone(), target, lines);
     assert!(!format!("{head:?}").contains("wk_") || target.contains("/wk_"), "{head:?}");
     let (key, path) = find_key(&key_index(), head.path.as_str(), head.extra.as_deref(), &places)?;
@@ -54,7 +58,7 @@ fn a_key_is_found_in_each_place() {
         (&format!("/{KEY}"), format!("x-api-key: {KEY}\r\n"), "/"),
     ] {
         assert_eq!(
-            found(places(), target, &lines),
+            authenticate_head(places(), target, &lines),
             Ok((true, path.to_owned())),
             "{target} {lines}"
         );
@@ -74,7 +78,7 @@ fn other_texts_are_not_keys() {
         ("/", "authorization: Bearer\r\n".to_owned(), "/"),
     ] {
         assert_eq!(
-            found(places(), target, &lines),
+            authenticate_head(places(), target, &lines),
             Ok((false, path.to_owned())),
             "{target} {lines}"
         );
@@ -84,9 +88,9 @@ fn other_texts_are_not_keys() {
 #[test]
 fn two_keys_are_refused() {
     let two = format!("x-api-key: {KEY}\r\nx-api-key: other\r\n");
-    assert_eq!(found(places(), "/", &two), Err(Denial::TwoKeys));
+    assert_eq!(authenticate_head(places(), "/", &two), Err(Denial::TwoKeys));
     let two = format!("x-api-key: {KEY}\r\nauthorization: Bearer other\r\n");
-    assert_eq!(found(places(), "/", &two), Err(Denial::TwoKeys));
+    assert_eq!(authenticate_head(places(), "/", &two), Err(Denial::TwoKeys));
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn disabled_places_are_ignored() {
     let off = KeyPlaces { header: None, bearer: false, path: false, query: false };
     let target = format!("/{KEY}?key={KEY}");
     let lines = format!("x-api-key: {KEY}\r\nauthorization: Bearer {KEY}\r\n");
-    assert_eq!(found(off, &target, &lines), Ok((false, format!("/{KEY}"))));
+    assert_eq!(authenticate_head(off, &target, &lines), Ok((false, format!("/{KEY}"))));
 }
 
 #[test]
@@ -105,9 +109,9 @@ fn host_and_configured_headers_are_parsed() {
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
     for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
-        let wanted = ExtraFields { places: None, tokens: false, kept_headers: Vec::new() };
-        let mut extra = ExtraValues::new(&wanted);
-        extra.set_target(host, "/", &wanted);
+        let fields = ExtraFields { places: None, tokens: false, kept_headers: Vec::new() };
+        let mut extra = ExtraValues::new(&fields);
+        extra.set_target(host, "/", &fields);
         assert_eq!(&*extra.host, expected);
     }
 }

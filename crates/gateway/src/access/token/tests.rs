@@ -188,7 +188,7 @@ fn claims_limit_what_a_token_allows() {
     assert!(all.methods.admit("debug_traceCall") && !all.methods.admit("eth_chainId"));
     // An empty list allows nothing.
     let none = grant(json!({"exp": LATER, "chains": [], "https://x/m": []})).unwrap();
-    assert!(!none.leads_to(0) && !none.methods.admit("eth_call"));
+    assert!(!none.allows_chain(0) && !none.methods.admit("eth_call"));
     for claims in [json!({"exp": LATER, "chains": 5}), json!({"exp": LATER, "chains": [5]})] {
         assert_eq!(grant(claims), Err(Denial::BadKey));
     }
@@ -199,18 +199,18 @@ fn claims_limit_what_a_token_allows() {
 #[test]
 fn a_set_of_keys_is_chosen_from_by_id() {
     let folder = tempfile::tempdir().unwrap();
-    let (one, two) = (elliptic(Algorithm::ES256), rsa(Algorithm::RS256));
+    let (elliptic_key, rsa_key) = (elliptic(Algorithm::ES256), rsa(Algorithm::RS256));
     let encryption = json!({"kty": "RSA", "n": "AQAB", "e": "AQAB", "use": "enc"});
-    let set = json!({"keys": [one.jwk, two.jwk, encryption]});
+    let set = json!({"keys": [elliptic_key.jwk, rsa_key.jwk, encryption]});
     std::fs::write(folder.path().join("set.json"), set.to_string()).unwrap();
     let config = config(folder.path(), "jwks = \"set.json\"");
     assert_eq!(config.access.issuers[0].keys.len(), 2);
     for (token, expected) in [
-        (one.sign(Some("e")), true),
-        (two.sign(Some("r")), true),
-        (one.sign(None), true),
-        (one.sign(Some("r")), false),
-        (one.sign(Some("unknown")), false),
+        (elliptic_key.sign(Some("e")), true),
+        (rsa_key.sign(Some("r")), true),
+        (elliptic_key.sign(None), true),
+        (elliptic_key.sign(Some("r")), false),
+        (elliptic_key.sign(Some("unknown")), false),
         (elliptic(Algorithm::ES256).sign(Some("e")), false),
     ] {
         assert_eq!(check(&config, &token).is_ok(), expected, "{token}");

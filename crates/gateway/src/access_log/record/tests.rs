@@ -39,10 +39,10 @@ fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
 }
 
 fn line(format: &str, record: &Record) -> String {
-    let kept: [Box<str>; 1] = [USER_AGENT.into()];
+    let kept_headers: [Box<str>; 1] = [USER_AGENT.into()];
     let format = Format::parse(format).unwrap().with_header_indices(|_| Some(0));
     let mut out = String::new();
-    write(&mut out, &format, &kept, record);
+    write_line(&mut out, &format, &kept_headers, record);
     out
 }
 
@@ -96,6 +96,6 @@ fn long_texts_are_truncated() {
 
 #[test]
 fn paths_are_masked_where_a_key_could_stand() {
-    assert_eq!(&*masked("/eth"), "/eth");
-    assert_eq!(&*masked("/v1/0123456789abcdef0123/eth"), "/v1/***/eth");
+    assert_eq!(&*mask_path("/eth"), "/eth");
+    assert_eq!(&*mask_path("/v1/0123456789abcdef0123/eth"), "/v1/***/eth");
 }

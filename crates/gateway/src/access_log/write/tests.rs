@@ -4,9 +4,9 @@
 use super::*;
 use crate::config::access_log::format::Format;
 
-fn config(to: LogTarget, queue_lines: usize) -> AccessLog {
+fn config(target: LogTarget, queue_lines: usize) -> AccessLog {
     let format = Format::parse("$rpc_method").unwrap();
-    AccessLog { to, format, per_call: false, sample: 1.0, errors_always: true, queue_lines }
+    AccessLog { target, format, per_call: false, sample: 1.0, errors_always: true, queue_lines }
 }
 
 fn record(method: &str) -> Record {
@@ -21,7 +21,7 @@ fn record(method: &str) -> Record {
         took: Duration::ZERO,
         upstream_time: None,
     };
-    Record { call: Some(call), ..Record::bare("::1".parse().unwrap(), "HTTP/1.1") }
+    Record { call: Some(call), ..Record::without_head("::1".parse().unwrap(), "HTTP/1.1") }
 }
 
 fn wait_for(path: &Path, due: &str) {
@@ -36,9 +36,9 @@ fn wait_for(path: &Path, due: &str) {
 #[test]
 fn a_full_queue_drops_records() {
     let queues = Queues::new(config(LogTarget::Stdout, 4), &[], 2);
-    let kept = (0..10).filter(|_| queues.put(1, record("m"))).count();
-    assert_eq!(kept, 2);
-    assert!(queues.put(0, record("m")), "threads do not share a queue");
+    let queued = (0..10).filter(|_| queues.push(1, record("m"))).count();
+    assert_eq!(queued, 2);
+    assert!(queues.push(0, record("m")), "threads do not share a queue");
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
     let (path, moved) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
     let queues = Arc::new(Queues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
     let writer = Writer::start(Arc::clone(&queues)).unwrap();
-    assert!(queues.put(0, record("one")));
+    assert!(queues.push(0, record("one")));
     wait_for(&path, "one\n");
     std::fs::rename(&path, &moved).unwrap();
     wait_for(&path, "");
@@ -57,7 +57,7 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
         // Sleeps: another thread opens by the clock.
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    assert!(queues.put(1, record("two\nlines")));
+    assert!(queues.push(1, record("two\nlines")));
     writer.stop();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "two\\x0Alines\n");
     assert_eq!(std::fs::read_to_string(&moved).unwrap(), "one\n");
@@ -69,7 +69,7 @@ fn a_file_that_takes_nothing_is_counted() {
     let full = LogTarget::File("/dev/full".into());
     let queues = Arc::new(Queues::new(config(full, 100), &[], 1));
     let writer = Writer::start(Arc::clone(&queues)).unwrap();
-    assert!(queues.put(0, record("one")));
+    assert!(queues.push(0, record("one")));
     writer.stop();
     assert_eq!(queues.unwritten(), 1);
     let nowhere = LogTarget::File("/nowhere/a.log".into());

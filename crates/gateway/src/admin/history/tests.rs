@@ -17,11 +17,11 @@ fn lines_are_differences_between_samples() {
     assert!(history.calls_per_second().is_empty(), "one sample is no interval");
     let hit = CacheStatus::Hit;
     for status in [hit, hit, CacheStatus::Coalesced, CacheStatus::Miss] {
-        counters[0].methods[0][0].answered(status, Duration::from_millis(1));
+        counters[0].methods[0][0].record_call(status, Duration::from_millis(1));
     }
     let upstream = &counters[0].upstreams[0];
-    upstream.attempted(AttemptOutcome::Ok, Duration::from_millis(4));
-    upstream.attempted(AttemptOutcome::Failed, Duration::from_millis(8));
+    upstream.record_attempt(AttemptOutcome::Ok, Duration::from_millis(4));
+    upstream.record_attempt(AttemptOutcome::Failed, Duration::from_millis(8));
     history.sample(Duration::from_secs(2), 1, &Counters::sum(&counters));
     history.sample(Duration::from_secs(3), 1, &Counters::sum(&counters));
     assert_eq!(history.calls_per_second(), [Some(2.0), Some(0.0)]);

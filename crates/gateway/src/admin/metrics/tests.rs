@@ -72,11 +72,11 @@ fn sample(line: &str) -> Result<(String, String, f64), String> {
 
 /// Returns the index of the closing brace of `a="b",c="d"}`; `None` if the text has another form.
 fn end_of_labels(text: &str) -> Option<usize> {
-    let mut at = 0;
+    let mut index = 0;
     loop {
-        let (name, value) = text[at..].split_once("=\"")?;
-        let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name.is_empty() || !name.chars().all(word) {
+        let (name, value) = text[index..].split_once("=\"")?;
+        let is_word_char = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(is_word_char) {
             return None;
         }
         let mut chars = value.char_indices();
@@ -89,10 +89,10 @@ fn end_of_labels(text: &str) -> Option<usize> {
                 _ => {}
             }
         };
-        at += name.len() + 2 + end + 1;
-        match text[at..].chars().next()? {
-            '}' => return Some(at),
-            ',' => at += 1,
+        index += name.len() + 2 + end + 1;
+        match text[index..].chars().next()? {
+            '}' => return Some(index),
+            ',' => index += 1,
             _ => return None,
         }
     }
@@ -113,7 +113,7 @@ fn the_reader_refuses_bad_texts() {
         "# TYPE a gauge\n# UNIT a seconds\n# EOF\n",
         "a 1\n# EOF\n",
     ] {
-        assert!(read(bad).is_err(), "{bad:?} was taken");
+        assert!(read(bad).is_err(), "{bad:?} was accepted");
     }
 }
 
@@ -126,10 +126,10 @@ fn every_metric_has_samples_and_a_row() {
     let families = read(&text(&populated())).unwrap();
     let page = reference();
     let descriptions = descriptions();
-    assert_eq!(families.len(), descriptions.len(), "nothing beside the sets");
+    assert_eq!(families.len(), descriptions.len(), "the text has only the metrics of the sets");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `weir_")).collect();
     assert_eq!(rows.len(), descriptions.len());
-    assert!(rows.is_sorted(), "rows are found by name");
+    assert!(rows.is_sorted(), "rows are sorted by name");
     for metric in descriptions {
         let (kind, samples) = &families[metric.name];
         assert_eq!(kind, metric.kind.as_str());
@@ -148,17 +148,17 @@ fn every_metric_has_samples_and_a_row() {
 #[test]
 fn the_page_explains_every_label_and_each_of_its_closed_values() {
     let page = reference();
-    let (_, explained) = page.split_once("## Labels").unwrap();
+    let (_, label_docs) = page.split_once("## Labels").unwrap();
     let open = ["chain", "group", "key", "le", "method", "upstream", "rule", "zone"];
     let families = read(&text(&populated())).unwrap();
     for (_, labels, _) in families.values().flat_map(|(_, samples)| samples) {
         for pair in labels.split(',').filter(|pair| !pair.is_empty()) {
             let (label, value) = pair.split_once('=').unwrap();
-            assert!(label == "le" || explained.contains(&format!("`{label}`")), "{pair}");
+            assert!(label == "le" || label_docs.contains(&format!("`{label}`")), "{pair}");
             let value = format!("`{}`", value.trim_matches('"'));
             let is_free =
                 open.contains(&label) || label == "status" || pair.starts_with("version=\"0");
-            assert!(is_free || explained.contains(&value), "{pair}");
+            assert!(is_free || label_docs.contains(&value), "{pair}");
         }
     }
 }
@@ -180,8 +180,8 @@ fn names_keep_the_conventions() {
 fn numbers_are_those_of_the_status() {
     let families = read(&text(&populated())).unwrap();
     let value = |family: &str, labels: &str| {
-        let found = families[family].1.iter().find(|sample| sample.1 == labels);
-        found.unwrap_or_else(|| panic!("{family}{{{labels}}} is not there")).2
+        let sample = families[family].1.iter().find(|sample| sample.1 == labels);
+        sample.unwrap_or_else(|| panic!("{family}{{{labels}}} is not there")).2
     };
     let call = "chain=\"main\",method=\"eth_call\"";
     assert_eq!(value("weir_calls", &format!("{call},cache=\"hit\"")), 6.0);
@@ -207,8 +207,8 @@ fn numbers_are_those_of_the_status() {
 fn methods_without_calls_and_secrets_are_not_printed() {
     let families = read(&text(&fresh())).unwrap();
     assert!(families["weir_calls"].1.is_empty());
-    assert!(families["weir_chain_head"].1.is_empty(), "no head is not height zero");
+    assert!(families["weir_chain_head"].1.is_empty(), "a chain without a head has no height");
     let text = text(&populated());
-    assert!(!text.contains("sekrit"), "a secret is shown");
-    assert!(!text.contains("eth_getLogs"), "a method without calls is shown");
+    assert!(!text.contains("sekrit"), "the text holds a secret");
+    assert!(!text.contains("eth_getLogs"), "the text has a method without calls");
 }

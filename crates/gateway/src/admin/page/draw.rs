@@ -30,37 +30,37 @@ pub(super) struct Plot<'a> {
 /// Draws a line. The newest value is at the right. The scale ends at the highest value. Intervals
 /// without a value are gaps.
 pub(super) fn plot(plot: &Plot<'_>) -> Markup {
-    let top = plot.line.iter().flatten().fold(0.0_f64, |top, value| top.max(*value));
+    let scale_max = plot.line.iter().flatten().fold(0.0_f64, |highest, value| highest.max(*value));
     let view = format!("0 0 {WIDTH} {HEIGHT}");
     html! {
         svg class=(plot.class) viewBox=(view) preserveAspectRatio="none" role="img"
             aria-label=(plot.label)
         {
             line.floor x1="0" y1=(HEIGHT) x2=(WIDTH) y2=(HEIGHT) {}
-            @for run in runs(plot.line) { path.under d=(area(&run, top)) {} }
+            @for run in runs(plot.line) { path.under d=(area(&run, scale_max)) {} }
             @for run in plot.part.map(runs).unwrap_or_default() {
-                path.spared d=(area(&run, top)) {}
+                path.spared d=(area(&run, scale_max)) {}
             }
-            @for run in runs(plot.line) { path.stroke d=(stroke(&run, top)) {} }
+            @for run in runs(plot.line) { path.stroke d=(stroke(&run, scale_max)) {} }
         }
     }
 }
 
 /// Draws a bar divided by these amounts, each with its CSS class. The bar is empty if all are 0.
 pub(super) fn bar(label: &str, parts: &[(&'static str, u64)]) -> Markup {
-    let whole: u64 = parts.iter().map(|part| part.1).sum();
+    let total: u64 = parts.iter().map(|(_, amount)| amount).sum();
     let mut start = 0.0;
-    let placed = parts.iter().filter(|_| whole > 0).map(|(class, amount)| {
-        let width = *amount as f64 * 100.0 / whole as f64;
-        let at = start;
+    let segments = parts.iter().filter(|_| total > 0).map(|(class, amount)| {
+        let width = *amount as f64 * 100.0 / total as f64;
+        let x = start;
         start += width;
-        (class, format!("{at:.3}"), format!("{width:.3}"))
+        (class, format!("{x:.3}"), format!("{width:.3}"))
     });
     html! {
         svg.bar viewBox="0 0 100 1" preserveAspectRatio="none" role="img" aria-label=(label) {
             rect.miss width="100" height="1" {}
-            @for (class, at, width) in placed {
-                rect class=(class) x=(at) width=(width) height="1" {}
+            @for (class, x, width) in segments {
+                rect class=(class) x=(x) width=(width) height="1" {}
             }
         }
     }
@@ -73,39 +73,49 @@ type Run = Vec<(f64, f64)>;
 fn runs(line: &Series) -> Vec<Run> {
     let offset = WIDTH.saturating_sub(line.len());
     let mut runs: Vec<Run> = Vec::new();
-    let mut joined = false;
-    for (at, value) in line.iter().enumerate() {
+    let mut continues_run = false;
+    for (index, value) in line.iter().enumerate() {
         let Some(value) = value else {
-            joined = false;
+            continues_run = false;
             continue;
         };
-        if !joined {
+        if !continues_run {
             runs.push(Run::new());
         }
-        joined = true;
+        continues_run = true;
         if let Some(run) = runs.last_mut() {
             // A value spans its whole interval, so that a single value is visible too.
-            run.push(((offset + at) as f64, *value));
-            run.push(((offset + at) as f64 + 0.9, *value));
+            run.push(((offset + index) as f64, *value));
+            run.push(((offset + index) as f64 + 0.9, *value));
         }
     }
     runs
 }
 
-fn height(value: f64, top: f64) -> f64 {
-    if top > 0.0 { HEIGHT - value / top * (HEIGHT - MARGIN) } else { HEIGHT }
+/// Returns the vertical position of a value, from the top of the drawing.
+fn height(value: f64, scale_max: f64) -> f64 {
+    if scale_max > 0.0 { HEIGHT - value / scale_max * (HEIGHT - MARGIN) } else { HEIGHT }
 }
 
-fn stroke(run: &Run, top: f64) -> String {
+/// Returns the SVG path of a line.
+fn stroke(run: &Run, scale_max: f64) -> String {
     let mut path = String::new();
-    for (at, (x, value)) in run.iter().enumerate() {
-        let letter = if at == 0 { 'M' } else { 'L' };
-        let _ = write!(path, "{letter}{x:.1} {:.1}", height(*value, top));
+    for (index, (x, value)) in run.iter().enumerate() {
+        let letter = if index == 0 { 'M' } else { 'L' };
+        let _ = write!(path, "{letter}{x:.1} {:.1}", height(*value, scale_max));
     }
     path
 }
 
-fn area(run: &Run, top: f64) -> String {
-    let (Some(first), Some(last)) = (run.first(), run.last()) else { return String::new() };
-    format!("{}L{:.1} {HEIGHT}L{:.1} {HEIGHT}Z", stroke(run, top), last.0, first.0)
+/// Returns the SVG path of the area below a line.
+fn area(run: &Run, scale_max: f64) -> String {
+    let (Some(first_point), Some(last_point)) = (run.first(), run.last()) else {
+        return String::new();
+    };
+    format!(
+        "{}L{:.1} {HEIGHT}L{:.1} {HEIGHT}Z",
+        stroke(run, scale_max),
+        last_point.0,
+        first_point.0
+    )
 }

@@ -1,6 +1,6 @@
 // Updates the page without the flicker of a reload. Without scripts a meta tag reloads it.
 const live = document.getElementById("live");
-const wide = () => [...document.querySelectorAll(".scroll")];
+const scrollAreas = () => [...document.querySelectorAll(".scroll")];
 async function renew() {
   // A hidden page, or one with a selection, is not updated.
   if (!document.hidden && getSelection().isCollapsed) {
@@ -11,9 +11,9 @@ async function renew() {
       // The new head is skipped: the policy of this page would reject the nonce of its style.
       const main = text.slice(text.indexOf("<main>"), text.indexOf("</main>"));
       const fresh = new DOMParser().parseFromString(main, "text/html");
-      const places = wide().map((table) => table.scrollLeft);
+      const scrollPositions = scrollAreas().map((table) => table.scrollLeft);
       document.querySelector("main").replaceWith(fresh.querySelector("main"));
-      wide().forEach((table, at) => { table.scrollLeft = places[at] ?? 0; });
+      scrollAreas().forEach((table, index) => { table.scrollLeft = scrollPositions[index] ?? 0; });
       document.body.classList.remove("silent");
       live.textContent = "live, every 2 s";
     } catch {

@@ -82,8 +82,8 @@ fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
     let fills = snapshot.limits.as_ref().map(Limits::fills).unwrap_or_default();
     let zones = snapshot.config.zones.iter().zip(fills).zip(counters.zones.iter());
     zones
-        .map(|((zone, fill), (_, own))| {
-            let count = |outcome: LimitOutcome| own.calls[outcome].get();
+        .map(|((zone, fill), (_, zone_counters))| {
+            let count = |outcome: LimitOutcome| zone_counters.calls[outcome].get();
             let fallback_threads = &counters.shared_limits.fallback_threads;
             ZoneStatus {
                 name: zone.name.to_string(),
@@ -108,11 +108,11 @@ fn process() -> ProcessStatus {
 }
 
 fn config_status(reloads: Reloads) -> ConfigStatus {
-    let reload = |reloaded: ReloadRecord| {
-        let since = reloaded.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (applied, changes, why) = match reloaded.outcome {
+    let reload = |record: ReloadRecord| {
+        let since = record.ended_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let (applied, changes, why) = match record.outcome {
             Outcome::Applied { changes } => (true, changes, None),
-            Outcome::Refused { why } => (false, Vec::new(), Some(why)),
+            Outcome::Refused { reason } => (false, Vec::new(), Some(reason)),
         };
         ReloadStatus { unix_seconds: seconds(since), applied, changes, why }
     };
@@ -181,22 +181,22 @@ fn upstream_status(
 ) -> UpstreamStatus {
     let upstream = &snapshot.upstreams[index];
     let view = snapshot.chains[upstream.config.chain].view.load();
-    let seen = upstream.in_view(&view).unwrap_or_default();
-    let (state, until) = if upstream.foreign.load(Relaxed) {
+    let upstream_view = upstream.in_view(&view).unwrap_or_default();
+    let (state, ends_at) = if upstream.foreign.load(Relaxed) {
         (HealthState::Foreign, None)
     } else {
-        state_of(upstream.health.lock().state(now), seen)
+        state_of(upstream.health.lock().state(now), upstream_view)
     };
     UpstreamStatus {
         index,
         name: upstream.config.name.to_string(),
-        address: upstream.config.url.place(),
+        address: upstream.config.url.default_name(),
         state,
-        state_ends_seconds: until.map(|until| seconds(until.saturating_sub(now))),
-        head: seen.head,
-        lag: seen.head.map(|_| seen.lag),
-        at_head: seen.at_head,
-        consistent: seen.consistent,
+        state_ends_seconds: ends_at.map(|ends_at| seconds(ends_at.saturating_sub(now))),
+        head: upstream_view.head,
+        lag: upstream_view.head.map(|_| upstream_view.lag),
+        at_head: upstream_view.at_head,
+        consistent: upstream_view.consistent,
         weight: upstream.config.weight,
         backup: upstream.config.backup,
         in_flight: counters.in_flight.get(),
@@ -217,6 +217,7 @@ fn upstream_status(
     }
 }
 
+/// Returns the transports of an upstream, the cheapest first.
 fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     let over_http = upstream.http().map(|(url, _)| match upstream.http2 {
         true => "http2",
@@ -226,9 +227,12 @@ fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-fn state_of(state: health::HealthState, seen: UpstreamView) -> (HealthState, Option<Duration>) {
+fn state_of(
+    state: health::HealthState,
+    upstream_view: UpstreamView,
+) -> (HealthState, Option<Duration>) {
     match state {
-        health::HealthState::Healthy if seen.head.is_some() && !seen.at_head => {
+        health::HealthState::Healthy if upstream_view.head.is_some() && !upstream_view.at_head => {
             (HealthState::Lagging, None)
         }
         health::HealthState::Healthy => (HealthState::Healthy, None),
@@ -242,8 +246,8 @@ fn state_of(state: health::HealthState, seen: UpstreamView) -> (HealthState, Opt
 fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> GroupStatus {
     let config = &snapshot.config.groups[index];
     let candidates = snapshot.groups[index].candidates.load();
-    let name = |place: &u16| {
-        let upstream = config.upstreams[usize::from(*place)];
+    let name = |group_index: &u16| {
+        let upstream = config.upstreams[usize::from(*group_index)];
         snapshot.config.upstreams[upstream].name.to_string()
     };
     GroupStatus {
@@ -257,7 +261,7 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
                 HashKey::Header(name) => format!("hash of header {name}"),
             },
         },
-        candidates: candidates.places.iter().map(name).collect(),
+        candidates: candidates.group_indices.iter().map(name).collect(),
         in_flight_limit: snapshot.groups[index]
             .concurrency_limit
             .as_ref()
@@ -271,28 +275,28 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
 fn method_statuses(chain: &ChainState, counters: &[MethodCounters]) -> Vec<MethodStatus> {
     let label = ChainLabel { name: Arc::clone(&chain.name), family: chain.family.family() };
     let mut called: Vec<_> =
-        label.methods().zip(counters).filter(|(_, own)| own.calls() > 0).collect();
-    called.sort_by_key(|(_, own)| std::cmp::Reverse(own.calls()));
+        label.methods().zip(counters).filter(|(_, counts)| counts.calls() > 0).collect();
+    called.sort_by_key(|(_, counts)| std::cmp::Reverse(counts.calls()));
     called.truncate(METHODS_MAX);
-    let status = |(name, own): (&str, &MethodCounters)| MethodStatus {
+    let status = |(name, counts): (&str, &MethodCounters)| MethodStatus {
         name: name.to_owned(),
-        calls: own.calls(),
-        hit: own.answered[CacheStatus::Hit].get(),
-        miss: own.answered[CacheStatus::Miss].get(),
-        coalesced: own.answered[CacheStatus::Coalesced].get(),
-        bypass: own.answered[CacheStatus::Bypass].get(),
-        errors: own.errors.get(),
-        failed: own.failed.get(),
-        latency_p50_ms: quantile_ms(&own.latency, 0.5),
-        latency_p99_ms: quantile_ms(&own.latency, 0.99),
+        calls: counts.calls(),
+        hit: counts.answered[CacheStatus::Hit].get(),
+        miss: counts.answered[CacheStatus::Miss].get(),
+        coalesced: counts.answered[CacheStatus::Coalesced].get(),
+        bypass: counts.answered[CacheStatus::Bypass].get(),
+        errors: counts.errors.get(),
+        failed: counts.failed.get(),
+        latency_p50_ms: quantile_ms(&counts.latency, 0.5),
+        latency_p99_ms: quantile_ms(&counts.latency, 0.99),
     };
     called.into_iter().map(status).collect()
 }
 
 fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
     let [hits, misses, coalesced, bypasses] =
-        CacheStatus::ALL.map(|status| counters.answered(status));
-    let judged = hits + misses + coalesced;
+        CacheStatus::ALL.map(|status| counters.calls_with(status));
+    let cacheable = hits + misses + coalesced;
     MemoryCache {
         enabled: snapshot.cache.is_some(),
         entries: snapshot.cache.as_ref().map_or(0, |cache| cache.len() as u64),
@@ -302,17 +306,19 @@ fn memory_cache(snapshot: &Snapshot, counters: &Counters) -> MemoryCache {
         misses,
         coalesced,
         bypasses,
-        hit_ratio: (judged > 0).then(|| hits as f64 / judged as f64),
+        hit_ratio: (cacheable > 0).then(|| hits as f64 / cacheable as f64),
     }
 }
 
 fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus> {
     let tier = snapshot.redis.as_ref()?;
-    let own = &counters.redis;
-    let lookups = |outcomes: &[RedisLookup]| outcomes.iter().map(|&it| own.lookups[it].get()).sum();
+    let redis_counters = &counters.redis;
+    let lookups = |outcomes: &[RedisLookup]| {
+        outcomes.iter().map(|&outcome| redis_counters.lookups[outcome].get()).sum()
+    };
     Some(RedisStatus {
         url: snapshot.config.redis.as_ref()?.url.to_string(),
-        breakers_open: own.breakers_open.get(),
+        breakers_open: redis_counters.breakers_open.get(),
         hits: lookups(&[RedisLookup::Hit]),
         misses: lookups(&[RedisLookup::Miss, RedisLookup::Stale, RedisLookup::Refused]),
         failed: lookups(&[RedisLookup::Error, RedisLookup::Timeout, RedisLookup::Skipped]),
@@ -336,14 +342,14 @@ fn index_status(snapshot: &Snapshot, counters: &Counters) -> Option<IndexStatus>
 
 fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     let quotas = snapshot.quotas.as_ref();
-    let mut standings = quotas
+    let mut usages = quotas
         .map(|quotas| quotas.usage(crate::quota::unix_seconds()))
         .unwrap_or_default()
         .into_iter();
-    let status = |([name], own): (&[Arc<str>; 1], &Arc<KeyCounters>)| {
-        let standing = standings.next().flatten();
-        let quota = standing.map(|(used, units)| QuotaStatus { used, units });
-        KeyStatus { name: name.to_string(), calls: own.calls.get(), quota }
+    let status = |([name], key_counters): (&[Arc<str>; 1], &Arc<KeyCounters>)| {
+        let usage = usages.next().flatten();
+        let quota = usage.map(|usage| QuotaStatus { used: usage.used, units: usage.units });
+        KeyStatus { name: name.to_string(), calls: key_counters.calls.get(), quota }
     };
     counters.keys.iter().map(status).collect()
 }
@@ -367,7 +373,7 @@ fn totals(counters: &Counters) -> Totals {
         retries: counters.retries.get(),
         hedges: counters.hedges.get(),
         hedges_won: counters.hedges_won.get(),
-        in_flight: counters.upstreams.iter().map(|(_, own)| own.in_flight.get()).sum(),
+        in_flight: counters.upstreams.iter().map(|(_, upstream)| upstream.in_flight.get()).sum(),
         coalesced_calls: counters.calls_in_flight.get(),
         waiting: counters.calls_waiting.get(),
     }
@@ -375,7 +381,7 @@ fn totals(counters: &Counters) -> Totals {
 
 impl MemoryStatus {
     fn of(budget: &Budget) -> MemoryStatus {
-        let held = budget.held();
+        let held = budget.bytes_held();
         let purpose = |purpose: Purpose| MemoryPurpose {
             name: purpose.as_str(),
             bytes: held[purpose.index()] as u64,

@@ -95,7 +95,7 @@ impl crate::cache::index::Index for NoIndex {
         "none"
     }
 
-    fn is_of(&self, _: u64) -> bool {
+    fn is_of_chain(&self, _: u64) -> bool {
         true
     }
 
@@ -103,10 +103,10 @@ impl crate::cache::index::Index for NoIndex {
         false
     }
 
-    fn ask(
+    fn start_query(
         &self,
-        _: crate::cache::index::Question,
-        _: tokio::sync::oneshot::Sender<crate::cache::index::Found>,
+        _: crate::cache::index::IndexQuery,
+        _: tokio::sync::oneshot::Sender<crate::cache::index::IndexResult>,
     ) {
     }
 }
@@ -119,11 +119,19 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     view.head = Some(Head { number: 22_431_084, hash: [0xab; 32] });
     view.finalized = Some(22_431_000);
     view.generation = 4;
-    let [mark, other] = [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].mark);
+    let [instance_id, other_id] =
+        [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
-    let seen = UpstreamView { mark, head, lag: 0, live: true, consistent: true, at_head: true };
+    let seen = UpstreamView {
+        mark: instance_id,
+        head,
+        lag: 0,
+        live: true,
+        consistent: true,
+        at_head: true,
+    };
     let behind =
-        UpstreamView { mark: other, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
+        UpstreamView { mark: other_id, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
     view.upstreams = vec![seen, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
@@ -133,7 +141,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         snapshot.upstreams[1].health.lock().poll_failed(now, 0);
     }
     snapshot.process.set_index(Arc::new(NoIndex));
-    snapshot.process.record_reload(Outcome::Refused { why: "test.toml: no".to_owned() });
+    snapshot.process.record_reload(Outcome::Refused { reason: "test.toml: no".to_owned() });
     snapshot.upstreams[1].ejections.store(1, Ordering::Relaxed);
     snapshot.upstreams[1].readmissions.store(5, Ordering::Relaxed);
     snapshot.upstreams[2].foreign.store(true, Ordering::Relaxed);
@@ -144,9 +152,9 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         let unknown = thread.methods[0].len() - 1;
         let hit = CacheStatus::Hit;
         for status in [hit, hit, hit, CacheStatus::Miss, CacheStatus::Coalesced] {
-            thread.methods[0][call].answered(status, Duration::from_micros(300));
+            thread.methods[0][call].record_call(status, Duration::from_micros(300));
         }
-        thread.methods[0][unknown].answered(CacheStatus::Bypass, Duration::from_millis(40));
+        thread.methods[0][unknown].record_call(CacheStatus::Bypass, Duration::from_millis(40));
         thread.methods[0][unknown].errors.add(1);
         thread.methods[0][unknown].failed.add(2);
         for outcome in <LimitOutcome as Label>::ALL {
@@ -154,14 +162,14 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         }
         thread.calls_waiting.set(3);
         let upstream = &thread.upstreams[0];
-        upstream.attempted(AttemptOutcome::RateLimited, Duration::from_millis(5));
-        upstream.attempted(AttemptOutcome::Failed, Duration::from_millis(5));
+        upstream.record_attempt(AttemptOutcome::RateLimited, Duration::from_millis(5));
+        upstream.record_attempt(AttemptOutcome::Failed, Duration::from_millis(5));
         upstream.in_flight.set(7);
         upstream.connections_opened.add(1);
-        thread.connection_opened();
-        thread.connection_opened();
-        thread.connection_closed();
-        thread.refused(413);
+        thread.record_connection_opened();
+        thread.record_connection_opened();
+        thread.record_connection_closed();
+        thread.record_refusal(413);
         let redis = &thread.redis;
         redis.lookups[RedisLookup::Hit].add(2);
         redis.lookups[RedisLookup::Stale].add(2);
@@ -204,7 +212,7 @@ fn numbers_add_up_over_threads() {
 }
 
 #[test]
-fn chains_and_upstreams_are_shown_as_they_are() {
+fn the_status_has_the_state_of_chains_and_upstreams() {
     let status = Status::of(&populated());
     let main = &status.chains[0];
     let head = main.head.as_ref().unwrap();
@@ -218,9 +226,12 @@ fn chains_and_upstreams_are_shown_as_they_are() {
         .map(|upstream| upstream.state)
         .collect();
     assert_eq!(states, [HealthState::Healthy, HealthState::Ejected, HealthState::Foreign]);
-    let out = &main.upstreams[1];
-    assert!(out.state_ends_seconds.unwrap() > 0.0);
-    assert_eq!((out.lag, out.weight, out.ejections, out.readmissions), (Some(4), 3, 1, 5));
+    let ejected = &main.upstreams[1];
+    assert!(ejected.state_ends_seconds.unwrap() > 0.0);
+    assert_eq!(
+        (ejected.lag, ejected.weight, ejected.ejections, ejected.readmissions),
+        (Some(4), 3, 1, 5)
+    );
     assert_eq!(main.upstreams[0].address, "first.example:8545");
     assert_eq!(status.chains[1].upstreams[0].head, None);
     let groups: Vec<_> = main.groups.iter().map(|group| &*group.balance).collect();
@@ -232,8 +243,15 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     let snapshot = fresh();
     let mut view = ChainView::default();
     let seen = |upstream: usize, lag: u64| {
-        let mark = snapshot.upstreams[upstream].mark;
-        UpstreamView { mark, head: Some(9), lag, live: true, consistent: true, at_head: lag == 0 }
+        let instance_id = snapshot.upstreams[upstream].instance_id;
+        UpstreamView {
+            mark: instance_id,
+            head: Some(9),
+            lag,
+            live: true,
+            consistent: true,
+            at_head: lag == 0,
+        }
     };
     view.upstreams = vec![seen(0, 0), seen(1, 40)];
     snapshot.chains[0].publish(view, Duration::ZERO);
@@ -243,7 +261,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     assert_eq!(
         status.chains[1].upstreams[0].state,
         HealthState::Healthy,
-        "nothing is known of it yet"
+        "an upstream without a poll counts as healthy"
     );
 }
 
@@ -258,6 +276,6 @@ fn readiness_names_what_is_missing() {
 #[test]
 fn json_holds_no_secret_and_no_parts_of_urls() {
     let json = serde_json::to_string(&Status::of(&populated())).unwrap();
-    assert!(json.contains("first.example:8545"), "the place is shown");
-    assert!(!json.contains("sekrit"), "a secret is shown: {json}");
+    assert!(json.contains("first.example:8545"), "the address is in the status");
+    assert!(!json.contains("sekrit"), "the status holds a secret: {json}");
 }

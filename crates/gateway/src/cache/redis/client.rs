@@ -26,22 +26,25 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Maximum number of commands in the client's queue. The breaker opens long before the queue is
 /// full.
 const COMMANDS_MAX: usize = 8192;
-/// Maximum number of reconnects of a client. Afterwards a probe replaces the client. The next
-/// constant is the pause before each reconnect, in milliseconds.
+/// Maximum number of reconnects of a client. Afterwards a probe replaces the client.
 const RECONNECTS_MAX: u32 = 3;
+/// Pause before each reconnect, in milliseconds.
 const RECONNECT_PAUSE_MS: u32 = 100;
-/// How long a probe waits for a connection.
+/// Longest wait of a probe for a connection.
 pub(super) const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// What a client is used for.
+/// The use of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
+    /// Lookups and stores at the primary.
     Primary,
+    /// Lookups at replicas.
     Replicas,
     /// The primary, for the scripts of shared limits and quotas.
     Scripts,
 }
 
+/// A client of Redis.
 pub(super) struct RedisClient {
     pub(super) config: config::redis::Redis,
     role: Role,
@@ -55,7 +58,9 @@ pub(super) struct RedisClient {
 /// Loss of the connection since the last probe.
 #[derive(Default)]
 struct ConnectionLoss {
+    /// True if the connection was lost since the last probe.
     is_lost: Cell<bool>,
+    /// Notified when the connection is lost.
     lost: Notify,
 }
 
@@ -72,6 +77,7 @@ impl RedisClient {
         }
     }
 
+    /// Returns true if the breaker is closed.
     pub(super) fn is_available(&self) -> bool {
         self.breaker.borrow().is_closed()
     }
@@ -86,25 +92,28 @@ impl RedisClient {
         self.usable_from.set(until);
     }
 
-    pub(super) fn succeeded(&self) {
-        self.breaker.borrow_mut().succeeded();
+    /// Records a success.
+    pub(super) fn record_success(&self) {
+        self.breaker.borrow_mut().record_success();
     }
 
     /// Records a failure. Returns true if it opened the breaker.
-    pub(super) fn failed(&self, now: Duration) -> bool {
-        let opened = self.breaker.borrow_mut().failed(now);
+    pub(super) fn record_failure(&self, now: Duration) -> bool {
+        let opened = self.breaker.borrow_mut().record_failure(now);
         if opened {
             tracing::warn!(redis = %self.config.url, role = ?self.role, "redis circuit breaker opened");
         }
         opened
     }
 
+    /// Returns true if the breaker is open and the next probe is due.
     pub(super) fn probe_due(&self, now: Duration) -> bool {
         self.breaker.borrow_mut().probe_due(now)
     }
 
-    pub(super) fn probed(&self, healthy: bool, now: Duration) {
-        self.breaker.borrow_mut().probed(healthy, now);
+    /// Records the result of a probe.
+    pub(super) fn record_probe(&self, healthy: bool, now: Duration) {
+        self.breaker.borrow_mut().record_probe(healthy, now);
         if healthy {
             tracing::info!(redis = %self.config.url, role = ?self.role, "redis circuit breaker closed");
         }
@@ -117,14 +126,14 @@ impl RedisClient {
             self.connect();
         }
         // The first response can include connecting; only the second is timed.
-        let warm = tokio::time::timeout(PROBE_TIMEOUT, self.get(vec![key()])).await;
-        if !matches!(warm, Ok(Ok(_))) {
+        let first_response = tokio::time::timeout(PROBE_TIMEOUT, self.get(vec![key()])).await;
+        if !matches!(first_response, Ok(Ok(_))) {
             self.close();
             return false;
         }
         self.loss.is_lost.set(false);
-        let timed = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
-        matches!(timed, Ok(Ok(_)))
+        let timed_response = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
+        matches!(timed_response, Ok(Ok(_)))
     }
 
     /// Returns the values of these keys, in order.
@@ -178,14 +187,14 @@ impl RedisClient {
         &self,
         command: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let lost = || Err(Error::new(ErrorKind::IO, "the connection was lost"));
+        let lost_error = || Err(Error::new(ErrorKind::IO, "the connection was lost"));
         if self.loss.is_lost.get() {
-            return lost();
+            return lost_error();
         }
         tokio::select! {
             biased;
             result = command => result,
-            () = self.loss.lost.notified() => lost(),
+            () = self.loss.lost.notified() => lost_error(),
         }
     }
 

@@ -21,8 +21,8 @@ pub(crate) fn redis(bytes: &[u8]) {
     // Random bytes rarely have a valid checksum. With one, the decoder reaches the fields behind
     // it.
     try_value(&with_checksum(bytes));
-    if let Some(message) = message::read(bytes) {
-        assert_eq!(message::read(message.to_string().as_bytes()), Some(message));
+    if let Some(message) = message::parse(bytes) {
+        assert_eq!(message::parse(message.to_string().as_bytes()), Some(message));
     }
 }
 
@@ -35,18 +35,18 @@ fn with_checksum(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn try_value(bytes: &[u8]) {
-    let Ok(read) = value::decode(bytes, BODY_BYTES_MAX) else { return };
-    assert!(read.body.len() <= BODY_BYTES_MAX, "{} bytes passed", read.body.len());
+    let Ok(value) = value::decode(bytes, BODY_BYTES_MAX) else { return };
+    assert!(value.body.len() <= BODY_BYTES_MAX, "{} bytes passed", value.body.len());
     for compress_bytes_min in [0, usize::MAX] {
-        let again = read.encode(compress_bytes_min);
-        assert_eq!(value::decode(&again, BODY_BYTES_MAX).as_ref(), Ok(&read));
+        let encoded = value.encode(compress_bytes_min);
+        assert_eq!(value::decode(&encoded, BODY_BYTES_MAX).as_ref(), Ok(&value));
     }
 }
 
 /// Encoded values and messages.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
     let (number, hash) = (22_431_084, [0xab; 32]);
-    let bonds = [
+    let validity_tags = [
         ShareableTag::Free,
         ShareableTag::Final { number, hash: None },
         ShareableTag::Final { number, hash: Some(hash) },
@@ -54,9 +54,10 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
         ShareableTag::Head { number, hash },
     ];
     let body = br#"{"number":"0x15644ec","transactions":[],"uncles":[]}"#.repeat(20);
-    let values = bonds.into_iter().flat_map(|bond| {
+    let values = validity_tags.into_iter().flat_map(|validity| {
         let (material, body) = (&b"\x04eth\x0eeth_getBalance"[..], Cow::Borrowed(&body[..]));
-        let value = Value { material, body, is_error: false, bond, written_ms: 1_800_000_000_000 };
+        let value =
+            Value { material, body, is_error: false, validity, written_ms: 1_800_000_000_000 };
         [value.encode(0), value.encode(usize::MAX)]
     });
     let event = [ChainEvent::Reorg { fork: number }, ChainEvent::Generation];
@@ -82,13 +83,13 @@ pub(crate) fn mutate(seed: u64, go_on: &mut dyn FnMut(u64) -> bool) -> u64 {
     while go_on(tried) {
         let mut input = corpus[below(corpus.len())].clone();
         for _ in 0..=below(4) {
-            let at = below(input.len());
+            let index = below(input.len());
             match below(4) {
-                0 => input.truncate(at),
-                1 => input.insert(at, below(256) as u8),
+                0 => input.truncate(index),
+                1 => input.insert(index, below(256) as u8),
                 _ if input.is_empty() => {}
-                2 => input[at] = below(256) as u8,
-                _ => input[at] ^= 1 << below(8),
+                2 => input[index] = below(256) as u8,
+                _ => input[index] ^= 1 << below(8),
             }
         }
         if let Err(panic) = std::panic::catch_unwind(|| redis(&input)) {

@@ -9,7 +9,7 @@ use std::fmt;
 mod tests;
 
 const MAGIC: &str = "weir1";
-/// Maximum bytes of a message: more than one with the longest chain name.
+/// Maximum bytes of a message. A message with the longest chain name is shorter.
 const BYTES_MAX: usize = 256;
 
 /// A message of the bus.
@@ -19,11 +19,11 @@ pub(super) struct Message<'a> {
     pub(super) sender: u64,
     /// The chain's name.
     pub(super) chain: &'a str,
-    /// What happened to the chain.
+    /// The event of the chain.
     pub(super) event: ChainEvent,
 }
 
-/// What happened to a chain.
+/// An event of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChainEvent {
     /// Blocks above `fork` were dropped from the served chain.
@@ -48,7 +48,7 @@ impl fmt::Display for Message<'_> {
 }
 
 /// Parses a message. Returns `None` for other bytes.
-pub(super) fn read(bytes: &[u8]) -> Option<Message<'_>> {
+pub(super) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     if bytes.len() > BYTES_MAX {
         return None;
     }

@@ -19,16 +19,16 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::cache::redis::client::{RedisClient, Role, builder};
-use crate::cache::redis::message::{Message, read};
+use crate::cache::redis::message::{Message, parse};
 use crate::cache::redis::{Outgoing, SharedState, message};
 use crate::config;
 use crate::io::random::random_seed;
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
-/// How often generations are read.
+/// Interval at which generations are read.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
-/// Timeout of a read or a publication.
+/// Timeout of a refresh, a publication or a subscription.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ impl InvalidationBus {
         shared: Option<&Arc<SharedState>>,
     ) -> Option<InvalidationBus> {
         let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
-        let (sender, tell_reorgs) = (random_seed(), config.tell_reorgs);
+        let (sender, announces_reorgs) = (random_seed(), config.tell_reorgs);
         let publisher = Publisher {
             redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
@@ -54,7 +54,7 @@ impl InvalidationBus {
             sender,
         };
         let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
-        if tell_reorgs {
+        if announces_reorgs {
             let receive = receive(Arc::clone(topology), shared, config, sender);
             tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
@@ -68,6 +68,7 @@ impl Drop for InvalidationBus {
     }
 }
 
+/// Refreshes generations and sends messages.
 struct Publisher {
     topology: Arc<Topology>,
     config: config::redis::Redis,
@@ -82,7 +83,7 @@ impl Publisher {
         loop {
             if self.redis.probe_due(self.topology.now()) {
                 let healthy = self.redis.probe().await;
-                self.redis.probed(healthy, self.topology.now());
+                self.redis.record_probe(healthy, self.topology.now());
                 if healthy {
                     refresh_at = Instant::now();
                 }
@@ -113,9 +114,9 @@ impl Publisher {
         for chain in &self.topology.chains {
             let refreshed = tokio::time::timeout(TIMEOUT, self.refresh_chain(chain)).await;
             match refreshed {
-                Ok(Ok(())) => self.redis.succeeded(),
+                Ok(Ok(())) => self.redis.record_success(),
                 Ok(Err(_)) | Err(_) => {
-                    self.redis.failed(self.topology.now());
+                    self.redis.record_failure(self.topology.now());
                     return;
                 }
             }
@@ -125,27 +126,27 @@ impl Publisher {
     async fn refresh_chain(&self, chain: &ChainState) -> Result<(), Error> {
         let client = self.redis.client()?;
         let generation = &self.shared.generation_of(chain);
-        let name = format!("{}:{}:generation", self.config.prefix, chain.name);
+        let key = format!("{}:{}:generation", self.config.prefix, chain.name);
         if generation.invalidated.load(Ordering::Acquire) {
-            let _: () = client.set(&name, to_hex(new_generation()), None, None, false).await?;
+            let _: () = client.set(&key, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
             self.shared.announce(&chain.name, message::ChainEvent::Generation);
         } else {
-            // The first gateway creates the generation. After a flush of Redis, the first gateway
-            // creates a new one.
+            // SET with NX stores the number only if Redis has none, because another gateway may
+            // have created the generation before, or after a flush of Redis.
             let known = generation.number.load(Ordering::Acquire);
-            let first = if known == 0 { new_generation() } else { known };
+            let number = if known == 0 { new_generation() } else { known };
             let _: Value =
-                client.set(&name, to_hex(first), None, Some(SetOptions::NX), false).await?;
+                client.set(&key, to_hex(number), None, Some(SetOptions::NX), false).await?;
         }
-        let stored: Option<String> = client.get(&name).await?;
-        let read = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
+        let stored: Option<String> = client.get(&key).await?;
+        let stored_number = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
         if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
-        match read.filter(|read| *read != 0) {
-            Some(read) => generation.number.store(read, Ordering::Release),
-            // The key was overwritten by something else, so all entries are invalidated.
+        match stored_number.filter(|stored_number| *stored_number != 0) {
+            Some(stored_number) => generation.number.store(stored_number, Ordering::Release),
+            // Another program has overwritten the key, so all entries are invalidated.
             None => self.shared.invalidate(chain),
         }
         Ok(())
@@ -225,11 +226,11 @@ async fn listen(
     }
 }
 
-fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], own: u64) {
-    let Some(message) = read(bytes).filter(|message| message.sender != own) else { return };
+fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], own_number: u64) {
+    let Some(message) = parse(bytes).filter(|message| message.sender != own_number) else { return };
     shared.messages_received.fetch_add(1, Ordering::Relaxed);
-    let found = topology.chains.iter().position(|chain| &*chain.name == message.chain);
-    let Some(chain) = found else { return };
+    let chain_index = topology.chains.iter().position(|chain| &*chain.name == message.chain);
+    let Some(chain) = chain_index else { return };
     match message.event {
         message::ChainEvent::Reorg { fork } => {
             tracing::debug!(chain = message.chain, fork, "another gateway reported a reorg");

@@ -1,7 +1,7 @@
 //! Shares quotas between gateways through Redis: each gateway adds its units and reads the total.
 //!
-//! It runs on the watch thread with its own connection, so no call waits for it. `policy/quota.rs`
-//! contains the arithmetic; `runtime/quota.rs` schedules the exchanges.
+//! The exchange runs on the watch thread with its own connection, so no call waits for it.
+//! `policy/quota.rs` contains the arithmetic; `runtime/quota.rs` schedules the exchanges.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. Only the next exchange waits for it.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a month's counter remains in Redis after the month, in seconds. Gateways with slow
-/// clocks may still use it.
+/// Time that a month's counter remains in Redis after the month, in seconds. Gateways with slow
+/// clocks may still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.
@@ -33,17 +33,17 @@ impl Exchange {
     pub(crate) async fn is_up(&self, now: Duration) -> bool {
         if self.redis.probe_due(now) {
             let healthy = self.redis.probe().await;
-            self.redis.probed(healthy, now);
+            self.redis.record_probe(healthy, now);
         }
         self.redis.is_available()
     }
 
     /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
     /// respond. A report that timed out may still have arrived. Its units count twice then.
-    pub(crate) async fn report(&self, key: &str, told: UsageReport, now: Duration) -> Option<u64> {
-        let name = format!("{}:quota:{}:{key}", self.prefix, told.month);
-        let expires_at = told.month.end().saturating_add(EXPIRY_SECONDS);
-        let arguments = [told.since, told.least, expires_at];
+    pub(crate) async fn report(&self, key: &str, usage: UsageReport, now: Duration) -> Option<u64> {
+        let name = format!("{}:quota:{}:{key}", self.prefix, usage.month);
+        let expires_at = usage.month.end().saturating_add(EXPIRY_SECONDS);
+        let arguments = [usage.unreported, usage.used_min, expires_at];
         let arguments = arguments.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
         let reply = SCRIPT.run(&self.redis, vec![name], arguments.to_vec());
         let reply = tokio::time::timeout(TIMEOUT, reply).await;
@@ -52,9 +52,9 @@ impl Exchange {
             u64::try_from(*numbers.first()?).ok()
         });
         match used {
-            Some(_) => self.redis.succeeded(),
+            Some(_) => self.redis.record_success(),
             None => {
-                self.redis.failed(now);
+                self.redis.record_failure(now);
             }
         }
         used

@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_known_by_its_digest() {
+    fn the_digest_is_the_one_of_redis() {
         // `printf 'return 1' | sha1sum`
         let script = Script::new("return 1");
         assert_eq!(script.sha1(), "e0e1f9fabfc9d4800c877a703b823ac0578ff8db");

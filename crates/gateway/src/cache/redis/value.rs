@@ -40,7 +40,7 @@ pub(super) struct Value<'a> {
     /// True if `body` is an error object.
     pub(super) is_error: bool,
     /// The condition under which the response is valid.
-    pub(super) bond: ShareableTag,
+    pub(super) validity: ShareableTag,
     /// When the value was written, in Unix milliseconds of the writer's clock.
     pub(super) written_ms: u64,
 }
@@ -63,7 +63,7 @@ impl Value<'_> {
             .flatten()
             .filter(|compressed| compressed.len() < self.body.len());
         let body: &[u8] = compressed.as_deref().unwrap_or(&self.body);
-        let (tag, number, hash) = match self.bond {
+        let (tag, number, hash) = match self.validity {
             ShareableTag::Free => (0, 0, [0; 32]),
             ShareableTag::Final { number, hash: None } => (1, number, [0; 32]),
             ShareableTag::Final { number, hash: Some(hash) } => (2, number, hash),
@@ -94,9 +94,9 @@ impl Value<'_> {
 /// # Errors
 /// [`ValueFault`] if the bytes are not what [`Value::encode`] writes.
 pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, ValueFault> {
-    let checked = bytes.len().checked_sub(CRC_BYTES).ok_or(ValueFault::Malformed)?;
-    let (content, sum) = bytes.split_at(checked);
-    let (head, rest) = content.split_at_checked(HEAD_BYTES).ok_or(ValueFault::Malformed)?;
+    let content_bytes = bytes.len().checked_sub(CRC_BYTES).ok_or(ValueFault::Malformed)?;
+    let (content, stored_crc) = bytes.split_at(content_bytes);
+    let (head, remaining) = content.split_at_checked(HEAD_BYTES).ok_or(ValueFault::Malformed)?;
     if head[..2] != MAGIC || head[2] != VERSION || head[3] & !(FLAG_ERROR | FLAG_COMPRESSED) != 0 {
         return Err(ValueFault::Malformed);
     }
@@ -108,11 +108,12 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if body_bytes > body_bytes_max {
         return Err(ValueFault::TooLarge);
     }
-    let (material, body) = rest.split_at_checked(material_bytes).ok_or(ValueFault::Malformed)?;
-    if crc(content) != u32::from_le_bytes(array(sum)) {
+    let (material, body) =
+        remaining.split_at_checked(material_bytes).ok_or(ValueFault::Malformed)?;
+    if crc(content) != u32::from_le_bytes(array(stored_crc)) {
         return Err(ValueFault::Malformed);
     }
-    let bond = match head[4] {
+    let validity = match head[4] {
         0 => ShareableTag::Free,
         1 => ShareableTag::Final { number, hash: None },
         2 => ShareableTag::Final { number, hash: Some(hash) },
@@ -129,11 +130,11 @@ pub(super) fn decode(bytes: &[u8], body_bytes_max: usize) -> Result<Value<'_>, V
     if body.len() != body_bytes || body.is_empty() {
         return Err(ValueFault::Malformed);
     }
-    Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, bond, written_ms })
+    Ok(Value { material, body, is_error: head[3] & FLAG_ERROR != 0, validity, written_ms })
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes.try_into().expect("the caller cut this many bytes")
+    bytes.try_into().expect("the caller passes N bytes")
 }
 
 fn crc(bytes: &[u8]) -> u32 {

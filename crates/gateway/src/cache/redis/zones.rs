@@ -53,7 +53,7 @@ impl SharedLimitClient {
         counters: &Arc<Counters>,
         previous: Option<&SharedLimitClient>,
     ) -> Option<Rc<SharedLimitClient>> {
-        if !is_wanted(&topology.config) {
+        if !has_shared_zones(&topology.config) {
             return None;
         }
         let config = topology.config.redis.clone()?;
@@ -80,11 +80,11 @@ impl SharedLimitClient {
 
     /// Checks and charges a call in Redis. Returns `None` if the breaker is open, or Redis is slow
     /// or down. Redis may still charge a call that timed out.
-    pub(crate) async fn check(&self, question: &SharedLimitQuery) -> Option<Verdict> {
+    pub(crate) async fn check(&self, query: &SharedLimitQuery) -> Option<Verdict> {
         if !self.redis.is_usable(self.topology.now()) {
             return None;
         }
-        let (names, arguments) = self.encode(question);
+        let (names, arguments) = self.encode(query);
         let started = self.topology.now();
         let reply = SCRIPT.run(&self.redis, names, arguments);
         let reply = tokio::time::timeout(self.timeout, reply).await;
@@ -93,8 +93,8 @@ impl SharedLimitClient {
         counts.latency.observe(now.saturating_sub(started));
         match reply {
             Ok(Ok(reply)) => {
-                if let Some(verdict) = read(&reply, question.zones()) {
-                    self.redis.succeeded();
+                if let Some(verdict) = parse_reply(&reply, query.zone_count()) {
+                    self.redis.record_success();
                     return Some(verdict);
                 }
                 counts.failures[RedisFailure::Error].add(1);
@@ -105,22 +105,26 @@ impl SharedLimitClient {
             }
             Err(_) => counts.failures[RedisFailure::Timeout].add(1),
         }
-        if self.redis.failed(now) {
+        if self.redis.record_failure(now) {
             counts.breakers_opened.add(1);
         }
         None
     }
 
     /// Returns the keys and arguments of the script.
-    fn encode(&self, question: &SharedLimitQuery) -> (Vec<String>, Vec<i64>) {
-        let mut names = Vec::with_capacity(question.zones());
-        let mut arguments = Vec::with_capacity(question.zones() * 4);
-        for charge in question.each() {
-            let zone = &self.topology.config.zones[charge.zone].name;
+    fn encode(&self, query: &SharedLimitQuery) -> (Vec<String>, Vec<i64>) {
+        let mut names = Vec::with_capacity(query.zone_count());
+        let mut arguments = Vec::with_capacity(query.zone_count() * 4);
+        for zone_query in query.zones() {
+            let zone = &self.topology.config.zones[zone_query.zone].name;
             // The key is hashed, because it can be a confidential header value.
-            names.push(format!("{}:zone:{zone}:{}", self.prefix, hex(&charge.digest)));
-            let numbers =
-                [charge.terms.rate.thousandths(), charge.terms.burst, charge.cost, charge.least];
+            names.push(format!("{}:zone:{zone}:{}", self.prefix, hex(&zone_query.digest)));
+            let numbers = [
+                zone_query.terms.rate.thousandths(),
+                zone_query.terms.burst,
+                zone_query.cost,
+                zone_query.known_excess,
+            ];
             arguments.extend(numbers.map(|number| i64::try_from(number).unwrap_or(i64::MAX)));
         }
         (names, arguments)
@@ -145,38 +149,41 @@ impl SharedLimitClient {
 
     /// Probes Redis while the breaker is open, until a reload replaces this client.
     async fn run_checks(client: Weak<SharedLimitClient>) {
-        while let Some(own) = client.upgrade() {
-            if own.redis.probe_due(own.topology.now()) {
-                let own = Rc::clone(&own);
+        while let Some(client) = client.upgrade() {
+            if client.redis.probe_due(client.topology.now()) {
+                let client = Rc::clone(&client);
                 tokio::task::spawn_local(async move {
-                    let healthy = own.redis.probe().await && own.agree_on_start().await;
-                    own.redis.probed(healthy, own.topology.now());
+                    let healthy = client.redis.probe().await && client.agree_on_start().await;
+                    client.redis.record_probe(healthy, client.topology.now());
                 });
             }
-            own.counts().fallback_threads.set(u64::from(!own.redis.is_usable(own.topology.now())));
-            drop(own);
+            client
+                .counts()
+                .fallback_threads
+                .set(u64::from(!client.redis.is_usable(client.topology.now())));
+            drop(client);
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 }
 
 /// Returns true if a zone is shared.
-pub(crate) fn is_wanted(config: &Config) -> bool {
+pub(crate) fn has_shared_zones(config: &Config) -> bool {
     config.redis.is_some() && config.zones.iter().any(|zone| zone.shared)
 }
 
 /// Parses the script's reply for this number of zones. Returns `None` if it is malformed.
-fn read(reply: &Value, zones: usize) -> Option<Verdict> {
+fn parse_reply(reply: &Value, zones: usize) -> Option<Verdict> {
     let numbers = numbers(reply).filter(|numbers| numbers.len() == 2 + 2 * zones)?;
     let (head, states) = numbers.split_at(2);
     let states = states.chunks_exact(2).map(|state| {
         let [excess, last] = [state[0], state[1]].map(|number| u64::try_from(number).ok());
         Some(State { excess: excess?, last: last? })
     });
-    let refused = usize::try_from(head[1]).ok().filter(|at| *at <= zones)?;
+    let refused = usize::try_from(head[1]).ok().filter(|number| *number <= zones)?;
     let states: Vec<Option<State>> = states.collect();
     // An allowed call leaves a state in every zone.
-    let whole = refused > 0 || states.iter().all(Option::is_some);
+    let is_complete = refused > 0 || states.iter().all(Option::is_some);
     let now = u64::try_from(head[0]).ok()?;
-    whole.then(|| Verdict { now, refused: refused.checked_sub(1), states: states.into() })
+    is_complete.then(|| Verdict { now, refused: refused.checked_sub(1), states: states.into() })
 }

@@ -166,14 +166,13 @@ impl Format {
         }
         let mut parts = Vec::new();
         let mut rest = text;
-        while let Some(at) = rest.find('$') {
-            if at > 0 {
-                parts.push(Part::Literal(rest[..at].into()));
+        while let Some(dollar) = rest.find('$') {
+            if dollar > 0 {
+                parts.push(Part::Literal(rest[..dollar].into()));
             }
-            let behind = &rest[at + 1..];
-            let (name, after) = name_at(behind)?;
-            parts.push(Part::Var(variable(name)?));
-            rest = after;
+            let (name, remaining) = split_name(&rest[dollar + 1..])?;
+            parts.push(Part::Var(find_variable(name)?));
+            rest = remaining;
         }
         if !rest.is_empty() {
             parts.push(Part::Literal(rest.into()));
@@ -188,12 +187,12 @@ impl Format {
             Format::Text(parts) => parts,
         };
         // The header that JSON lines contain.
-        let own = matches!(self, Format::Json).then_some(USER_AGENT);
-        let named = parts.iter().filter_map(|part| match part {
+        let json_header = matches!(self, Format::Json).then_some(USER_AGENT);
+        let variable_headers = parts.iter().filter_map(|part| match part {
             Part::Var(Var::Header(name, _)) => Some(&**name),
             _ => None,
         });
-        own.into_iter().chain(named)
+        json_header.into_iter().chain(variable_headers)
     }
 
     /// Sets each header's index among the stored ones.
@@ -214,31 +213,31 @@ impl Format {
 pub const USER_AGENT: &str = "user-agent";
 
 /// Splits the variable name off the start of a text.
-fn name_at(text: &str) -> Result<(&str, &str), FormatFault> {
+fn split_name(text: &str) -> Result<(&str, &str), FormatFault> {
     if let Some(inside) = text.strip_prefix('{') {
-        let (name, after) = inside.split_once('}').ok_or(FormatFault::Name)?;
-        return if name.is_empty() { Err(FormatFault::Name) } else { Ok((name, after)) };
+        let (name, remaining) = inside.split_once('}').ok_or(FormatFault::Name)?;
+        return if name.is_empty() { Err(FormatFault::Name) } else { Ok((name, remaining)) };
     }
-    let fits = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
-    match text.bytes().take_while(|byte| fits(byte)).count() {
+    let is_name_byte = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    match text.bytes().take_while(|byte| is_name_byte(byte)).count() {
         0 => Err(FormatFault::Name),
         length => Ok(text.split_at(length)),
     }
 }
 
-fn variable(name: &str) -> Result<Var, FormatFault> {
+fn find_variable(name: &str) -> Result<Var, FormatFault> {
     if let Some(header) = name.strip_prefix("http_") {
         let header = header.to_ascii_lowercase().replace('_', "-");
         if SECRET_HEADERS.contains(&header.as_str()) {
             return Err(FormatFault::Secret);
         }
-        let known: Result<http::HeaderName, _> = header.parse();
-        return known
+        let parsed: Result<http::HeaderName, _> = header.parse();
+        return parsed
             .map(|_| Var::Header(header.into(), usize::MAX))
             .map_err(|_| FormatFault::Unknown);
     }
-    let found = VARIABLES.iter().find(|(known, ..)| *known == name);
-    found.map(|(_, var, _)| var.clone()).ok_or(FormatFault::Unknown)
+    let variable = VARIABLES.iter().find(|(known, ..)| *known == name);
+    variable.map(|(_, var, _)| var.clone()).ok_or(FormatFault::Unknown)
 }
 
 impl Var {
@@ -246,8 +245,8 @@ impl Var {
         match self {
             Var::Header(name, _) => format!("http_{}", name.replace('-', "_")),
             known => {
-                let found = VARIABLES.iter().find(|(_, var, _)| var == known);
-                found.map_or_else(String::new, |(name, ..)| (*name).to_owned())
+                let variable = VARIABLES.iter().find(|(_, var, _)| var == known);
+                variable.map_or_else(String::new, |(name, ..)| (*name).to_owned())
             }
         }
     }

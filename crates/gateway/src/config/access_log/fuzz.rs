@@ -23,8 +23,8 @@ pub(crate) fn format(bytes: &[u8]) {
 
 /// Formats to start from.
 pub(crate) fn seeds() -> Vec<Vec<u8>> {
-    let own = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$upstream";
-    ["json", "combined", COMBINED, own].map(|text| text.as_bytes().to_vec()).into()
+    let with_variables = "$msec|$remote_addr|${key}|$rpc_method|$status $http_x_team$upstream";
+    ["json", "combined", COMBINED, with_variables].map(|text| text.as_bytes().to_vec()).into()
 }
 
 #[cfg(test)]

@@ -44,9 +44,9 @@ pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
         return Err(format!("{size} bytes, at most {FILE_BYTES_MAX} are allowed"));
     }
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let written: QuotaFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let month = Month::parse(&written.month).ok_or("the month is none such as 2026-11")?;
-    let keys = written.units.into_iter().map(|(name, units)| (name.into(), units)).collect();
+    let contents: QuotaFile = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    let month = Month::parse(&contents.month).ok_or("the month is none such as 2026-11")?;
+    let keys = contents.units.into_iter().map(|(name, units)| (name.into(), units)).collect();
     Ok(QuotaUsage { month, keys })
 }
 
@@ -57,14 +57,14 @@ pub(crate) fn read(path: &Path) -> Result<QuotaUsage, String> {
 /// The error of the operating system.
 pub(crate) fn write(path: &Path, usage: &QuotaUsage) -> io::Result<()> {
     let units = usage.keys.iter().map(|(name, units)| (name.to_string(), *units)).collect();
-    let written = QuotaFile { month: usage.month.to_string(), units };
-    let text = serde_json::to_string_pretty(&written)?;
+    let contents = QuotaFile { month: usage.month.to_string(), units };
+    let text = serde_json::to_string_pretty(&contents)?;
     // The name of the temporary file is unique, because two processes write during a hand-over.
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.new", std::process::id()));
-    let beside = path.with_file_name(name);
-    let mut file = std::fs::File::create(&beside)?;
+    let temporary = path.with_file_name(name);
+    let mut file = std::fs::File::create(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&beside, path)
+    std::fs::rename(&temporary, path)
 }

@@ -9,7 +9,7 @@ fn topologies_are_parsed_and_secrets_are_masked() {
         assert_eq!((url.tls(), url.is_cluster()), (tls, cluster), "{text}");
         assert_eq!(url.to_string(), shown);
         assert_eq!(format!("{url:?}"), shown);
-        assert_eq!(masked(text).unwrap(), format!("\"{shown}\""));
+        assert_eq!(mask_url(text).unwrap(), format!("\"{shown}\""));
     };
     check("redis://127.0.0.1:6379", "redis://127.0.0.1:6379", false, false);
     check("redis://cache.local", "redis://cache.local", false, false);
@@ -40,6 +40,6 @@ fn malformed_urls_are_rejected_and_masked() {
     ] {
         let refused = RedisUrl::parse(text);
         assert!(refused.as_ref().is_err_and(|why| !why.contains("sekrit")), "{text}: {refused:?}");
-        assert_eq!(masked(text).unwrap(), "\"***\"", "{text}");
+        assert_eq!(mask_url(text).unwrap(), "\"***\"", "{text}");
     }
 }

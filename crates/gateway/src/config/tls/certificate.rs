@@ -19,16 +19,16 @@ use crate::config::tls::read_certificates;
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) key: Arc<CertifiedKey>,
-    /// Its DNS names, lower case, with `*.` for wildcards.
+    /// DNS names of the certificate, lower case, with `*.` for wildcards.
     pub(crate) names: Vec<String>,
     /// Time of expiry.
-    until: SystemTime,
+    expires: SystemTime,
 }
 
 impl Certificate {
-    /// Returns true if it has expired.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.until < SystemTime::now()
+    /// Returns true if the certificate has expired.
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expires < SystemTime::now()
     }
 }
 
@@ -46,16 +46,16 @@ pub(crate) enum CertificateFault {
 /// A [`CertificateFault`]; its text never contains a part of the key.
 pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, CertificateFault> {
     let chain = read_certificates(chain_file).map_err(CertificateFault::Chain)?;
-    let facts = x509_cert::Certificate::from_der(&chain[0]);
-    let facts = facts.map_err(|error| {
+    let certificate = x509_cert::Certificate::from_der(&chain[0]);
+    let certificate = certificate.map_err(|error| {
         CertificateFault::Chain(format!("the first certificate cannot be read: {error}"))
     })?;
-    let names = dns_names(&facts.tbs_certificate);
-    let until = facts.tbs_certificate.validity.not_after.to_unix_duration();
+    let names = dns_names(&certificate.tbs_certificate);
+    let not_after = certificate.tbs_certificate.validity.not_after.to_unix_duration();
     let key = any_supported_type(&read_key(key_file)?)
         .map_err(|_| CertificateFault::Key("not a key for tls signatures".to_owned()))?;
-    let certified = CertifiedKey::new(chain, key);
-    match certified.keys_match() {
+    let certified_key = CertifiedKey::new(chain, key);
+    match certified_key.keys_match() {
         // For some key types the public half is unknown, so the match cannot be checked.
         Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {}
         Err(rustls::Error::InconsistentKeys(_)) => {
@@ -67,9 +67,9 @@ pub(crate) fn read(chain_file: &Path, key_file: &Path) -> Result<Certificate, Ce
             return Err(CertificateFault::Chain(message));
         }
     }
-    let until = SystemTime::UNIX_EPOCH.checked_add(until);
-    let until = until.unwrap_or(SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()));
-    Ok(Certificate { key: Arc::new(certified), names, until })
+    let expires = SystemTime::UNIX_EPOCH.checked_add(not_after);
+    let expires = expires.unwrap_or(SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into()));
+    Ok(Certificate { key: Arc::new(certified_key), names, expires })
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateFault> {

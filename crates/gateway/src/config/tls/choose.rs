@@ -14,8 +14,8 @@ pub(crate) struct Certificates {
     keys: Vec<Arc<CertifiedKey>>,
     /// Indices in `keys`, by lower-case name.
     exact: HashMap<Box<str>, Vec<usize>>,
-    /// Indices in `keys`, by the part after `*.`.
-    wild: HashMap<Box<str>, Vec<usize>>,
+    /// Indices in `keys`, by the part of a wildcard name after `*.`.
+    wildcard: HashMap<Box<str>, Vec<usize>>,
 }
 
 impl Certificates {
@@ -25,7 +25,7 @@ impl Certificates {
         self.keys.push(key);
         for name in names {
             let (map, name) = match name.strip_prefix("*.") {
-                Some(rest) => (&mut self.wild, rest),
+                Some(rest) => (&mut self.wildcard, rest),
                 None => (&mut self.exact, name.as_str()),
             };
             map.entry(name.to_ascii_lowercase().into()).or_default().push(index);
@@ -43,22 +43,22 @@ impl Certificates {
         } else {
             name
         };
-        let wild = || self.wild.get(name.split_once('.')?.1);
-        self.exact.get(name).or_else(wild).map_or(&[], Vec::as_slice)
+        let wildcard = || self.wildcard.get(name.split_once('.')?.1);
+        self.exact.get(name).or_else(wildcard).map_or(&[], Vec::as_slice)
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let indices = hello.server_name().map_or(&[][..], |name| self.indices(name));
-        let known = || indices.iter().map(|index| &self.keys[*index]);
-        let fits =
+        let candidates = || indices.iter().map(|index| &self.keys[*index]);
+        let can_sign =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let default = || self.keys.iter().filter(|_| indices.is_empty());
-        let key = known().find(fits).or_else(|| default().find(fits));
+        let defaults = || self.keys.iter().filter(|_| indices.is_empty());
+        let key = candidates().find(can_sign).or_else(|| defaults().find(can_sign));
         // If no certificate fits, one is sent anyway, so that the handshake fails with a precise
         // reason.
-        key.or_else(|| known().next()).or_else(|| self.keys.first()).cloned()
+        key.or_else(|| candidates().next()).or_else(|| self.keys.first()).cloned()
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, expected: &[usize]) {
-        let mut all = Certificates::default();
+        let mut certificates = Certificates::default();
         let names =
             [&["a.test", "*.a.test"][..], &["B.test"], &["x.a.test", "a.test"], &["*.deep.a.test"]];
         for names in names {
@@ -77,9 +77,9 @@ mod tests {
             let key = rustls::pki_types::PrivatePkcs8KeyDer::from(key.serialize_der()).into();
             let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).unwrap();
             let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();
-            all.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
+            certificates.add(Arc::new(CertifiedKey::new(Vec::new(), key)), &names);
         }
-        assert_eq!(all.indices(name), expected, "{name}");
+        assert_eq!(certificates.indices(name), expected, "{name}");
     }
 
     #[test]

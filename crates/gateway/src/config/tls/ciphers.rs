@@ -13,11 +13,11 @@ pub(crate) fn names() -> impl Iterator<Item = String> {
 
 /// Returns the suite of this name, in either spelling and any case.
 pub(crate) fn find(name: &str) -> Option<SupportedCipherSuite> {
-    let fits = |suite: &&SupportedCipherSuite| {
-        let known = [openssl(suite), iana(suite), rustls_name(suite)];
-        known.iter().any(|known| known.eq_ignore_ascii_case(name))
+    let has_name = |suite: &&SupportedCipherSuite| {
+        let names = [openssl(suite), iana(suite), rustls_name(suite)];
+        names.iter().any(|known| known.eq_ignore_ascii_case(name))
     };
-    ALL_CIPHER_SUITES.iter().find(fits).copied()
+    ALL_CIPHER_SUITES.iter().find(has_name).copied()
 }
 
 /// Returns true if a suite belongs to TLS 1.3.
@@ -42,11 +42,11 @@ fn openssl(suite: &SupportedCipherSuite) -> String {
     if is_tls13(suite) {
         return name;
     }
-    let short = name.trim_start_matches("TLS_").replace("_WITH", "").replace("AES_", "AES");
-    let short = short.replace('_', "-");
-    match short.strip_suffix("POLY1305-SHA256") {
+    let openssl_name = name.trim_start_matches("TLS_").replace("_WITH", "").replace("AES_", "AES");
+    let openssl_name = openssl_name.replace('_', "-");
+    match openssl_name.strip_suffix("POLY1305-SHA256") {
         Some(start) => format!("{start}POLY1305"),
-        None => short,
+        None => openssl_name,
     }
 }
 
@@ -76,8 +76,8 @@ mod tests {
     fn every_spelling_finds_the_suite() {
         for suite in ALL_CIPHER_SUITES {
             for name in [openssl(suite), iana(suite), rustls_name(suite)] {
-                let found = find(&name.to_lowercase()).map(|found| found.suite());
-                assert_eq!(found, Some(suite.suite()), "{name}");
+                let suite_found = find(&name.to_lowercase()).map(|found| found.suite());
+                assert_eq!(suite_found, Some(suite.suite()), "{name}");
             }
         }
         assert!(find("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384").is_some());

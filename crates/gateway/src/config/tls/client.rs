@@ -18,7 +18,7 @@ pub(crate) const NAME_FORMS: &str =
     "cn:NAME, dns:NAME, uri:URI, email:ADDRESS, ip:ADDRESS or subject:CN=NAME,O=...";
 
 /// Parses a name in the form of [`ClientCertificate::names`]; `None` if it is malformed.
-pub(crate) fn shown(text: &str) -> Option<String> {
+pub(crate) fn normalize_name(text: &str) -> Option<String> {
     let (kind, name) = text.split_once(':')?;
     match kind {
         _ if name.is_empty() => None,
@@ -34,8 +34,8 @@ pub(crate) fn shown(text: &str) -> Option<String> {
 pub(crate) struct ClientCertificate {
     /// The whole subject as in RFC 4514: `CN=ci,O=Example`.
     pub(crate) subject: String,
-    /// Its names, each prefixed with its type: `subject:` and the subject, `cn:` and the common
-    /// name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
+    /// Names in the certificate, each prefixed with its type: `subject:` and the subject, `cn:` and
+    /// the common name, and alternative names as `dns:`, `uri:`, `email:` or `ip:`.
     pub(crate) names: Vec<String>,
 }
 
@@ -46,12 +46,12 @@ impl ClientCertificate {
         let Ok(certificate) = Certificate::from_der(certificate) else {
             return ClientCertificate::default();
         };
-        let facts = &certificate.tbs_certificate;
-        let subject = facts.subject.to_string();
+        let contents = &certificate.tbs_certificate;
+        let subject = contents.subject.to_string();
         let mut names = vec![format!("subject:{subject}")];
-        names.extend(common_name(&facts.subject).map(|name| format!("cn:{name}")));
-        if let Ok(Some((_, alternative))) = facts.get::<SubjectAltName>() {
-            names.extend(alternative.0.iter().filter_map(name).take(NAMES_MAX));
+        names.extend(common_name(&contents.subject).map(|name| format!("cn:{name}")));
+        if let Ok(Some((_, alternative))) = contents.get::<SubjectAltName>() {
+            names.extend(alternative.0.iter().filter_map(format_name).take(NAMES_MAX));
         }
         ClientCertificate { subject, names }
     }
@@ -61,11 +61,12 @@ fn common_name(subject: &x509_cert::name::Name) -> Option<String> {
     let mut parts = subject.0.iter().flat_map(|set| set.0.iter());
     let part = parts.find(|part| part.oid == CN)?;
     let text = part.value.decode_as::<Utf8StringRef<'_>>().map(|text| text.as_str().to_owned());
-    let plain = || part.value.decode_as::<PrintableStringRef<'_>>().map(|text| text.to_string());
-    text.or_else(|_| plain()).ok().filter(|name| !name.is_empty())
+    let printable =
+        || part.value.decode_as::<PrintableStringRef<'_>>().map(|text| text.to_string());
+    text.or_else(|_| printable()).ok().filter(|name| !name.is_empty())
 }
 
-fn name(name: &GeneralName) -> Option<String> {
+fn format_name(name: &GeneralName) -> Option<String> {
     match name {
         GeneralName::DnsName(name) => Some(format!("dns:{}", name.as_str().to_ascii_lowercase())),
         GeneralName::UniformResourceIdentifier(uri) => Some(format!("uri:{}", uri.as_str())),
@@ -102,20 +103,20 @@ mod tests {
         params.subject_alt_names.push(SanType::Rfc822Name("ci@example.org".try_into().unwrap()));
         let key = KeyPair::generate().unwrap();
         let certificate = params.self_signed(&key).unwrap();
-        let read = ClientCertificate::read(certificate.der());
-        assert!(read.subject.contains("CN=ci runner"), "{}", read.subject);
-        assert!(read.subject.contains(r"O=Example\, Ltd"), "{}", read.subject);
-        assert_eq!(read.names[0], format!("subject:{}", read.subject));
+        let parsed = ClientCertificate::read(certificate.der());
+        assert!(parsed.subject.contains("CN=ci runner"), "{}", parsed.subject);
+        assert!(parsed.subject.contains(r"O=Example\, Ltd"), "{}", parsed.subject);
+        assert_eq!(parsed.names[0], format!("subject:{}", parsed.subject));
         let names = ["cn:ci runner", "dns:ci.example", "uri:spiffe://example/ci", "ip:10.0.0.1"];
-        assert_eq!(read.names[1..5], names);
-        assert_eq!(read.names[5..], ["email:ci@example.org"]);
+        assert_eq!(parsed.names[1..5], names);
+        assert_eq!(parsed.names[5..], ["email:ci@example.org"]);
     }
 
     #[test]
     fn malformed_bytes_have_no_names() {
         for bytes in [&b""[..], b"x", &[0x30, 0x82, 0xff, 0xff]] {
-            let read = ClientCertificate::read(&CertificateDer::from(bytes));
-            assert_eq!(read, ClientCertificate::default());
+            let parsed = ClientCertificate::read(&CertificateDer::from(bytes));
+            assert_eq!(parsed, ClientCertificate::default());
         }
     }
 }

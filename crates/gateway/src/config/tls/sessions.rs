@@ -21,7 +21,8 @@ impl Sessions {
         Sessions { age_max, cache: Cache::new(max) }
     }
 
-    fn in_time(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
+    /// Returns the value of a session that has not expired.
+    fn unless_expired(&self, (since, value): (Instant, Vec<u8>)) -> Option<Vec<u8>> {
         (since.elapsed() <= self.age_max).then_some(value)
     }
 }
@@ -33,11 +34,11 @@ impl StoresServerSessions for Sessions {
     }
 
     fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.cache.get(key)?)
+        self.unless_expired(self.cache.get(key)?)
     }
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
-        self.in_time(self.cache.remove(key)?.1)
+        self.unless_expired(self.cache.remove(key)?.1)
     }
 
     fn can_cache(&self) -> bool {

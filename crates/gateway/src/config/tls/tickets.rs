@@ -54,33 +54,35 @@ impl TicketKey {
     pub(crate) fn read(path: &Path) -> Result<TicketKey, String> {
         let bytes =
             std::fs::read(path).map_err(|error| format!("cannot read the file: {error}"))?;
-        TicketKey::of(&bytes)
+        TicketKey::from_bytes(&bytes)
             .ok_or_else(|| format!("the file has {} bytes, 48 or 80 are needed", bytes.len()))
     }
 
-    fn of(bytes: &[u8]) -> Option<TicketKey> {
+    fn from_bytes(bytes: &[u8]) -> Option<TicketKey> {
         if !FILE_BYTES.contains(&bytes.len()) {
             return None;
         }
         let (name, secret) = bytes.split_first_chunk::<NAME_BYTES>()?;
         let salt = Salt::new(HKDF_SHA256, b"weir tls session ticket v1");
-        let prk = salt.extract(secret);
-        let okm = prk.expand(&[b"aes-256-gcm-siv"], &AES_256_GCM_SIV).ok()?;
-        Some(TicketKey { name: *name, key: LessSafeKey::new(UnboundKey::from(okm)) })
+        let extracted = salt.extract(secret);
+        let key = extracted.expand(&[b"aes-256-gcm-siv"], &AES_256_GCM_SIV).ok()?;
+        Some(TicketKey { name: *name, key: LessSafeKey::new(UnboundKey::from(key)) })
     }
 }
 
 impl Tickets {
-    /// `keys` is not empty. Sessions are not resumed under another `context`.
+    /// Creates a ticketer. `keys` must not be empty. Sessions are not resumed under another
+    /// `context`.
     pub(crate) fn new(keys: Vec<TicketKey>, context: &[u8; 32], age_max: Duration) -> Tickets {
         Tickets { keys, context: *context, age_max }
     }
 
-    fn bound(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; NAME_BYTES + 32]> {
-        let mut bound = [0; NAME_BYTES + 32];
-        bound[..NAME_BYTES].copy_from_slice(name);
-        bound[NAME_BYTES..].copy_from_slice(&self.context);
-        Aad::from(bound)
+    /// Returns the data that a ticket authenticates beside its content.
+    fn additional_data(&self, name: &[u8; NAME_BYTES]) -> Aad<[u8; NAME_BYTES + 32]> {
+        let mut additional_data = [0; NAME_BYTES + 32];
+        additional_data[..NAME_BYTES].copy_from_slice(name);
+        additional_data[NAME_BYTES..].copy_from_slice(&self.context);
+        Aad::from(additional_data)
     }
 
     /// Seals a session at a time in Unix seconds, under a nonce that is used once.
@@ -94,7 +96,7 @@ impl Tickets {
         ticket.extend_from_slice(&now.to_be_bytes());
         ticket.extend_from_slice(plain);
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let aad = self.bound(&key.name);
+        let aad = self.additional_data(&key.name);
         let tag = key.key.seal_in_place_separate_tag(nonce, aad, &mut ticket[start..]).ok()?;
         ticket.extend_from_slice(tag.as_ref());
         Some(ticket)
@@ -110,11 +112,11 @@ impl Tickets {
         let key = self.keys.iter().find(|key| key.name == *name)?;
         let mut sealed = sealed.to_vec();
         let nonce = Nonce::assume_unique_for_key(*nonce);
-        let opened = key.key.open_in_place(nonce, self.bound(name), &mut sealed).ok()?;
+        let opened = key.key.open_in_place(nonce, self.additional_data(name), &mut sealed).ok()?;
         let (time, plain) = opened.split_first_chunk::<TIME_BYTES>()?;
         let time = u64::from_be_bytes(*time);
-        let young = now.saturating_sub(time) <= self.age_max.as_secs();
-        (young && time <= now.saturating_add(SKEW_MAX)).then(|| plain.to_vec())
+        let is_young = now.saturating_sub(time) <= self.age_max.as_secs();
+        (is_young && time <= now.saturating_add(SKEW_MAX)).then(|| plain.to_vec())
     }
 }
 

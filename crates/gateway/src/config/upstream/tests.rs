@@ -71,11 +71,11 @@ fn connections_stay_only_if_no_key_of_theirs_changes() {
         ("tls_server_name", "", "tls_server_name = 'other.example'", CLOSE),
         ("tls_verify", "", "tls_verify = false", CLOSE),
     ];
-    for (key, one, other, stays) in cases {
-        let (one, other) = (upstream(one), upstream(other));
-        assert!(one.connects_like(&one.clone()), "{key}");
-        assert_eq!(one.connects_like(&other), stays, "{key}");
-        assert_eq!(other.connects_like(&one), stays, "{key}");
+    for (key, left, right, stays) in cases {
+        let (left, right) = (upstream(left), upstream(right));
+        assert!(left.connects_like(&left.clone()), "{key}");
+        assert_eq!(left.connects_like(&right), stays, "{key}");
+        assert_eq!(right.connects_like(&left), stays, "{key}");
     }
     let tried: BTreeSet<_> = cases.iter().map(|(key, ..)| *key).collect();
     assert_eq!(tried, UpstreamTable::KEYS.iter().copied().collect(), "a key is not tried");

@@ -1,18 +1,18 @@
-//! Goal: every head that is taken is taken in one way only. Method: tables of raw heads.
+//! Goal: every accepted head has only one meaning. Method: tables of raw heads.
 
 use super::*;
 
-fn wanted() -> HeadFields {
+fn fields() -> HeadFields {
     let limits = ["x-key", "x-other"].map(http::HeaderName::from_static).to_vec();
     HeadFields { hash_header: Some("x-user".to_owned()), limits, extra: None }
 }
 
 fn read(text: &str) -> Result<Option<Head>, HeadFault> {
-    read_head(text.as_bytes(), 16 * 1024, &wanted(), None)
+    read_head(text.as_bytes(), 16 * 1024, &fields(), None)
 }
 
 #[test]
-fn an_ordinary_request_is_read_whole() {
+fn an_ordinary_request_is_parsed_completely() {
     let text = "POST /eth?x=1 HTTP/1.1\r\nHost: a\r\nContent-Type: application/json; charset=utf-8\r\n\
                 Content-Length: 12\r\nAccept-Encoding: br, zstd;q=0, gzip;q=0.5\r\nX-User: bob\r\n\r\nbody";
     let head = read(text).unwrap().unwrap();
@@ -133,19 +133,35 @@ fn keep_alive_follows_version_and_connection_header() {
 }
 
 #[test]
-fn a_websocket_is_asked_for_by_both_headers_of_a_get() {
-    let asked = |first: &str, lines: &str| {
-        read(&format!("{first}\r\nHost: a\r\n{lines}\r\n")).unwrap().unwrap().upgrade
+fn an_upgrade_needs_a_get_and_both_headers() {
+    let upgrade_of = |request_line: &str, lines: &str| {
+        read(&format!("{request_line}\r\nHost: a\r\n{lines}\r\n")).unwrap().unwrap().upgrade
     };
-    let both = "Upgrade: h2c, WebSocket\r\nConnection: keep-alive, upgrade\r\n";
-    let rest = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n";
-    let whole = Upgrade { version_known: true, key: Some("abc".into()), extensions: String::new() };
-    assert_eq!(asked("GET / HTTP/1.1", &format!("{both}{rest}")), Some(whole));
-    assert_eq!(asked("GET / HTTP/1.1", both), Some(Upgrade::default()));
-    assert_eq!(asked("POST / HTTP/1.1", &format!("{both}{rest}")), None);
-    assert_eq!(asked("GET / HTTP/1.0", &format!("{both}{rest}")), None);
-    assert_eq!(asked("GET / HTTP/1.1", &format!("Upgrade: websocket\r\n{rest}")), None);
-    assert_eq!(asked("GET / HTTP/1.1", &format!("Connection: upgrade\r\n{rest}")), None);
+    let upgrade_headers = "Upgrade: h2c, WebSocket\r\nConnection: keep-alive, upgrade\r\n";
+    let websocket_headers = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: abc\r\n";
+    let upgrade =
+        Upgrade { version_known: true, key: Some("abc".into()), extensions: String::new() };
+    assert_eq!(
+        upgrade_of("GET / HTTP/1.1", &format!("{upgrade_headers}{websocket_headers}")),
+        Some(upgrade)
+    );
+    assert_eq!(upgrade_of("GET / HTTP/1.1", upgrade_headers), Some(Upgrade::default()));
+    assert_eq!(
+        upgrade_of("POST / HTTP/1.1", &format!("{upgrade_headers}{websocket_headers}")),
+        None
+    );
+    assert_eq!(
+        upgrade_of("GET / HTTP/1.0", &format!("{upgrade_headers}{websocket_headers}")),
+        None
+    );
+    assert_eq!(
+        upgrade_of("GET / HTTP/1.1", &format!("Upgrade: websocket\r\n{websocket_headers}")),
+        None
+    );
+    assert_eq!(
+        upgrade_of("GET / HTTP/1.1", &format!("Connection: upgrade\r\n{websocket_headers}")),
+        None
+    );
 }
 
 #[test]

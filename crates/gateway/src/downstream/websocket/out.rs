@@ -18,7 +18,7 @@ use crate::io::websocket::frame::Op;
 mod tests;
 
 /// Maximum frames per write.
-const FRAMES_AT_ONCE: usize = 5;
+const FRAMES_PER_WRITE: usize = 5;
 
 /// Frames that wait to be written.
 #[derive(Debug, Default)]
@@ -41,15 +41,17 @@ impl OutputQueue {
         self.frames.is_empty() && !self.unflushed
     }
 
+    /// Queues a control frame.
     pub(super) fn control(&mut self, op: Op, payload: &[u8]) {
         let mut frame = Vec::with_capacity(2 + payload.len());
         frame::write(&mut frame, op, payload, None);
         self.push([frame.into(), Bytes::new(), Bytes::new()]);
     }
 
+    /// Queues a text message.
     pub(super) fn text(&mut self, body: Body) {
-        let copied = if body.middle.len() > COPY_BYTES_MAX { 0 } else { body.middle.len() };
-        let mut start = Vec::with_capacity(10 + body.start.len() + copied + body.end.len());
+        let copied_bytes = if body.middle.len() > COPY_BYTES_MAX { 0 } else { body.middle.len() };
+        let mut start = Vec::with_capacity(10 + body.start.len() + copied_bytes + body.end.len());
         frame::write_header(&mut start, Op::Text, body.len(), None);
         start.extend_from_slice(&body.start);
         if body.middle.len() > COPY_BYTES_MAX {
@@ -89,63 +91,65 @@ impl OutputQueue {
     where
         S: AsyncWrite + Unpin,
     {
-        let mut wrote = false;
+        let mut has_written = false;
         while !self.frames.is_empty() {
             match self.poll_once(stream, cx) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(bytes)) => {
                     self.advance(bytes);
-                    (wrote, self.unflushed, self.blocked_since) = (true, true, None);
+                    (has_written, self.unflushed, self.blocked_since) = (true, true, None);
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.pending(wrote),
+                Poll::Pending => return self.pending(has_written),
             }
         }
         if self.unflushed {
             match Pin::new(stream).poll_flush(cx) {
                 Poll::Ready(Ok(())) => (self.unflushed, self.blocked_since) = (false, None),
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Pending => return self.pending(wrote),
+                Poll::Pending => return self.pending(has_written),
             }
         }
-        Poll::Ready(Ok(wrote))
+        Poll::Ready(Ok(has_written))
     }
 
-    fn pending(&mut self, wrote: bool) -> Poll<io::Result<bool>> {
+    fn pending(&mut self, has_written: bool) -> Poll<io::Result<bool>> {
         self.blocked_since.get_or_insert_with(Instant::now);
-        if wrote { Poll::Ready(Ok(true)) } else { Poll::Pending }
+        if has_written { Poll::Ready(Ok(true)) } else { Poll::Pending }
     }
 
+    /// Writes the first frames once. Returns the number of bytes written.
     fn poll_once<S>(&self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
     where
         S: AsyncWrite + Unpin,
     {
-        let mut slices = [io::IoSlice::new(&[]); 3 * FRAMES_AT_ONCE];
+        let mut slices = [io::IoSlice::new(&[]); 3 * FRAMES_PER_WRITE];
         let (mut count, mut skip) = (0, self.written);
-        for part in self.frames.iter().take(FRAMES_AT_ONCE).flatten() {
-            let rest = &part[skip.min(part.len())..];
-            skip -= part.len() - rest.len();
-            if !rest.is_empty() {
-                slices[count] = io::IoSlice::new(rest);
+        for part in self.frames.iter().take(FRAMES_PER_WRITE).flatten() {
+            let remaining = &part[skip.min(part.len())..];
+            skip -= part.len() - remaining.len();
+            if !remaining.is_empty() {
+                slices[count] = io::IoSlice::new(remaining);
                 count += 1;
             }
         }
         match &slices[..count] {
             // A plain write is a cheaper system call than a vectored one.
-            [one] => Pin::new(stream).poll_write(cx, one),
+            [single] => Pin::new(stream).poll_write(cx, single),
             several => Pin::new(stream).poll_write_vectored(cx, several),
         }
     }
 
+    /// Removes written bytes from the queue.
     fn advance(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.written += bytes;
-        while let Some(first) = self.frames.front() {
-            let whole: usize = first.iter().map(Bytes::len).sum();
-            if self.written < whole {
+        while let Some(frame) = self.frames.front() {
+            let frame_bytes: usize = frame.iter().map(Bytes::len).sum();
+            if self.written < frame_bytes {
                 break;
             }
-            self.written -= whole;
+            self.written -= frame_bytes;
             self.frames.pop_front();
         }
     }

@@ -1,4 +1,4 @@
-//! Goal: only what RFC 6455 calls a request for a WebSocket opens one.
+//! Goal: only an upgrade request as in RFC 6455 opens a WebSocket.
 
 use super::*;
 

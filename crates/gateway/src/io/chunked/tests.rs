@@ -56,6 +56,6 @@ fn a_trailer_is_bounded_to_the_byte() {
         let endless = [trailer(bytes), rest.repeat(100).into_bytes()].concat();
         assert_eq!(decode(&endless, endless.len()), Err(ChunkFault::Trailer), "{bytes}");
     }
-    let whole = [trailer(TRAILER_BYTES_MAX - 10), b"\r\n".to_vec()].concat();
-    assert!(decode(&whole, 100).is_ok());
+    let longest = [trailer(TRAILER_BYTES_MAX - 10), b"\r\n".to_vec()].concat();
+    assert!(decode(&longest, 100).is_ok());
 }

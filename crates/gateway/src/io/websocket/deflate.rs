@@ -37,7 +37,7 @@ fn is_acceptable(offer: &str) -> bool {
             None => (parameter, None),
         };
         let bits = value.and_then(|value| value.parse::<u8>().ok());
-        let (place, fits) = match name {
+        let (index, is_valid) = match name {
             "server_no_context_takeover" => (0, value.is_none()),
             "client_no_context_takeover" => (1, value.is_none()),
             "server_max_window_bits" => (2, bits == Some(15)),
@@ -46,11 +46,11 @@ fn is_acceptable(offer: &str) -> bool {
             }
             _ => return false,
         };
-        fits && !std::mem::replace(&mut seen[place], true)
+        is_valid && !std::mem::replace(&mut seen[index], true)
     })
 }
 
-/// Why a message cannot be decompressed.
+/// Reason why a message cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The bytes are not valid deflate data.
@@ -64,10 +64,10 @@ pub(crate) fn compress(message: &[u8]) -> Option<Vec<u8>> {
     let mut compressed = Vec::with_capacity(message.len() / 2 + 64);
     let mut deflate = Compress::new(Compression::new(LEVEL), false);
     loop {
-        let done = usize::try_from(deflate.total_in()).ok()?;
-        deflate.compress_vec(&message[done..], &mut compressed, FlushCompress::Sync).ok()?;
-        let all = deflate.total_in() == message.len() as u64;
-        if all && compressed.len() < compressed.capacity() {
+        let read = usize::try_from(deflate.total_in()).ok()?;
+        deflate.compress_vec(&message[read..], &mut compressed, FlushCompress::Sync).ok()?;
+        let is_all_read = deflate.total_in() == message.len() as u64;
+        if is_all_read && compressed.len() < compressed.capacity() {
             break;
         }
         compressed.reserve(STEP_BYTES);
@@ -85,15 +85,16 @@ pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>,
     let mut message = Vec::new();
     let mut last_blocks = 0;
     let mut inflate = Decompress::new(false);
-    for mut piece in [compressed, &TAIL] {
-        while !piece.is_empty() {
+    for mut input in [compressed, &TAIL] {
+        while !input.is_empty() {
             message.reserve(STEP_BYTES.min(bytes_max + 1 - message.len()).max(1));
-            let before = inflate.total_in();
+            let total_before = inflate.total_in();
             let status = inflate
-                .decompress_vec(piece, &mut message, FlushDecompress::Sync)
+                .decompress_vec(input, &mut message, FlushDecompress::Sync)
                 .map_err(|_| Fault::Invalid)?;
-            let taken = usize::try_from(inflate.total_in() - before).map_err(|_| Fault::Invalid)?;
-            piece = &piece[taken..];
+            let used =
+                usize::try_from(inflate.total_in() - total_before).map_err(|_| Fault::Invalid)?;
+            input = &input[used..];
             if message.len() > bytes_max {
                 return Err(Fault::TooLarge);
             }
@@ -104,7 +105,7 @@ pub(crate) fn decompress(compressed: &[u8], bytes_max: usize) -> Result<Vec<u8>,
                     inflate.reset(false);
                 }
                 Status::StreamEnd => return Err(Fault::Invalid),
-                Status::BufError if taken == 0 && message.len() < message.capacity() => {
+                Status::BufError if used == 0 && message.len() < message.capacity() => {
                     return Err(Fault::Invalid);
                 }
                 Status::Ok | Status::BufError => {}
@@ -125,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_examples_of_the_rfc_are_read() {
-        // RFC 7692: one block (7.2.3.1), an decompressed block (7.2.3.3), a final block (7.2.3.4),
+        // RFC 7692: one block (7.2.3.1), an uncompressed block (7.2.3.3), a final block (7.2.3.4),
         // two blocks (7.2.3.5).
         let hello = [
             &[0xf2, 0x48, 0xcd, 0xc9, 0xc9, 0x07, 0x00][..],

@@ -47,7 +47,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    fn of(code: u8) -> Option<Op> {
+    fn from_code(code: u8) -> Option<Op> {
         Some(match code {
             0x0 => Op::Continuation,
             0x1 => Op::Text,
@@ -97,18 +97,18 @@ pub(crate) enum Event<'a> {
 /// The bytes of a message.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Payload<'a> {
-    /// Borrowed from the read buffer.
-    Read(&'a [u8]),
-    /// Joined from fragments or several reads.
-    Whole(Bytes),
+    /// The bytes are in the read buffer.
+    Borrowed(&'a [u8]),
+    /// The bytes were joined from fragments or several reads.
+    Owned(Bytes),
 }
 
 impl Payload<'_> {
     /// Returns the bytes, copied if they are borrowed.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {
-            Payload::Read(bytes) => Bytes::copy_from_slice(bytes),
-            Payload::Whole(bytes) => bytes,
+            Payload::Borrowed(bytes) => Bytes::copy_from_slice(bytes),
+            Payload::Owned(bytes) => bytes,
         }
     }
 }
@@ -118,8 +118,8 @@ impl std::ops::Deref for Payload<'_> {
 
     fn deref(&self) -> &[u8] {
         match self {
-            Payload::Read(bytes) => bytes,
-            Payload::Whole(bytes) => bytes,
+            Payload::Borrowed(bytes) => bytes,
+            Payload::Owned(bytes) => bytes,
         }
     }
 }
@@ -193,13 +193,14 @@ pub(crate) struct Decoder {
 
 #[derive(Debug, Clone, Copy)]
 struct Frame {
-    last: bool,
+    /// True if the frame ends its message.
+    is_last: bool,
     op: Op,
     compressed: bool,
     /// Number of payload bytes that are not read yet.
-    left: u64,
-    /// Payload bytes that were read.
-    seen: usize,
+    remaining: u64,
+    /// Number of payload bytes that were read.
+    offset: usize,
     key: Option<Key>,
 }
 
@@ -241,93 +242,98 @@ impl Decoder {
         &'a mut self,
         bytes: &'a [u8],
     ) -> Result<(usize, Option<Event<'a>>), Fault> {
-        let mut at = 0;
+        let mut used = 0;
         loop {
             if self.closed {
                 return Ok((bytes.len(), None));
             }
             if self.frame.is_none() {
-                let (used, frame) = self.read_header(&bytes[at..])?;
-                at += used;
-                let Some(frame) = frame else { return Ok((at, None)) };
-                let rest = &bytes[at..];
+                let (header_bytes, frame) = self.read_header(&bytes[used..])?;
+                used += header_bytes;
+                let Some(frame) = frame else { return Ok((used, None)) };
+                let rest = &bytes[used..];
                 // Nearly all messages take this path.
-                if self.is_whole(&frame, rest) {
-                    let length = frame.left as usize;
-                    return Ok((at + length, Some(Event::Message(Payload::Read(&rest[..length])))));
+                if self.is_complete_message(&frame, rest) {
+                    let length = frame.remaining as usize;
+                    return Ok((
+                        used + length,
+                        Some(Event::Message(Payload::Borrowed(&rest[..length]))),
+                    ));
                 }
-                self.begin(frame)?;
+                self.begin_frame(frame)?;
             }
             let Some(frame) = &mut self.frame else { continue };
-            let rest = &bytes[at..];
-            let taken = usize::try_from(frame.left).map_or(rest.len(), |left| left.min(rest.len()));
-            let (op, key, seen) = (frame.op, frame.key, frame.seen);
-            frame.left -= taken as u64;
-            frame.seen += taken;
-            let (left, last) = (frame.left, frame.last);
-            at += taken;
-            self.append_payload(op, &rest[..taken], key, seen);
-            if left > 0 {
-                return Ok((at, None));
+            let rest = &bytes[used..];
+            let length = usize::try_from(frame.remaining)
+                .map_or(rest.len(), |remaining| remaining.min(rest.len()));
+            let (op, key, offset) = (frame.op, frame.key, frame.offset);
+            frame.remaining -= length as u64;
+            frame.offset += length;
+            let (remaining, is_last) = (frame.remaining, frame.is_last);
+            used += length;
+            self.append_payload(op, &rest[..length], key, offset);
+            if remaining > 0 {
+                return Ok((used, None));
             }
             self.frame = None;
             if op.is_control() {
-                return Ok((at, Some(self.end_control(op)?)));
+                return Ok((used, Some(self.end_control(op)?)));
             }
-            if last {
-                return Ok((at, Some(self.end_message()?)));
+            if is_last {
+                return Ok((used, Some(self.end_message()?)));
             }
         }
     }
 
-    /// Bytes of memory that the fragmented message occupies.
+    /// Returns the number of bytes of memory that the fragmented message occupies.
     pub(crate) fn bytes_held(&self) -> usize {
         self.message.as_ref().map_or(0, |message| message.body.capacity())
     }
 
     /// Returns a buffer and the number of missing bytes, if the rest of a long frame can be read
-    /// into the buffer without a copy. The caller reports the bytes read with [`Decoder::filled`].
+    /// into the buffer without a copy. The caller reports the bytes read with
+    /// [`Decoder::record_filled`].
     pub(crate) fn gap(&mut self) -> Option<(&mut BytesMut, usize)> {
         let frame = self.frame.as_ref()?;
-        if frame.op.is_control() || frame.key.is_some() || frame.left == 0 {
+        if frame.op.is_control() || frame.key.is_some() || frame.remaining == 0 {
             return None;
         }
-        let left = usize::try_from(frame.left).ok()?;
+        let missing = usize::try_from(frame.remaining).ok()?;
         let message = self.message.as_mut().filter(|message| !message.too_large)?;
-        Some((&mut message.body, left))
+        Some((&mut message.body, missing))
     }
 
     /// Reports that `bytes` were appended to the buffer of [`Decoder::gap`].
-    pub(crate) fn filled(&mut self, bytes: usize) {
+    pub(crate) fn record_filled(&mut self, bytes: usize) {
         if let Some(frame) = &mut self.frame {
-            frame.left = frame.left.saturating_sub(bytes as u64);
-            frame.seen += bytes;
+            frame.remaining = frame.remaining.saturating_sub(bytes as u64);
+            frame.offset += bytes;
         }
     }
 
-    /// Returns true if a frame is a whole, uncompressed message whose payload is in `rest`.
-    fn is_whole(&self, frame: &Frame, rest: &[u8]) -> bool {
-        frame.last
+    /// Returns true if a frame is a complete, uncompressed message whose payload is in `rest`.
+    fn is_complete_message(&self, frame: &Frame, rest: &[u8]) -> bool {
+        frame.is_last
             && !frame.compressed
             && frame.key.is_none()
             && matches!(frame.op, Op::Text | Op::Binary)
             && self.message.is_none()
-            && frame.left <= rest.len() as u64
-            && frame.left <= self.message_bytes_max as u64
+            && frame.remaining <= rest.len() as u64
+            && frame.remaining <= self.message_bytes_max as u64
     }
 
     fn read_header(&mut self, bytes: &[u8]) -> Result<(usize, Option<Frame>), Fault> {
         let compression = self.compression;
         if self.header_bytes == 0
-            && let Some((used, frame)) = header(bytes, self.role, compression)?
+            && let Some((used, frame)) = parse_header(bytes, self.role, compression)?
         {
             return Ok((used, Some(frame)));
         }
         for (used, byte) in bytes.iter().enumerate() {
             self.header[self.header_bytes] = *byte;
             self.header_bytes += 1;
-            let known = &self.header[..self.header_bytes];
-            if let Some((_, frame)) = header(known, self.role, compression)? {
+            let received = &self.header[..self.header_bytes];
+            if let Some((_, frame)) = parse_header(received, self.role, compression)? {
                 self.header_bytes = 0;
                 return Ok((used + 1, Some(frame)));
             }
@@ -335,7 +341,7 @@ impl Decoder {
         Ok((bytes.len(), None))
     }
 
-    fn begin(&mut self, frame: Frame) -> Result<(), Fault> {
+    fn begin_frame(&mut self, frame: Frame) -> Result<(), Fault> {
         match (frame.op, &self.message) {
             (Op::Close | Op::Ping | Op::Pong, _) => self.control.clear(),
             (Op::Continuation, None) | (Op::Text | Op::Binary, Some(_)) => {
@@ -349,38 +355,38 @@ impl Decoder {
             }
         }
         if let (Some(message), false) = (&mut self.message, frame.op.is_control()) {
-            let whole = (message.body.len() as u64).saturating_add(frame.left);
-            if message.too_large || whole > self.message_bytes_max as u64 {
+            let message_bytes = (message.body.len() as u64).saturating_add(frame.remaining);
+            if message.too_large || message_bytes > self.message_bytes_max as u64 {
                 message.too_large = true;
                 message.body.truncate(OVERSIZED_HEAD_BYTES);
             } else {
                 // A response of some megabytes grows to its size in a few steps.
-                message.body.reserve((frame.left as usize).min(PREALLOCATED_BYTES_MAX));
+                message.body.reserve((frame.remaining as usize).min(PREALLOCATED_BYTES_MAX));
             }
         }
         self.frame = Some(frame);
         Ok(())
     }
 
-    fn append_payload(&mut self, op: Op, bytes: &[u8], key: Option<Key>, seen: usize) {
+    fn append_payload(&mut self, op: Op, bytes: &[u8], key: Option<Key>, offset: usize) {
         if op.is_control() {
             let from = self.control.len();
             self.control.extend_from_slice(bytes);
             if let Some(key) = key {
-                mask::apply(&mut self.control[from..], key, seen);
+                mask::apply(&mut self.control[from..], key, offset);
             }
             return;
         }
         let Some(message) = &mut self.message else { return };
-        let kept = if message.too_large {
+        let stored_bytes = if message.too_large {
             bytes.len().min(OVERSIZED_HEAD_BYTES.saturating_sub(message.body.len()))
         } else {
             bytes.len()
         };
         let from = message.body.len();
-        message.body.extend_from_slice(&bytes[..kept]);
+        message.body.extend_from_slice(&bytes[..stored_bytes]);
         if let Some(key) = key {
-            mask::apply(&mut message.body[from..], key, seen);
+            mask::apply(&mut message.body[from..], key, offset);
         }
     }
 
@@ -398,7 +404,7 @@ impl Decoder {
         if text && self.role == Role::Server && std::str::from_utf8(&body).is_err() {
             return Err(Fault::Utf8);
         }
-        Ok(Event::Message(Payload::Whole(body.freeze())))
+        Ok(Event::Message(Payload::Owned(body.freeze())))
     }
 
     fn end_control(&mut self, op: Op) -> Result<Event<'_>, Fault> {
@@ -414,23 +420,27 @@ impl Decoder {
 }
 
 /// Parses a header. Returns its length and the frame, or `None` while it is incomplete.
-fn header(bytes: &[u8], role: Role, compression: bool) -> Result<Option<(usize, Frame)>, Fault> {
+fn parse_header(
+    bytes: &[u8],
+    role: Role,
+    compression: bool,
+) -> Result<Option<(usize, Frame)>, Fault> {
     let [first, second, rest @ ..] = bytes else {
         // A fault in the first byte is reported without waiting for the second.
         return bytes
             .first()
-            .map_or(Ok(None), |first| first_byte(*first, compression).map(|_| None));
+            .map_or(Ok(None), |first| parse_first_byte(*first, compression).map(|_| None));
     };
-    let (last, compressed, op) = first_byte(*first, compression)?;
+    let (is_last, compressed, op) = parse_first_byte(*first, compression)?;
     let masked = second & 0x80 != 0;
     if masked != (role == Role::Server) {
         return Err(Fault::Masking);
     }
-    let short = second & 0x7f;
-    if op.is_control() && (!last || usize::from(short) > CONTROL_BYTES_MAX) {
+    let length_field = second & 0x7f;
+    if op.is_control() && (!is_last || usize::from(length_field) > CONTROL_BYTES_MAX) {
         return Err(Fault::Control);
     }
-    let (length, length_bytes) = match short {
+    let (length, length_bytes) = match length_field {
         126 => match rest.first_chunk() {
             Some(length) => (u64::from(u16::from_be_bytes(*length)), 2),
             None => return Ok(None),
@@ -439,14 +449,14 @@ fn header(bytes: &[u8], role: Role, compression: bool) -> Result<Option<(usize, 
             Some(length) => (u64::from_be_bytes(*length), 8),
             None => return Ok(None),
         },
-        short => (u64::from(short), 0),
+        length => (u64::from(length), 0),
     };
-    let shortest = match length {
+    let length_bytes_min = match length {
         0..=125 => 0,
         126..=0xffff => 2,
         _ => 8,
     };
-    if length_bytes != shortest || length > i64::MAX as u64 {
+    if length_bytes != length_bytes_min || length > i64::MAX as u64 {
         return Err(Fault::Length);
     }
     let (key, key_bytes) = if masked {
@@ -457,18 +467,18 @@ fn header(bytes: &[u8], role: Role, compression: bool) -> Result<Option<(usize, 
     } else {
         (None, 0)
     };
-    let frame = Frame { last, op, compressed, left: length, seen: 0, key };
+    let frame = Frame { is_last, op, compressed, remaining: length, offset: 0, key };
     Ok(Some((2 + length_bytes + key_bytes, frame)))
 }
 
 /// Parses the first byte: whether the frame ends its message, whether it starts a compressed
 /// message, and the opcode.
-fn first_byte(first: u8, compression: bool) -> Result<(bool, bool, Op), Fault> {
-    let op = Op::of(first & 0x0f);
+fn parse_first_byte(first: u8, compression: bool) -> Result<(bool, bool, Op), Fault> {
+    let op = Op::from_code(first & 0x0f);
     // Only the first frame of a message has the compression bit (RFC 7692, section 6.1).
-    let may_be = compression && matches!(op, Some(Op::Text | Op::Binary));
+    let may_be_compressed = compression && matches!(op, Some(Op::Text | Op::Binary));
     let compressed = first & COMPRESSED != 0;
-    if first & 0x30 != 0 || (compressed && !may_be) {
+    if first & 0x30 != 0 || (compressed && !may_be_compressed) {
         return Err(Fault::Reserved);
     }
     Ok((first & 0x80 != 0, compressed, op.ok_or(Fault::Opcode)?))
@@ -511,9 +521,9 @@ pub(crate) fn write_header(out: &mut Vec<u8>, op: Op, payload_bytes: usize, key:
 
 /// Appends the header of an unmasked, compressed text frame.
 pub(crate) fn write_compressed_header(out: &mut Vec<u8>, payload_bytes: usize) {
-    let at = out.len();
+    let start = out.len();
     write_header(out, Op::Text, payload_bytes, None);
-    out[at] |= COMPRESSED;
+    out[start] |= COMPRESSED;
 }
 
 /// Appends an unfragmented frame.

@@ -27,51 +27,55 @@ pub(crate) fn websocket(bytes: &[u8]) {
         assert!(message.len() <= MESSAGE_BYTES_MAX, "{} bytes", message.len());
     }
     for role in [Role::Client, Role::Server] {
-        let whole = converse(role, bytes, usize::MAX);
-        for step in [1, 2, 7, 64] {
-            assert_eq!(converse(role, bytes, step), whole, "in pieces of {step} bytes");
+        let expected = converse(role, bytes, usize::MAX);
+        for read_bytes in [1, 2, 7, 64] {
+            assert_eq!(
+                converse(role, bytes, read_bytes),
+                expected,
+                "in reads of {read_bytes} bytes"
+            );
         }
-        for (kind, payload) in &whole.events {
+        for (kind, payload) in &expected.events {
             let op = match kind {
                 'm' => Op::Binary,
                 'p' => Op::Ping,
                 _ => continue,
             };
-            let mut again = Vec::new();
-            write(&mut again, op, payload, (role == Role::Server).then_some([3, 1, 4, 1]));
-            let read = converse(role, &again, 5);
-            assert_eq!(read.events, [(*kind, payload.clone())], "written and read again");
+            let mut encoded = Vec::new();
+            write(&mut encoded, op, payload, (role == Role::Server).then_some([3, 1, 4, 1]));
+            let conversation = converse(role, &encoded, 5);
+            assert_eq!(conversation.events, [(*kind, payload.clone())], "written and read again");
         }
     }
 }
 
-/// Decodes as a connection does, from reads of `step` bytes.
-fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
+/// Decodes as a connection does, from reads of `read_bytes` bytes.
+fn converse(role: Role, bytes: &[u8], read_bytes: usize) -> Conversation {
     let mut decoder = match role {
         Role::Client => Decoder::new(role, MESSAGE_BYTES_MAX),
         Role::Server => Decoder::with_compression(role, MESSAGE_BYTES_MAX),
     };
-    let mut read = Conversation { events: Vec::new(), fault: None };
-    for piece in bytes.chunks(step.min(bytes.len().max(1))) {
-        let mut at = 0;
+    let mut conversation = Conversation { events: Vec::new(), fault: None };
+    for chunk in bytes.chunks(read_bytes.min(bytes.len().max(1))) {
+        let mut used_bytes = 0;
         loop {
             // The in-place path is used wherever the decoder offers it.
             if let Some((body, left)) = decoder.gap() {
-                let taken = left.min(piece.len() - at);
-                body.extend_from_slice(&piece[at..at + taken]);
-                at += taken;
-                decoder.filled(taken);
+                let length = left.min(chunk.len() - used_bytes);
+                body.extend_from_slice(&chunk[used_bytes..used_bytes + length]);
+                used_bytes += length;
+                decoder.record_filled(length);
             }
-            let (used, event) = match decoder.next(&piece[at..]) {
+            let (used, event) = match decoder.next(&chunk[used_bytes..]) {
                 Ok(next) => next,
                 Err(fault) => {
-                    read.fault = Some(fault);
-                    return read;
+                    conversation.fault = Some(fault);
+                    return conversation;
                 }
             };
-            at += used;
-            assert!(at <= piece.len(), "more was taken than there is");
-            read.events.push(match event {
+            used_bytes += used;
+            assert!(used_bytes <= chunk.len(), "more bytes were used than there are");
+            conversation.events.push(match event {
                 None => break,
                 Some(Event::Message(payload)) => ('m', payload.to_vec()),
                 Some(Event::Compressed { payload, text }) => {
@@ -83,9 +87,9 @@ fn converse(role: Role, bytes: &[u8], step: usize) -> Conversation {
                 Some(Event::Close(code)) => ('c', code.unwrap_or(0).to_be_bytes().to_vec()),
             });
         }
-        assert_eq!(at, piece.len(), "bytes were left without an event");
+        assert_eq!(used_bytes, chunk.len(), "bytes were left without an event");
     }
-    read
+    conversation
 }
 
 /// Seed inputs.
@@ -124,8 +128,11 @@ mod tests {
     #[test]
     fn seeds_hold_and_are_read() {
         for (seed, role) in seeds().iter().zip([Role::Server, Role::Client]) {
-            let read = converse(role, seed, usize::MAX);
-            assert!(read.fault.is_none() && read.events.len() >= 3, "{read:?}");
+            let conversation = converse(role, seed, usize::MAX);
+            assert!(
+                conversation.fault.is_none() && conversation.events.len() >= 3,
+                "{conversation:?}"
+            );
         }
         seeds().iter().for_each(|seed| websocket(seed));
     }

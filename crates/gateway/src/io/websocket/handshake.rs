@@ -21,7 +21,7 @@ pub(crate) struct UpgradeRequest {
     key: String,
 }
 
-/// Why a connection was not opened.
+/// Reason why a connection was not opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The peer responded with another HTTP status.
@@ -60,12 +60,12 @@ impl UpgradeRequest {
             Ok(httparse::Status::Partial) if bytes.len() <= HEAD_BYTES_MAX => return Ok(None),
             Ok(httparse::Status::Partial) | Err(_) => return Err(Refusal::Malformed),
         };
-        let value = |wanted: &str| {
-            let mut own =
-                response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(wanted));
-            let first = own.next().map(|own| own.value.trim_ascii());
+        let value = |name: &str| {
+            let headers = response.headers.iter();
+            let mut headers = headers.filter(|header| header.name.eq_ignore_ascii_case(name));
+            let first_value = headers.next().map(|header| header.value.trim_ascii());
             // A repeated header is ambiguous, so it is ignored.
-            first.filter(|_| own.next().is_none())
+            first_value.filter(|_| headers.next().is_none())
         };
         let status = response.code.unwrap_or(0);
         if status != 101 {
@@ -73,14 +73,15 @@ impl UpgradeRequest {
             let retry_after = seconds.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             return Err(Refusal::Status { status, retry_after });
         }
-        let has_token = |name: &str, wanted: &str| {
-            let lists = response.headers.iter().filter(|own| own.name.eq_ignore_ascii_case(name));
-            let mut parts = lists.flat_map(|own| own.value.split(|byte| *byte == b','));
-            parts.any(|part| part.trim_ascii().eq_ignore_ascii_case(wanted.as_bytes()))
+        let has_token = |name: &str, token: &str| {
+            let headers = response.headers.iter();
+            let headers = headers.filter(|header| header.name.eq_ignore_ascii_case(name));
+            let mut items = headers.flat_map(|header| header.value.split(|byte| *byte == b','));
+            items.any(|item| item.trim_ascii().eq_ignore_ascii_case(token.as_bytes()))
         };
         let has_header = |name: &str| {
             let mut headers = response.headers.iter();
-            headers.any(|own| own.name.eq_ignore_ascii_case(name))
+            headers.any(|header| header.name.eq_ignore_ascii_case(name))
         };
         let opens = has_token("upgrade", "websocket")
             && has_token("connection", "upgrade")

@@ -9,7 +9,8 @@ use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 
 use crate::io::websocket::mask::Key;
 
-/// Bytes drawn per call to the random source. A thousand keys cost about as much as one key.
+/// Number of bytes drawn per call to the random source. A thousand keys cost about as much as one
+/// key.
 const DRAWN_BYTES: usize = 4096;
 
 /// Unpredictable keys, drawn in bulk.
@@ -37,9 +38,9 @@ impl Keys {
             drawn.source.fill(&mut bytes).ok()?;
             drawn.bytes = bytes;
         }
-        let at = drawn.bytes.len() - size_of::<Key>();
+        let remaining = drawn.bytes.len() - size_of::<Key>();
         let key = drawn.bytes.last_chunk().copied();
-        drawn.bytes.truncate(at);
+        drawn.bytes.truncate(remaining);
         key
     }
 }

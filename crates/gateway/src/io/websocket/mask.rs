@@ -5,16 +5,16 @@ pub(crate) type Key = [u8; 4];
 
 /// Masks or unmasks `bytes`, which start at `offset` in their payload.
 pub(crate) fn apply(bytes: &mut [u8], key: Key, offset: usize) {
-    let mut turned = key;
-    turned.rotate_left(offset % key.len());
-    let word = u64::from(u32::from_ne_bytes(turned));
+    let mut rotated_key = key;
+    rotated_key.rotate_left(offset % key.len());
+    let word = u64::from(u32::from_ne_bytes(rotated_key));
     let word = word << 32 | word;
     let mut words = bytes.chunks_exact_mut(8);
     for chunk in &mut words {
         let masked = u64::from_ne_bytes(chunk.try_into().expect("chunks are 8 bytes long")) ^ word;
         chunk.copy_from_slice(&masked.to_ne_bytes());
     }
-    for (byte, key) in words.into_remainder().iter_mut().zip(turned.iter().cycle()) {
+    for (byte, key) in words.into_remainder().iter_mut().zip(rotated_key.iter().cycle()) {
         *byte ^= key;
     }
 }

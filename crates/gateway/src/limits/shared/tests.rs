@@ -13,7 +13,7 @@ use super::*;
 use crate::config::Config;
 use crate::metrics::label::LimitJudge;
 use crate::metrics::thread::Labels;
-use crate::policy::limit::{CALL, raised};
+use crate::policy::limit::{CALL, raise_excess};
 
 const START: u64 = 1 << 40;
 /// Longest wait for Redis, ms.
@@ -38,30 +38,30 @@ struct Store {
 }
 
 impl Store {
-    fn judge(&mut self, question: &SharedLimitQuery, now: u64) -> Verdict {
+    fn judge(&mut self, query: &SharedLimitQuery, now: u64) -> Verdict {
         let now = now + self.clock_offset;
-        let of = |query: &SharedZoneQuery| (query.zone, query.digest);
-        for query in question.each() {
-            let before = self.keys.get(&of(query)).copied();
-            if let Some(state) = raised(before, query.terms.rate, now, query.least) {
-                self.keys.insert(of(query), state);
+        let key_of = |query: &SharedZoneQuery| (query.zone, query.digest);
+        for query in query.zones() {
+            let before = self.keys.get(&key_of(query)).copied();
+            if let Some(state) = raise_excess(before, query.terms.rate, now, query.known_excess) {
+                self.keys.insert(key_of(query), state);
             }
         }
-        let assessed = question.each().map(|query| {
-            let state = self.keys.get(&of(query)).copied();
+        let assessed = query.zones().map(|query| {
+            let state = self.keys.get(&key_of(query)).copied();
             (assess(state, query.terms.rate, now, query.cost), query.terms)
         });
         let assessed: Vec<_> = assessed.collect();
         let refused = match judge(&assessed) {
-            Judgement::Refused { at } => Some(at),
+            Judgement::Refused { limit_index: at } => Some(at),
             _ => None,
         };
         if refused.is_none() {
-            for (query, (assessed, _)) in question.each().zip(&assessed) {
-                self.keys.insert(of(query), assessed.state);
+            for (query, (assessed, _)) in query.zones().zip(&assessed) {
+                self.keys.insert(key_of(query), assessed.state);
             }
         }
-        let states = question.each().map(|query| self.keys.get(&of(query)).copied()).collect();
+        let states = query.zones().map(|query| self.keys.get(&key_of(query)).copied()).collect();
         Verdict { now, refused, states }
     }
 }
@@ -74,12 +74,12 @@ struct Gateway {
 impl Gateway {
     fn new(config: &Config) -> Gateway {
         Gateway {
-            limits: Limits::after(None, config).unwrap(),
+            limits: Limits::new(None, config).unwrap(),
             counters: Counters::new(&Labels::of(config)),
         }
     }
 
-    fn set(gateways: u64, limits: &str) -> Vec<Gateway> {
+    fn group(gateways: u64, limits: &str) -> Vec<Gateway> {
         let config = config(gateways, limits);
         (0..gateways).map(|_| Gateway::new(&config)).collect()
     }
@@ -88,9 +88,9 @@ impl Gateway {
     fn call(&self, store: Option<&mut Store>, now: u64) -> String {
         let caller = caller();
         let charge = match self.limits.charge(&caller, now, &self.counters) {
-            Charge::AskRedis(question) => {
-                let verdict = store.map(|store| store.judge(&question, now));
-                self.limits.settle(&question, verdict.as_ref(), &caller, now, &self.counters)
+            Charge::AskRedis(query) => {
+                let verdict = store.map(|store| store.judge(&query, now));
+                self.limits.settle(&query, verdict.as_ref(), &caller, now, &self.counters)
             }
             other => other,
         };
@@ -104,7 +104,7 @@ impl Gateway {
 
     fn judged(&self) -> [u64; 3] {
         let calls = &self.counters.shared_limits.calls;
-        [LimitJudge::Redis, LimitJudge::Share, LimitJudge::Memory].map(|by| calls[by].get())
+        [LimitJudge::Redis, LimitJudge::Share, LimitJudge::Memory].map(|judge| calls[judge].get())
     }
 
     fn outcomes(&self, zone: usize) -> Vec<u64> {
@@ -133,9 +133,9 @@ fn burst(calls: u64) -> String {
 
 #[test]
 fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
-    let gateways = Gateway::set(2, &burst(2));
+    let gateways = Gateway::group(2, &burst(2));
     let mut store = Store { clock_offset: 12_345, ..Store::default() };
-    let mut call = |at: usize, now| gateways[at].call(Some(&mut store), START + now);
+    let mut call = |index: usize, now| gateways[index].call(Some(&mut store), START + now);
     assert_eq!([call(0, 0), call(1, 0), call(0, 0)].concat(), "...");
     assert_eq!([call(0, 0), call(1, 0), call(1, 0)].concat(), "xxx");
     // The first gateway knows from its own last call, the second from one response of Redis.
@@ -152,19 +152,18 @@ fn gateways_count_as_one_and_a_certain_rejection_needs_no_request() {
 
 #[test]
 fn slow_requests_cost_nothing() {
-    let gateways = Gateway::set(2, &burst(10));
+    let gateways = Gateway::group(2, &burst(10));
     let mut store = Store::default();
     let (gateway, caller) = (&gateways[0], caller());
     let mut passed = 0;
     // Calls arrive at ten times the rate, and every other request is slow.
     for now in START..START + 1000 {
-        let Charge::AskRedis(question) = gateway.limits.charge(&caller, now, &gateway.counters)
-        else {
+        let Charge::AskRedis(query) = gateway.limits.charge(&caller, now, &gateway.counters) else {
             continue;
         };
-        let verdict = store.judge(&question, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
+        let verdict = store.judge(&query, now + if passed % 2 == 0 { 0 } else { TIMEOUT });
         let settled =
-            gateway.limits.settle(&question, Some(&verdict), &caller, now, &gateway.counters);
+            gateway.limits.settle(&query, Some(&verdict), &caller, now, &gateway.counters);
         passed += u64::from(matches!(settled, Charge::Pass));
     }
     assert!((110..=112).contains(&passed), "{passed}");
@@ -172,23 +171,24 @@ fn slow_requests_cost_nothing() {
 
 #[test]
 fn without_redis_each_gateway_continues_with_its_share() {
-    let gateways = Gateway::set(2, &burst(10));
+    let gateways = Gateway::group(2, &burst(10));
     let mut store = Store::default();
     for _ in 0..11 {
         assert_eq!(gateways[0].call(Some(&mut store), START), ".");
     }
     // The first gateway is at its limit, and continues at half the rate.
-    let alone = |at: usize, now| gateways[at].call(None, START + now);
-    let passed = (0..1000).filter(|now| alone(0, *now) == ".").count();
+    let call_without_redis = |index: usize, now| gateways[index].call(None, START + now);
+    let passed = (0..1000).filter(|now| call_without_redis(0, *now) == ".").count();
     assert_eq!(passed, 50);
     // The second has no state of the key: half of the burst and half of the rate.
-    let passed = (0..1000).filter(|now| alone(1, *now) == ".").count();
+    let passed = (0..1000).filter(|now| call_without_redis(1, *now) == ".").count();
     assert_eq!(passed, 6 + 49);
     // Redis has lost its data, and receives a report.
     let mut empty = Store::default();
-    let back = (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
-    assert!(back <= 2, "{back} passed at once");
-    assert_eq!(gateways[0].outcomes(0)[0], 11 + 50 + back as u64);
+    let passed_again =
+        (0..20).filter(|_| gateways[0].call(Some(&mut empty), START + 1000) == ".").count();
+    assert!(passed_again <= 2, "{passed_again} passed at once");
+    assert_eq!(gateways[0].outcomes(0)[0], 11 + 50 + passed_again as u64);
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn waits_are_those_of_the_longest_zone() {
         "{ZONE}[zone.own]\nkey = [\"client\"]\nrate = \"10r/s\"\n\
          [[limit]]\nzone = \"z\"\nburst = 50\n[[limit]]\nzone = \"own\"\nburst = 2\ndelay = 1\n"
     );
-    let gateways = Gateway::set(2, &limits);
+    let gateways = Gateway::group(2, &limits);
     let mut store = Store::default();
     let outcomes: Vec<String> = (0..5).map(|_| gateways[0].call(Some(&mut store), START)).collect();
     assert_eq!(outcomes.join(" "), ". 10 100 x x");
@@ -213,7 +213,7 @@ fn waits_are_those_of_the_longest_zone() {
 #[test]
 fn a_dry_run_uses_the_share_and_sends_no_requests() {
     let limits = format!("{ZONE}[[limit]]\nzone = \"z\"\nburst = 3\ndry_run = true\n");
-    let gateways = Gateway::set(2, &limits);
+    let gateways = Gateway::group(2, &limits);
     for _ in 0..5 {
         assert_eq!(gateways[0].call(None, START), ".");
     }
@@ -228,7 +228,7 @@ enum Step {
     Calls {
         gateway: usize,
         count: usize,
-        answers: u64,
+        responses_in_ten: u64,
     },
     /// True if Redis is reachable.
     Redis(bool),
@@ -238,8 +238,9 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let calls = (0usize..3, 1usize..30, prop_oneof![3 => Just(10u64), 1 => 0u64..10])
-        .prop_map(|(gateway, count, answers)| Step::Calls { gateway, count, answers });
+    let calls = (0usize..3, 1usize..30, prop_oneof![3 => Just(10u64), 1 => 0u64..10]).prop_map(
+        |(gateway, count, responses_in_ten)| Step::Calls { gateway, count, responses_in_ten },
+    );
     let step = prop_oneof![
         12 => calls,
         1 => any::<bool>().prop_map(Step::Redis),
@@ -256,29 +257,29 @@ proptest! {
         burst_calls in 0u64..40,
         clock_offset in prop_oneof![Just(0u64), Just(1 << 41)],
     ) {
-        let gateways = Gateway::set(3, &burst(burst_calls));
+        let gateways = Gateway::group(3, &burst(burst_calls));
         let mut store = Store { clock_offset, ..Store::default() };
-        let (mut there, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
-        let (mut outages, mut forgotten) = (0, 0);
+        let (mut redis_up, mut now, mut passed, mut number) = (true, START, 0u64, 0u64);
+        let (mut outages, mut data_losses) = (0, 0);
         for step in steps {
             match step {
                 Step::Time(ms) => now += ms,
-                Step::Redis(is) => {
-                    outages += u64::from(there && !is);
-                    there = is;
+                Step::Redis(is_up) => {
+                    outages += u64::from(redis_up && !is_up);
+                    redis_up = is_up;
                 }
                 Step::Emptied => {
-                    if !there {
-                        forgotten += u64::from(!store.keys.is_empty());
+                    if !redis_up {
+                        data_losses += u64::from(!store.keys.is_empty());
                         store.keys.clear();
                     }
                 }
-                Step::Calls { gateway, count, answers } => {
-                    outages += u64::from(there && answers < 10);
+                Step::Calls { gateway, count, responses_in_ten } => {
+                    outages += u64::from(redis_up && responses_in_ten < 10);
                     for _ in 0..count {
                         number += 1;
-                        let answered = there && (number * 7) % 10 < answers;
-                        let store = answered.then_some(&mut store);
+                        let has_response = redis_up && (number * 7) % 10 < responses_in_ten;
+                        let store = has_response.then_some(&mut store);
                         passed += u64::from(gateways[gateway].call(store, now) == ".");
                     }
                 }
@@ -288,10 +289,10 @@ proptest! {
             // Redis has drained meanwhile, and the first request may not include the unreported
             // calls of other gateways. A loss of data costs one burst, as documented.
             let drained = (now - START) * 100 / 1000;
-            let most = drained
-                + (1 + forgotten) * (1 + burst_calls)
+            let passed_max = drained
+                + (1 + data_losses) * (1 + burst_calls)
                 + outages * 2 * (2 * burst_calls / 3 + 3);
-            prop_assert!(passed <= most, "{passed} of at most {most} after {} ms", now - START);
+            prop_assert!(passed <= passed_max, "{passed} of at most {passed_max} after {} ms", now - START);
         }
         prop_assert!(burst_calls * CALL < u64::from(u32::MAX));
     }

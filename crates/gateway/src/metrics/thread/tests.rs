@@ -28,21 +28,21 @@ fn every_number_is_added_up_over_threads() {
     let labels = labels(&["a", "b"], &[("a", "one"), ("b", "two")]);
     let threads: Vec<Arc<Counters>> = (0..3).map(|_| Arc::new(Counters::new(&labels))).collect();
     for (index, thread) in threads.iter().enumerate() {
-        let more = index as u64 + 1;
-        for _ in 0..more {
-            thread.connection_opened();
-            thread.methods[0][2].answered(CacheStatus::Hit, Duration::from_micros(150));
-            thread.method(1, None).answered(CacheStatus::Bypass, Duration::from_millis(3));
-            thread.upstreams[1].attempted(AttemptOutcome::Failed, Duration::from_millis(2));
-            thread.refused(413);
-            thread.refused(599);
+        let count = index as u64 + 1;
+        for _ in 0..count {
+            thread.record_connection_opened();
+            thread.methods[0][2].record_call(CacheStatus::Hit, Duration::from_micros(150));
+            thread.method(1, None).record_call(CacheStatus::Bypass, Duration::from_millis(3));
+            thread.upstreams[1].record_attempt(AttemptOutcome::Failed, Duration::from_millis(2));
+            thread.record_refusal(413);
+            thread.record_refusal(599);
         }
-        thread.connection_closed();
-        thread.upstreams[1].in_flight.set(more);
-        thread.groups[0].shed[Class::Low][Shed::Late].add(more);
-        thread.groups[1].waited[Class::High].observe(Duration::from_millis(more));
-        thread.redis.latency.observe(Duration::from_micros(more));
-        thread.shared_limits.breakers_opened.add(more);
+        thread.record_connection_closed();
+        thread.upstreams[1].in_flight.set(count);
+        thread.groups[0].shed[Class::Low][Shed::Late].add(count);
+        thread.groups[1].waited[Class::High].observe(Duration::from_millis(count));
+        thread.redis.latency.observe(Duration::from_micros(count));
+        thread.shared_limits.breakers_opened.add(count);
         thread.zone(1, LimitOutcome::Delayed);
     }
 
@@ -52,7 +52,7 @@ fn every_number_is_added_up_over_threads() {
     assert_eq!((hits.answered[CacheStatus::Hit].get(), hits.calls()), (6, 6));
     let unknown = &sum.methods[1].last().unwrap();
     assert_eq!((unknown.calls(), unknown.latency.sum_micros.get()), (6, 18_000));
-    assert_eq!((sum.answered(CacheStatus::Hit), sum.answered(CacheStatus::Miss)), (6, 0));
+    assert_eq!((sum.calls_with(CacheStatus::Hit), sum.calls_with(CacheStatus::Miss)), (6, 0));
     let upstream = &sum.upstreams[1];
     assert_eq!(upstream.attempts[AttemptOutcome::Failed].get(), 6);
     assert_eq!((upstream.attempts.total(), upstream.latency.count()), (6, 6));
@@ -67,15 +67,15 @@ fn every_number_is_added_up_over_threads() {
 }
 
 #[test]
-fn a_label_goes_on_counting_wherever_it_stands_and_whenever_it_comes_back() {
+fn a_label_continues_its_counters_after_a_change_of_order_and_after_its_removal() {
     let first = labels(&["a", "b"], &[("a", "one"), ("b", "two")]);
     let counters = Counters::new(&first);
     counters.requests.add(5);
-    counters.methods[1][0].answered(CacheStatus::Hit, Duration::ZERO);
-    let attempts = |counters: &Counters, at: usize| counters.upstreams[at].attempts.total();
+    counters.methods[1][0].record_call(CacheStatus::Hit, Duration::ZERO);
+    let attempts = |counters: &Counters, index: usize| counters.upstreams[index].attempts.total();
     counters.upstreams[0].attempts[AttemptOutcome::Ok].add(3);
     counters.upstreams[1].attempts[AttemptOutcome::Ok].add(4);
-    counters.methods[0][0].answered(CacheStatus::Miss, Duration::ZERO);
+    counters.methods[0][0].record_call(CacheStatus::Miss, Duration::ZERO);
     counters.zone(1, LimitOutcome::Passed);
 
     let second = labels(&["b"], &[("b", "two"), ("b", "one")]);
@@ -85,7 +85,7 @@ fn a_label_goes_on_counting_wherever_it_stands_and_whenever_it_comes_back() {
     assert_eq!((attempts(&after, 0), attempts(&after, 1)), (4, 0), "(b, one) is new");
     assert_eq!(after.zones[0].calls[LimitOutcome::Passed].get(), 1);
     let sum = Counters::sum(&[Arc::new(after)]);
-    assert_eq!(sum.answered(CacheStatus::Miss), 1, "a removed chain stays in the sum");
+    assert_eq!(sum.calls_with(CacheStatus::Miss), 1, "a removed chain stays in the sum");
     let after = counters.after_reload(&second);
     // A call that began before the change ends after it.
     counters.upstreams[0].attempts[AttemptOutcome::Ok].add(1);
@@ -100,7 +100,7 @@ fn a_label_goes_on_counting_wherever_it_stands_and_whenever_it_comes_back() {
 fn a_chain_of_another_family_is_another_chain() {
     let mut labels = labels(&["a"], &[]);
     let counters = Counters::new(&labels);
-    counters.methods[0][0].answered(CacheStatus::Hit, Duration::ZERO);
+    counters.methods[0][0].record_call(CacheStatus::Hit, Duration::ZERO);
     labels.chains[0].family = Family::Harmony;
     let after = counters.after_reload(&labels);
     assert_eq!(after.methods[0][0].calls(), 0);
@@ -110,8 +110,8 @@ fn a_chain_of_another_family_is_another_chain() {
 #[test]
 fn the_memory_for_removed_objects_is_bounded() {
     let mut counters = Counters::new(&labels(&["a"], &[]));
-    for turn in 0..2 * REMOVED_MAX {
-        counters = counters.after_reload(&labels(&["a"], &[("a", &turn.to_string())]));
+    for number in 0..2 * REMOVED_MAX {
+        counters = counters.after_reload(&labels(&["a"], &[("a", &number.to_string())]));
     }
     assert_eq!(counters.upstreams.removed.len(), REMOVED_MAX);
 }

@@ -38,12 +38,12 @@ fn open() -> Policy {
 
 fn called(
     method: &str,
-    reach: Effect,
+    effect: Effect,
     policy: &Policy,
     grant: Option<&Grant>,
 ) -> Result<(), Denial> {
     let (chain, group_deny) = (&MethodRules::default(), &MethodSet::default());
-    may_call(&MethodCase { method, reach, policy, chain, group_deny, grant })
+    may_call(&MethodCheck { method, effect, policy, chain, group_deny, grant })
 }
 
 #[test]
@@ -133,19 +133,25 @@ fn a_key_may_allow_or_deny_transactions() {
 
 #[test]
 fn every_list_must_admit_a_method() {
-    let (method, reach) = ("eth_call", Effect::Read);
+    let (method, effect) = ("eth_call", Effect::Read);
     let (open, none, deny) = (MethodRules::default(), MethodSet::default(), set(&["eth_call"]));
     let other = rules(&["eth_chainId"], &[]);
     let policy = self::open();
-    let case =
-        MethodCase { method, reach, policy: &policy, chain: &open, group_deny: &none, grant: None };
-    assert_eq!(may_call(&case), Ok(()));
-    assert_eq!(may_call(&MethodCase { chain: &other, ..case }), Err(Denial::Method));
-    assert_eq!(may_call(&MethodCase { group_deny: &deny, ..case }), Err(Denial::Method));
+    let check = MethodCheck {
+        method,
+        effect,
+        policy: &policy,
+        chain: &open,
+        group_deny: &none,
+        grant: None,
+    };
+    assert_eq!(may_call(&check), Ok(()));
+    assert_eq!(may_call(&MethodCheck { chain: &other, ..check }), Err(Denial::Method));
+    assert_eq!(may_call(&MethodCheck { group_deny: &deny, ..check }), Err(Denial::Method));
     let closed = Policy { methods: other.clone(), ..self::open() };
-    assert_eq!(may_call(&MethodCase { policy: &closed, ..case }), Err(Denial::Method));
+    assert_eq!(may_call(&MethodCheck { policy: &closed, ..check }), Err(Denial::Method));
     let key = Grant { methods: other, ..grant() };
-    assert_eq!(may_call(&MethodCase { grant: Some(&key), ..case }), Err(Denial::Method));
+    assert_eq!(may_call(&MethodCheck { grant: Some(&key), ..check }), Err(Denial::Method));
 }
 
 #[test]
@@ -160,9 +166,12 @@ fn subscriptions_are_known_by_their_names() {
 
 #[test]
 fn filters_are_the_gateways_own_where_it_can_tell() {
-    let own = |family, method| is_own_filter(family, method);
-    assert!(own(Family::Ethereum, "eth_newFilter"));
-    assert!(own(Family::Ethereum, "eth_getFilterChanges"));
-    assert!(!own(Family::Ethereum, "eth_newPendingTransactionFilter"), "only upstreams know");
-    assert!(!own(Family::Harmony, "hmy_newFilter"));
+    let is_gateways = |family, method| is_own_filter(family, method);
+    assert!(is_gateways(Family::Ethereum, "eth_newFilter"));
+    assert!(is_gateways(Family::Ethereum, "eth_getFilterChanges"));
+    assert!(
+        !is_gateways(Family::Ethereum, "eth_newPendingTransactionFilter"),
+        "only upstreams know"
+    );
+    assert!(!is_gateways(Family::Harmony, "hmy_newFilter"));
 }

@@ -10,9 +10,9 @@ const START: Duration = Duration::from_secs(7);
 fn a_rejection_halves_the_limit() {
     let mut limit = BatchLimit::new(100);
     assert_eq!(limit.get(START), 100);
-    limit.refused(START, 60);
+    limit.record_rejection(START, 60);
     assert_eq!(limit.get(START), 30);
-    limit.refused(START, 30);
+    limit.record_rejection(START, 30);
     assert_eq!(limit.get(START), 15);
 }
 
@@ -20,7 +20,7 @@ fn a_rejection_halves_the_limit() {
 fn rejections_of_batches_sent_before_count_once() {
     let mut limit = BatchLimit::new(64);
     for _ in 0..5 {
-        limit.refused(START, 64);
+        limit.record_rejection(START, 64);
     }
     assert_eq!(limit.get(START), 32);
 }
@@ -28,17 +28,17 @@ fn rejections_of_batches_sent_before_count_once() {
 #[test]
 fn it_ends_at_single_calls_and_not_below() {
     let mut limit = BatchLimit::new(3);
-    limit.refused(START, 3);
+    limit.record_rejection(START, 3);
     assert_eq!(limit.get(START), 1);
-    limit.refused(START, 1);
+    limit.record_rejection(START, 1);
     assert_eq!(limit.get(START), 1);
 }
 
 #[test]
 fn time_raises_it_step_by_step_to_the_configured_maximum() {
     let mut limit = BatchLimit::new(10);
-    limit.refused(START, 10);
-    limit.refused(START, 5);
+    limit.record_rejection(START, 10);
+    limit.record_rejection(START, 5);
     assert_eq!(limit.get(START + LIFTED_AFTER / 2), 2);
     let mut now = START;
     let steps = [4, 8, 10, 10];

@@ -5,29 +5,31 @@ use super::*;
 
 const BACKOFF: Duration = Duration::from_secs(1);
 
-fn at(ms: u64) -> Duration {
+fn time(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
 fn closed() -> Breaker {
     let mut breaker = Breaker::new(3, BACKOFF);
     assert!(!breaker.is_closed(), "nothing is known at the start");
-    assert!(breaker.probe_due(at(0)));
-    breaker.probed(true, at(0));
+    assert!(breaker.probe_due(time(0)));
+    breaker.record_probe(true, time(0));
     breaker
 }
 
 #[test]
 fn consecutive_failures_open_it_and_a_success_between_them_prevents_it() {
     let mut breaker = closed();
-    assert!(!breaker.failed(at(1)) && !breaker.failed(at(2)));
-    breaker.succeeded();
-    assert!(!breaker.failed(at(3)) && !breaker.failed(at(4)) && breaker.is_closed());
-    assert!(breaker.failed(at(5)), "the third in a row");
+    assert!(!breaker.record_failure(time(1)) && !breaker.record_failure(time(2)));
+    breaker.record_success();
+    assert!(
+        !breaker.record_failure(time(3)) && !breaker.record_failure(time(4)) && breaker.is_closed()
+    );
+    assert!(breaker.record_failure(time(5)), "the third in a row");
     assert!(!breaker.is_closed());
     // Calls that were in flight when it opened change nothing.
-    assert!(!breaker.failed(at(6)));
-    breaker.succeeded();
+    assert!(!breaker.record_failure(time(6)));
+    breaker.record_success();
     assert!(!breaker.is_closed());
 }
 
@@ -35,14 +37,14 @@ fn consecutive_failures_open_it_and_a_success_between_them_prevents_it() {
 fn one_probe_at_a_time_decides_after_the_backoff() {
     let mut breaker = closed();
     (0..3).for_each(|_| {
-        breaker.failed(at(10));
+        breaker.record_failure(time(10));
     });
-    assert!(!breaker.probe_due(at(1_009)));
-    assert!(breaker.probe_due(at(1_010)));
-    assert!(!breaker.probe_due(at(9_000)), "one is under way");
-    breaker.probed(false, at(1_020));
-    assert!(!breaker.is_closed() && !breaker.probe_due(at(2_019)));
-    assert!(breaker.probe_due(at(2_020)));
-    breaker.probed(true, at(2_021));
+    assert!(!breaker.probe_due(time(1_009)));
+    assert!(breaker.probe_due(time(1_010)));
+    assert!(!breaker.probe_due(time(9_000)), "one is under way");
+    breaker.record_probe(false, time(1_020));
+    assert!(!breaker.is_closed() && !breaker.probe_due(time(2_019)));
+    assert!(breaker.probe_due(time(2_020)));
+    breaker.record_probe(true, time(2_021));
     assert!(breaker.is_closed());
 }

@@ -64,7 +64,7 @@ fn rule_of(name: &str, block: Option<BlockRef>) -> (CacheRule, Option<u64>, u64)
     (caching.rule, caching.resolved, caching.min_head)
 }
 
-fn at(number: u64, finalized: bool) -> CacheRule {
+fn at_number(number: u64, finalized: bool) -> CacheRule {
     CacheRule::AtNumber { number, finalized }
 }
 
@@ -75,19 +75,19 @@ fn blocks_and_tags() {
     let check = |block, expected| {
         assert_eq!(rule_of("eth_getBalance", Some(block)), expected, "{block:?}");
     };
-    check(BlockRef::Number(95), (at(95, false), None, 95));
-    check(BlockRef::Number(90), (at(90, true), None, 90));
-    check(BlockRef::Number(0), (at(0, true), None, 0));
-    check(BlockRef::Number(100), (at(100, false), None, 100));
+    check(BlockRef::Number(95), (at_number(95, false), None, 95));
+    check(BlockRef::Number(90), (at_number(90, true), None, 90));
+    check(BlockRef::Number(0), (at_number(0, true), None, 0));
+    check(BlockRef::Number(100), (at_number(100, false), None, 100));
     check(BlockRef::Number(101), NEVER);
     check(BlockRef::Number(u64::MAX), NEVER);
-    check(BlockRef::Tag(BlockTag::Latest), (at(100, false), Some(100), 100));
-    check(BlockRef::Tag(BlockTag::Finalized), (at(90, true), Some(90), 90));
+    check(BlockRef::Tag(BlockTag::Latest), (at_number(100, false), Some(100), 100));
+    check(BlockRef::Tag(BlockTag::Finalized), (at_number(90, true), Some(90), 90));
     check(BlockRef::Tag(BlockTag::Safe), (CacheRule::AtHead, None, 100));
     check(BlockRef::Tag(BlockTag::Earliest), (CacheRule::AtHead, None, 100));
     check(BlockRef::Tag(BlockTag::Pending), NEVER);
     check(BlockRef::Hash(hash(b'z', 1)), (CacheRule::AtHash, None, 0));
-    check(BlockRef::CanonicalHash(hash(b'a', 98)), (at(98, false), None, 98));
+    check(BlockRef::CanonicalHash(hash(b'a', 98)), (at_number(98, false), None, 98));
     check(BlockRef::CanonicalHash(hash(b'z', 98)), NEVER);
     assert_eq!(rule_of("eth_getBalance", None), NEVER);
 }
@@ -140,14 +140,14 @@ fn the_head_number_is_served_from_the_view() {
 
 #[test]
 fn without_a_head_nothing_moving_is_cached() {
-    let none = ChainView::default();
+    let unknown = ChainView::default();
     for block in
         [BlockRef::Number(5), BlockRef::Tag(BlockTag::Latest), BlockRef::Tag(BlockTag::Safe)]
     {
-        let caching = decide(ethereum("eth_getBalance"), Some(&block), &none);
+        let caching = decide(ethereum("eth_getBalance"), Some(&block), &unknown);
         assert_eq!((caching.rule, caching.resolved), (CacheRule::Never, None), "{block:?}");
     }
-    assert_eq!(decide(ethereum("eth_chainId"), None, &none).rule, CacheRule::Constant);
+    assert_eq!(decide(ethereum("eth_chainId"), None, &unknown).rule, CacheRule::Constant);
 }
 
 #[test]
@@ -166,26 +166,26 @@ fn growing_responses_are_cached_only_behind_the_head() {
         panic!("harmony has a method that the next block completes")
     };
     let newest = BlockRef::Number(HEAD);
-    let before = BlockRef::Number(HEAD - method.blocks_behind_head);
+    let second_newest = BlockRef::Number(HEAD - method.blocks_behind_head);
     assert_eq!(decide(method, Some(&newest), &view()).rule, CacheRule::Never);
-    let decided = decide(method, Some(&before), &view());
-    assert_eq!(decided.rule, at(HEAD - method.blocks_behind_head, false));
+    let decided = decide(method, Some(&second_newest), &view());
+    assert_eq!(decided.rule, at_number(HEAD - method.blocks_behind_head, false));
     assert_eq!(decided.min_head, HEAD, "an upstream that has not more itself has not all of it");
 }
 
 #[test]
 fn growing_responses_are_cached_by_hash_only_behind_the_head() {
     let (_, method) = methods_of(Family::Harmony).find("hmyv2_getBlockByHash").unwrap();
-    let of = |number| BlockRef::Hash(hash(0, number));
+    let by_hash = |number| BlockRef::Hash(hash(0, number));
     for (number, expected) in [(HEAD, Err(RejectReason::AboveHead)), (HEAD - 1, Ok(Binding::Free))]
     {
-        let caching = decide(method, Some(&of(number)), &view());
+        let caching = decide(method, Some(&by_hash(number)), &view());
         assert_eq!((caching.rule, caching.min_head), (CacheRule::AtHash, HEAD));
         let response = facts(ResponseKind::Value, method.response_block, named(0, number));
         assert_eq!(binding(admit(&caching, &response, &view())), expected);
     }
     // A response without a block may be about any block.
-    let caching = decide(method, Some(&of(HEAD - 1)), &view());
+    let caching = decide(method, Some(&by_hash(HEAD - 1)), &view());
     let response = facts(ResponseKind::Value, method.response_block, None);
     assert_eq!(binding(admit(&caching, &response, &view())), Err(RejectReason::Unnamed));
 }
@@ -198,9 +198,9 @@ fn named(branch: u8, number: u64) -> Option<(BlockId, BlockId)> {
 fn facts(
     kind: ResponseKind,
     response_block: ResponseBlock,
-    named: Option<(BlockId, BlockId)>,
+    named_blocks: Option<(BlockId, BlockId)>,
 ) -> ResponseFacts {
-    ResponseFacts { kind, response_block, named }
+    ResponseFacts { kind, response_block, named_blocks }
 }
 
 fn value() -> ResponseFacts {
@@ -225,16 +225,16 @@ fn admission_by_number() {
     let caching = balance_at(BlockRef::Number(95), &view);
     let block = Ok(Binding::Block { number: 95, hash: Some(hash(b'a', 95)) });
     let head = Ok(Binding::Head { seq: view.head_seq });
-    let own = ResponseBlock::Itself;
+    let itself = ResponseBlock::Itself;
     for (response, expected) in [
         (value(), block),
         (facts(DeterministicError, ResponseBlock::None, None), block),
         (facts(Error, ResponseBlock::None, None), Err(RejectReason::Error)),
-        (facts(Value, own, named(b'a', 95)), block),
-        (facts(Value, own, named(b'a', 94)), Err(RejectReason::OtherBlock)),
-        (facts(Value, own, named(b'b', 95)), Err(RejectReason::NotCanonical)),
-        (facts(Value, own, None), Err(RejectReason::Unnamed)),
-        (facts(Null, own, None), Err(RejectReason::Absent)),
+        (facts(Value, itself, named(b'a', 95)), block),
+        (facts(Value, itself, named(b'a', 94)), Err(RejectReason::OtherBlock)),
+        (facts(Value, itself, named(b'b', 95)), Err(RejectReason::NotCanonical)),
+        (facts(Value, itself, None), Err(RejectReason::Unnamed)),
+        (facts(Null, itself, None), Err(RejectReason::Absent)),
         (facts(Null, ResponseBlock::ElementMembers, None), Err(RejectReason::Absent)),
         // The block has no transaction at that index.
         (facts(Null, ResponseBlock::Members, None), head),
@@ -302,11 +302,11 @@ fn head_values_expire_with_the_head_and_block_values_stay() {
     let price_tag = tag(&price, &old);
     let latest = balance_at(BlockRef::Tag(BlockTag::Latest), &old);
     let latest_tag = tag(&latest, &old);
-    assert!(usable(&price_tag, &old) && usable(&latest_tag, &old));
+    assert!(is_valid(&price_tag, &old) && is_valid(&latest_tag, &old));
     chain.poll(b'a', 101, hash(b'a', 100));
     let new = chain.view();
-    assert!(!usable(&price_tag, &new));
-    assert!(usable(&latest_tag, &new), "block 100 has not changed");
+    assert!(!is_valid(&price_tag, &new));
+    assert!(is_valid(&latest_tag, &new), "block 100 has not changed");
     assert_eq!(binding(admit(&price, &value(), &new)), Err(RejectReason::HeadMoved));
     assert!(binding(admit(&latest, &value(), &new)).is_ok());
 }
@@ -327,12 +327,12 @@ fn a_reorg_drops_what_it_touched_and_refuses_late_fills() {
     }
     let new = chain.view();
     assert_eq!(new.head.map(|head| head.hash), Some(hash(b'b', 101)));
-    assert_eq!(entries.map(|tag| usable(&tag, &new)), [true, false, true]);
+    assert_eq!(entries.map(|tag| is_valid(&tag, &new)), [true, false, true]);
     assert_eq!(binding(admit(&at_98, &value(), &new)), Err(RejectReason::Reorg));
     assert!(binding(admit(&at_97, &value(), &new)).is_ok());
     let again = tag(&balance_at(BlockRef::Number(98), &new), &new);
     assert_eq!(again.binding, Binding::Block { number: 98, hash: Some(hash(b'b', 98)) });
-    assert!(usable(&again, &new));
+    assert!(is_valid(&again, &new));
 }
 
 #[test]
@@ -342,13 +342,13 @@ fn with_all_upstreams_silent_only_final_blocks_are_served() {
     let [old, young] =
         [85, 95].map(|number| tag(&balance_at(BlockRef::Number(number), &view), &view));
     for _ in 0..3 {
-        chain.tracker.missed(0, chain.now);
+        chain.tracker.record_missed_poll(0, chain.now);
     }
     let silent = chain.view();
     assert_eq!(silent.head, None);
-    assert!(usable(&old, &silent) && !usable(&young, &silent));
+    assert!(is_valid(&old, &silent) && !is_valid(&young, &silent));
     let caching = balance_at(BlockRef::Number(85), &silent);
-    assert_eq!(caching.rule, at(85, true), "still looked for");
+    assert_eq!(caching.rule, at_number(85, true), "still looked for");
     assert_eq!(balance_at(BlockRef::Number(95), &silent).rule, CacheRule::Never);
 }
 
@@ -359,16 +359,16 @@ fn logs_of_a_range_are_valid_as_long_as_its_last_block() {
     let caching = part.caching(&view);
     let named = |first: u64, last: u64, letter: u8| {
         let block = |number| BlockId { number, hash: hash(letter, number) };
-        let named = Some((block(first), block(last)));
+        let named_blocks = Some((block(first), block(last)));
         ResponseFacts {
             kind: ResponseKind::Value,
             response_block: ResponseBlock::ElementMembers,
-            named,
+            named_blocks,
         }
     };
-    let none = ResponseFacts { named: None, ..named(92, 97, b'a') };
+    let unknown = ResponseFacts { named_blocks: None, ..named(92, 97, b'a') };
     let bound = Binding::Block { number: 97, hash: Some(hash(b'a', 97)) };
-    for good in [named(92, 97, b'a'), named(95, 95, b'a'), none] {
+    for good in [named(92, 97, b'a'), named(95, 95, b'a'), unknown] {
         let Admission::Store(tag) = admit(&caching, &good, &view) else { panic!("{good:?}") };
         assert_eq!(tag.binding, bound);
     }
@@ -391,7 +391,7 @@ fn without_a_head_only_upstreams_at_the_last_one_serve_calls_about_it() {
     let mut chain = Chain::new(Finality::FromUpstreams);
     for _ in 0..5 {
         chain.now += Duration::from_secs(1);
-        chain.tracker.missed(0, chain.now);
+        chain.tracker.record_missed_poll(0, chain.now);
     }
     let headless = chain.view();
     assert_eq!((headless.head, headless.floor), (None, Some(HEAD)));

@@ -59,8 +59,9 @@ impl Net {
         while let Some(request) = requests.pop() {
             let hash = self.blocks[request.number as usize];
             let parent = self.parent(request.number);
-            requests
-                .extend(self.tracker.header(0, self.now, request.number, hash, parent).requests);
+            requests.extend(
+                self.tracker.record_header(0, self.now, request.number, hash, parent).requests,
+            );
         }
     }
 
@@ -81,7 +82,7 @@ fn head(net: &Net, number: usize) -> Head {
 fn dropped_blocks_come_first_and_from_the_newest_down() {
     let mut net = Net::new(20);
     net.poll();
-    let mut cursor = ChainCursor::at(&net.view(), 16).unwrap();
+    let mut cursor = ChainCursor::at_head(&net.view(), 16).unwrap();
     assert_eq!(cursor.changes(&net.view()), Ok(Vec::new()));
     let (old_18, old_19) = (head(&net, 18), head(&net, 19));
     net.reorg(2, 1);
@@ -106,7 +107,7 @@ fn dropped_blocks_come_first_and_from_the_newest_down() {
 fn changes_too_deep_to_follow_are_an_error() {
     let mut net = Net::new(20);
     net.poll();
-    let cursor = ChainCursor::at(&net.view(), 4).unwrap();
+    let cursor = ChainCursor::at_head(&net.view(), 4).unwrap();
     net.reorg(6, 1);
     net.poll();
     assert_eq!(
@@ -116,7 +117,7 @@ fn changes_too_deep_to_follow_are_an_error() {
     );
     let mut net = Net::new(20);
     net.poll();
-    let cursor = ChainCursor::at(&net.view(), 16).unwrap();
+    let cursor = ChainCursor::at_head(&net.view(), 16).unwrap();
     for _ in 0..8 {
         net.extend(8);
         net.poll();
@@ -126,7 +127,7 @@ fn changes_too_deep_to_follow_are_an_error() {
         Err(NoCommonBlock),
         "the view has forgotten where it left off"
     );
-    assert!(ChainCursor::at(&ChainView::default(), 4).is_none());
+    assert!(ChainCursor::at_head(&ChainView::default(), 4).is_none());
     assert_eq!(cursor.changes(&ChainView::default()), Ok(Vec::new()), "nobody knows a head");
 }
 
@@ -150,7 +151,7 @@ proptest! {
     ) {
         let mut net = Net::new(20);
         net.poll();
-        let cursor = ChainCursor::at(&net.view(), 32).unwrap();
+        let cursor = ChainCursor::at_head(&net.view(), 32).unwrap();
         let known: Vec<[u8; 32]> = net.blocks.clone();
         let mut watchers = [(cursor.clone(), known.clone()), (cursor, known)];
         for (depth, blocks, first, second) in steps {
@@ -164,7 +165,7 @@ proptest! {
                 }
                 cursor.extend_down(&view);
                 let Ok(changes) = cursor.changes(&view) else {
-                    *cursor = ChainCursor::at(&view, 32).unwrap();
+                    *cursor = ChainCursor::at_head(&view, 32).unwrap();
                     *known = net.blocks.clone();
                     continue;
                 };

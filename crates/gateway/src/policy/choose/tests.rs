@@ -19,10 +19,10 @@ fn turns_are_spread_as_in_nginx() {
 #[test]
 fn failure_lowers_the_weight_and_choices_restore_it() {
     let mut weights = SmoothWeighted::new(&[4, 4], 2);
-    weights.failed(0);
-    weights.failed(0);
+    weights.record_failure(0);
+    weights.record_failure(0);
     assert_eq!(weights.states[0].effective, 0);
-    weights.failed(0);
+    weights.record_failure(0);
     assert_eq!(weights.states[0].effective, 0, "never below nothing");
     assert_eq!(sequence(&mut weights, 3), [1, 1, 0]);
     assert_eq!(weights.states[0].effective, 3);
@@ -85,9 +85,9 @@ fn a_lost_upstream_moves_only_its_own_keys() {
     let ring = Ring::new(&[("a", 1), ("b", 1), ("c", 1)], RING_BALANCE);
     for key in 0..10_000_u64 {
         let key = hash64(&key.to_le_bytes());
-        let before = ring.pick(key, &[0; 3], |_| true).unwrap();
-        let after = ring.pick(key, &[0; 3], |upstream| upstream != 1).unwrap();
-        assert!(before == after || before == 1);
+        let upstream_before = ring.pick(key, &[0; 3], |_| true).unwrap();
+        let upstream_after = ring.pick(key, &[0; 3], |upstream| upstream != 1).unwrap();
+        assert!(upstream_before == upstream_after || upstream_before == 1);
     }
     assert_eq!(ring.pick(7, &[0; 3], |_| false), None);
 }
@@ -109,7 +109,7 @@ fn one_hot_key_cannot_overload_an_upstream() {
 fn a_ring_of_huge_weights_stays_bounded() {
     let ring = Ring::new(&[("a", u32::MAX), ("b", 1), ("c", u32::MAX)], RING_BALANCE);
     assert!(ring.points.len() as u64 <= RING_POINTS_MAX + 3);
-    assert!(ring.points.iter().any(|point| point.1 == 1));
+    assert!(ring.points.iter().any(|point| point.upstream == 1));
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn latency_rises_at_once_and_falls_slowly() {
 fn the_cheaper_of_two_is_picked() {
     let costs = [5.0, 1.0, 3.0];
     let mut counts = [0; 3];
-    for turn in 0..3000_u64 {
-        let random = hash64(&turn.to_le_bytes());
+    for call in 0..3000_u64 {
+        let random = hash64(&call.to_le_bytes());
         let upstream =
             pick_two(random, &[0, 1, 2], |_| false, |upstream| costs[usize::from(upstream)]);
         counts[usize::from(upstream.unwrap())] += 1;
@@ -144,8 +144,8 @@ fn the_cheaper_of_two_is_picked() {
 
 #[test]
 fn tried_upstreams_are_skipped_while_others_remain() {
-    for turn in 0..200_u64 {
-        let random = hash64(&turn.to_le_bytes());
+    for call in 0..200_u64 {
+        let random = hash64(&call.to_le_bytes());
         let only_two = pick_two(random, &[0, 1, 2, 3], |upstream| upstream != 2, |_| 1.0);
         assert_eq!(only_two, Some(2));
         assert_eq!(pick_two(random, &[4], |_| false, |_| 1.0), Some(4));
@@ -156,8 +156,8 @@ fn tried_upstreams_are_skipped_while_others_remain() {
 
 #[test]
 fn a_repeated_call_goes_to_the_cheapest_that_is_left() {
-    for turn in 0..200_u64 {
-        let random = hash64(&turn.to_le_bytes());
+    for call in 0..200_u64 {
+        let random = hash64(&call.to_le_bytes());
         let cost = |upstream| [1.0, 100.0, 2.0][usize::from(upstream)];
         assert_eq!(pick_two(random, &[0, 1, 2], |upstream| upstream == 0, cost), Some(2));
     }

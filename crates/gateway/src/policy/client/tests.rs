@@ -7,15 +7,15 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn trusted() -> Trusted {
+fn trusted() -> TrustedProxies {
     let networks = ["10.0.0.0/8", "192.0.2.1/32", "2001:db8::/32"];
-    Trusted::new(networks.iter().map(|network| network.parse().unwrap()).collect())
+    TrustedProxies::new(networks.iter().map(|network| network.parse().unwrap()).collect())
 }
 
 fn check(source: AddressSource, values: &[&str], expected: &str) {
-    let found = client(source, values.iter().map(|value| value.as_bytes()), &trusted());
-    let found = found.map_or_else(|| "peer".to_owned(), |address| address.to_string());
-    assert_eq!(found, expected, "{values:?}");
+    let address = find_client(source, values.iter().map(|value| value.as_bytes()), &trusted());
+    let address = address.map_or_else(|| "peer".to_owned(), |address| address.to_string());
+    assert_eq!(address, expected, "{values:?}");
 }
 
 #[test]
@@ -121,16 +121,16 @@ fn networks_hold_their_addresses_in_both_forms() {
     ] {
         assert_eq!(trusted.contains(address.parse().unwrap()), expected, "{address}");
     }
-    assert!(!Trusted::default().contains("127.0.0.1".parse().unwrap()));
+    assert!(!TrustedProxies::default().contains("127.0.0.1".parse().unwrap()));
 }
 
 proptest! {
     /// The entry that the trusted proxy appended counts, whatever the client sends.
     #[test]
     fn a_client_cannot_choose_its_address(junk in "[ -~]{0,60}", lines in any::<bool>()) {
-        for (source, own) in [(XForwardedFor, "1.1.1.1"), (Forwarded, "for=1.1.1.1")] {
-            let joined = format!("{junk}, {own}");
-            let values = if lines { vec![junk.as_str(), own] } else { vec![joined.as_str()] };
+        for (source, appended) in [(XForwardedFor, "1.1.1.1"), (Forwarded, "for=1.1.1.1")] {
+            let joined = format!("{junk}, {appended}");
+            let values = if lines { vec![junk.as_str(), appended] } else { vec![joined.as_str()] };
             check(source, &values, "1.1.1.1");
         }
     }
@@ -138,7 +138,7 @@ proptest! {
     #[test]
     fn no_bytes_panic(values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 0..4)) {
         for source in [XForwardedFor, Forwarded] {
-            client(source, values.iter().map(Vec::as_slice), &trusted());
+            find_client(source, values.iter().map(Vec::as_slice), &trusted());
         }
     }
 }

@@ -60,7 +60,7 @@ impl Chain {
     }
 
     fn logs(&self, span: Span, blocks: &[u64], depth: u64) -> LogsCheck {
-        check_logs(&Wanted::default(), span, logs(blocks).as_bytes(), self.evidence(depth))
+        check_logs(&BloomQuery::default(), span, logs(blocks).as_bytes(), self.evidence(depth))
     }
 
     fn range(&self, from: u64, to: u64, blocks: &[u64]) -> Doubt {
@@ -96,7 +96,7 @@ fn only_blocks_that_the_filter_can_match_are_doubted() {
     let judge = |filter: &str| {
         let selection = wire::logs::LogMatcher::parse(filter.as_bytes()).expect("a filter");
         let span = Span::Range { from: 1_001, to: HEAD };
-        check_logs(&Wanted::of(&selection), span, b"[]", chain.evidence(100)).doubt
+        check_logs(&BloomQuery::new(&selection), span, b"[]", chain.evidence(100)).doubt
     };
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&ADDRESS))), Doubt::Young);
     assert_eq!(judge(&format!(r#"{{"address":{}}}"#, hex(&[8; 20]))), Doubt::None);
@@ -178,21 +178,21 @@ fn opinions(given: &[(Doubt, &[u64])]) -> Opinions {
 
 #[test]
 fn other_upstreams_are_asked_until_the_response_is_trusted() {
-    let one = opinions(&[(Doubt::Bloom, &[])]);
-    assert!(!one.suffice());
-    assert_eq!((one.trust(false), one.trust(true)), (Trust::Doubted, Trust::Unopposed));
+    let single = opinions(&[(Doubt::Bloom, &[])]);
+    assert!(!single.is_sufficient());
+    assert_eq!((single.trust(false), single.trust(true)), (Trust::Doubted, Trust::Unopposed));
     let two = opinions(&[(Doubt::Bloom, &[]), (Doubt::Bloom, &[])]);
-    assert!(two.suffice());
+    assert!(two.is_sufficient());
     assert_eq!(two.trust(false), Trust::Agreed);
     // Two late upstreams agree about a young block, two pruned ones about an old one: all others
     // are asked.
     for (doubt, all) in [(Doubt::Young, Trust::Unopposed), (Doubt::Unproven, Trust::Agreed)] {
         let two = opinions(&[(Doubt::Bloom, &[]), (doubt, &[])]);
-        assert!(!two.suffice(), "{doubt:?}");
+        assert!(!two.is_sufficient(), "{doubt:?}");
         assert_eq!((two.trust(false), two.trust(true)), (Trust::Doubted, all), "{doubt:?}");
     }
     let missing = opinions(&[(Doubt::Missing, &[]), (Doubt::Missing, &[])]);
-    assert!(!missing.suffice());
+    assert!(!missing.is_sufficient());
     assert_eq!(missing.trust(true), Trust::Doubted);
 }
 
@@ -200,31 +200,34 @@ fn other_upstreams_are_asked_until_the_response_is_trusted() {
 fn the_response_with_the_most_logs_counts() {
     let given: [(Doubt, &[u64]); 3] =
         [(Doubt::Bloom, &[1, 2]), (Doubt::Bloom, &[]), (Doubt::Bloom, &[])];
-    assert!(!opinions(&given).suffice(), "two agree that there is less");
-    assert!(!opinions(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).suffice());
+    assert!(!opinions(&given).is_sufficient(), "two agree that there is less");
+    assert!(!opinions(&[(Doubt::Bloom, &[1]), (Doubt::Bloom, &[2])]).is_sufficient());
     assert!(opinions(&given).has_more_than(b"[{}]"));
     assert!(!opinions(&given).has_more_than(b"[{},{}]"));
 }
 
 #[test]
 fn an_unopposed_response_is_cached_after_it_was_repeated() {
-    let (now, at) = (Duration::from_secs(100), Duration::from_secs);
-    assert_eq!(keep(Trust::Whole, None, now), Keep::Fully);
-    assert_eq!(keep(Trust::Agreed, None, now), Keep::Fully);
-    assert_eq!(keep(Trust::Doubted, Some(at(1)), now), Keep::No);
-    assert_eq!(keep(Trust::Unopposed, None, now), Keep::Briefly { since: now });
-    assert_eq!(keep(Trust::Unopposed, Some(at(95)), now), Keep::Briefly { since: at(95) });
-    assert_eq!(keep(Trust::Unopposed, Some(at(94)), now), Keep::Fully);
+    let (now, seconds) = (Duration::from_secs(100), Duration::from_secs);
+    assert_eq!(retention(Trust::Undoubted, None, now), Retention::Full);
+    assert_eq!(retention(Trust::Agreed, None, now), Retention::Full);
+    assert_eq!(retention(Trust::Doubted, Some(seconds(1)), now), Retention::None);
+    assert_eq!(retention(Trust::Unopposed, None, now), Retention::Brief { since: now });
+    assert_eq!(
+        retention(Trust::Unopposed, Some(seconds(95)), now),
+        Retention::Brief { since: seconds(95) }
+    );
+    assert_eq!(retention(Trust::Unopposed, Some(seconds(94)), now), Retention::Full);
 }
 
 #[test]
 fn a_proven_depth_expires() {
-    let (mut depth, at) = (Depth::default(), Duration::from_secs);
-    assert_eq!(depth.get(at(0)), 0);
-    depth.shown(500, at(0));
-    depth.shown(100, at(1));
-    assert_eq!(depth.get(at(599)), 500);
-    assert_eq!(depth.get(at(600)), 0);
-    depth.shown(100, at(601));
-    assert_eq!(depth.get(at(602)), 100);
+    let (mut depth, seconds) = (Depth::default(), Duration::from_secs);
+    assert_eq!(depth.get(seconds(0)), 0);
+    depth.record(500, seconds(0));
+    depth.record(100, seconds(1));
+    assert_eq!(depth.get(seconds(599)), 500);
+    assert_eq!(depth.get(seconds(600)), 0);
+    depth.record(100, seconds(601));
+    assert_eq!(depth.get(seconds(602)), 100);
 }

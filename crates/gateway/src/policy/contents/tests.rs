@@ -36,31 +36,31 @@ fn read(raw: &str) -> Contents {
     Contents::read(raw.as_bytes(), Duration::ZERO).expect("it has a number")
 }
 
-fn wanted(filter: &str) -> Wanted {
-    Wanted::of(&LogMatcher::parse(filter.as_bytes()).expect("a filter"))
+fn query(filter: &str) -> BloomQuery {
+    BloomQuery::new(&LogMatcher::parse(filter.as_bytes()).expect("a filter"))
 }
 
 #[test]
 fn a_bloom_filter_tells_what_a_block_cannot_have() {
     let (address, topic) = ([7; 20], [9; 32]);
     let block = read(&block(1, &[&address, &topic], &[]));
-    let may = |filter: &str| block.may_have(&wanted(filter)).expect("it has a filter");
-    let (own, other) = (hex(&address), hex(&[8; 20]));
+    let may = |filter: &str| block.may_have(&query(filter)).expect("it has a filter");
+    let (contained, other) = (hex(&address), hex(&[8; 20]));
     let (own_topic, other_topic) = (hex(&topic), hex(&[10; 32]));
     assert!(may("{}"));
-    assert!(may(&format!(r#"{{"address":"{own}"}}"#)));
+    assert!(may(&format!(r#"{{"address":"{contained}"}}"#)));
     assert!(!may(&format!(r#"{{"address":"{other}"}}"#)));
-    assert!(may(&format!(r#"{{"address":["{other}","{own}"]}}"#)));
+    assert!(may(&format!(r#"{{"address":["{other}","{contained}"]}}"#)));
     assert!(may(&format!(r#"{{"topics":[null,"{own_topic}"]}}"#)));
-    assert!(!may(&format!(r#"{{"address":"{own}","topics":["{other_topic}"]}}"#)));
+    assert!(!may(&format!(r#"{{"address":"{contained}","topics":["{other_topic}"]}}"#)));
     assert!(may(&format!(r#"{{"topics":[["{other_topic}","{own_topic}"]]}}"#)));
 }
 
 #[test]
 fn a_block_without_logs_has_none_and_one_without_a_filter_tells_nothing() {
-    assert_eq!(read(&block(1, &[], &[])).may_have(&Wanted::default()), Some(false));
+    assert_eq!(read(&block(1, &[], &[])).may_have(&BloomQuery::default()), Some(false));
     for raw in [r#"{"number":"0x1"}"#, r#"{"number":"0x1","logsBloom":"0x00"}"#] {
-        assert_eq!(read(raw).may_have(&Wanted::default()), None, "{raw}");
+        assert_eq!(read(raw).may_have(&BloomQuery::default()), None, "{raw}");
         assert_eq!(read(raw).transactions(), None);
     }
     assert_eq!(Contents::read(b"{}", Duration::ZERO), None);
@@ -70,8 +70,8 @@ fn a_block_without_logs_has_none_and_one_without_a_filter_tells_nothing() {
 #[test]
 fn a_filter_with_very_many_addresses_is_not_hashed() {
     let addresses: Vec<String> = (0..1000_u16).map(|n| format!("\"0x{n:040x}\"")).collect();
-    let many = wanted(&format!(r#"{{"address":[{}]}}"#, addresses.join(",")));
-    assert_eq!(many, Wanted::default());
+    let many = query(&format!(r#"{{"address":[{}]}}"#, addresses.join(",")));
+    assert_eq!(many, BloomQuery::default());
 }
 
 #[test]

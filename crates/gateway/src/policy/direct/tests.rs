@@ -14,7 +14,7 @@ fn rule(action: Action) -> Rule {
         methods: MethodSet::default(),
         params: None,
         first_param: None,
-        share: WHOLE,
+        share: SHARE_ALL,
         share_of: ShareOf::Client,
         action,
     }
@@ -113,7 +113,7 @@ fn the_first_match_decides_and_later_rules_match_the_rewritten_path() {
     assert_eq!(apply_rules(&rules, &facts, |_| Some(0)).decision, RouteDecision::Deny(2));
     let root = Facts { path: "/v1", ..facts };
     assert_eq!(apply_rules(&rules[..1], &root, |_| None).path, "/");
-    assert_eq!(apply_rules(&[], &facts, |_| None).decision, RouteDecision::Free);
+    assert_eq!(apply_rules(&[], &facts, |_| None).decision, RouteDecision::Undecided);
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_rule_about_calls_does_not_fit_a_path_alone() {
     let facts = Facts { call: None, ..call("", "") };
     assert_eq!(
         end(&[Rule { methods: MethodSet::new(["*"]), ..deny() }], &facts),
-        RouteDecision::Free
+        RouteDecision::Undecided
     );
     assert_eq!(end(&[deny()], &facts), RouteDecision::Deny(0));
 }
@@ -142,5 +142,8 @@ fn a_share_is_as_large_as_it_says_and_always_the_same() {
         // Four standard deviations around a quarter of 4,000.
         assert!((890..=1110).contains(&within), "{within} of 4000 by {share_of:?}");
     }
-    assert_eq!(end(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")), RouteDecision::Free);
+    assert_eq!(
+        end(&[Rule { share: 0, ..deny() }], &call("eth_call", "[]")),
+        RouteDecision::Undecided
+    );
 }

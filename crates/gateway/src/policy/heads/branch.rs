@@ -25,14 +25,14 @@ impl Branch {
         self.bottom
     }
 
-    /// Returns the highest known block, or `None` if the branch is empty.
+    /// Returns the height of the highest known block, or `None` if the branch is empty.
     pub(super) fn top(&self) -> Option<u64> {
         (!self.hashes.is_empty()).then(|| self.bottom + self.hashes.len() as u64 - 1)
     }
 
     pub(super) fn get(&self, number: u64) -> Option<Hash> {
-        let at = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
-        self.hashes.get(at).copied()
+        let index = usize::try_from(number.checked_sub(self.bottom)?).ok()?;
+        self.hashes.get(index).copied()
     }
 
     pub(super) fn push(&mut self, hash: Hash) {
@@ -47,7 +47,8 @@ impl Branch {
         }
     }
 
-    /// Copies the blocks that `other` has below, if both have the same lowest block.
+    /// Copies the blocks of `other` below the lowest block of this branch, if `other` contains that
+    /// block.
     pub(super) fn deepen(&mut self, other: &Branch) {
         let bottom = self.bottom;
         if self.get(bottom).is_none() || self.get(bottom) != other.get(bottom) {
@@ -62,8 +63,8 @@ impl Branch {
 
     /// Drops every block above `number`.
     pub(super) fn truncate_above(&mut self, number: u64) {
-        let kept = (number + 1).saturating_sub(self.bottom);
-        self.hashes.truncate(usize::try_from(kept).unwrap_or(usize::MAX));
+        let length = (number + 1).saturating_sub(self.bottom);
+        self.hashes.truncate(usize::try_from(length).unwrap_or(usize::MAX));
     }
 
     /// Drops the lowest blocks until at most `window` are left.
@@ -77,7 +78,7 @@ impl Branch {
         self.hashes.iter().copied()
     }
 
-    /// Returns the highest block at or below `number` that both branches hold.
+    /// Returns the height of the highest block at or below `number` that both branches hold.
     pub(super) fn fork(&self, other: &Branch, number: u64) -> Option<u64> {
         let top = self.top()?.min(other.top()?).min(number);
         let bottom = self.bottom.max(other.bottom);

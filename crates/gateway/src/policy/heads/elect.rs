@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::time::Duration;
 
-use crate::policy::heads::Head;
 use crate::policy::heads::upstream::UpstreamChain;
+use crate::policy::heads::{Hash, Head};
 
 /// An elected head, an upstream that holds it, and the number of witnesses that hold it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(super) struct Elected {
     pub(super) support: usize,
     /// True if the block is the head of an upstream. Otherwise it is a block that upstreams on
     /// different branches share. Such a block is no evidence against a higher head.
-    pub(super) own_head: bool,
+    pub(super) is_upstream_head: bool,
 }
 
 /// The upstreams whose heads count.
@@ -33,34 +33,35 @@ pub(super) struct Witnesses {
 /// Finds the upstreams whose heads count. They respond to polls, have a head, and are neither
 /// frozen nor left behind.
 ///
-/// Both states are relative to rising upstreams, which linked new blocks within `fresh`. A frozen
-/// upstream has not moved for that long while another rose over `lag_max` above it. An upstream is
-/// left behind if at least half of the live upstreams rose over `lag_max` above it. So one slow
-/// upstream of two does not hold the head back, and one rogue high head of three does not exclude
-/// the others.
+/// Both states are relative to rising upstreams. A rising upstream has linked new blocks within
+/// `fresh_for`. A frozen upstream has not moved for that long while another rose over `lag_max`
+/// above it. An upstream is left behind if at least half of the live upstreams rose over `lag_max`
+/// above it. So one slow upstream of two does not hold the head back, and one rogue high head of
+/// three does not exclude the others.
 pub(super) fn witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
     missed_max: u32,
     lag_max: u64,
-    fresh: Duration,
+    fresh_for: Duration,
 ) -> Witnesses {
-    let within = |at: Duration| now.saturating_sub(at) <= fresh;
+    let is_recent = |time: Duration| now.saturating_sub(time) <= fresh_for;
     let rising = |upstream: &UpstreamChain| {
-        upstream.missed < missed_max && upstream.advanced.is_some_and(within)
+        upstream.missed_polls < missed_max && upstream.advanced_at.is_some_and(is_recent)
     };
     let highest = upstreams
         .iter()
         .filter(|upstream| rising(upstream))
         .filter_map(|upstream| upstream.head)
         .max();
-    let far_below = |head: u64| highest.is_some_and(|high| high > head.saturating_add(lag_max));
+    let far_below =
+        |head: u64| highest.is_some_and(|highest| highest > head.saturating_add(lag_max));
     let live: Vec<(usize, u64)> = upstreams
         .iter()
         .enumerate()
-        .filter(|(_, upstream)| upstream.missed < missed_max)
+        .filter(|(_, upstream)| upstream.missed_polls < missed_max)
         .filter_map(|(index, upstream)| Some((index, upstream.head?)))
-        .filter(|&(index, head)| within(upstreams[index].moved) || !far_below(head))
+        .filter(|&(index, head)| is_recent(upstreams[index].head_changed_at) || !far_below(head))
         .collect();
     let left_behind = |head: u64| {
         let above = live
@@ -75,6 +76,16 @@ pub(super) fn witnesses(
     Witnesses { upstreams: counted.collect(), live: live.len() }
 }
 
+/// Rank of a candidate in the election. The fields are compared in order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    has_witnesses: bool,
+    agreeing: usize,
+    holds_current: bool,
+    number: u64,
+    hash: Reverse<Hash>,
+}
+
 /// Elects the head to serve, given the witnesses and the head served now.
 pub(super) fn elect(
     upstreams: &[UpstreamChain],
@@ -82,7 +93,7 @@ pub(super) fn elect(
     current: Option<Head>,
 ) -> Option<Elected> {
     let three_live = witnesses.live >= 3;
-    let two_wanted = three_live || witnesses.upstreams.len() >= 2;
+    let two_required = three_live || witnesses.upstreams.len() >= 2;
     let witnesses = &witnesses.upstreams[..];
     let mut best = None;
     let mut best_rank = None;
@@ -94,32 +105,34 @@ pub(super) fn elect(
         };
         let support =
             witnesses.iter().filter(|&&other| upstreams[other].holds(number, hash)).count();
-        let agree =
-            witnesses.iter().filter(|&&other| agree(&upstreams[index], &upstreams[other])).count();
-        let extends =
+        let agreeing = witnesses
+            .iter()
+            .filter(|&&other| share_block(&upstreams[index], &upstreams[other]))
+            .count();
+        let holds_current =
             current.is_some_and(|current| upstreams[index].holds(current.number, current.hash));
-        current_held |= extends;
+        current_held |= holds_current;
         // A head with two witnesses beats any head with one. Ties go to the branch with more
         // witnesses, then the served branch, then the higher head. The hash breaks the last tie, so
         // that all replicas elect alike.
-        let backed = !two_wanted || support >= 2;
-        let rank = (backed, agree, extends, number, Reverse(hash));
+        let has_witnesses = !two_required || support >= 2;
+        let rank = Rank { has_witnesses, agreeing, holds_current, number, hash: Reverse(hash) };
         if best_rank.is_none_or(|best| rank > best) {
             best_rank = Some(rank);
             best = Some(Elected {
                 head: Head { number, hash },
                 upstream: index,
                 support,
-                own_head: true,
+                is_upstream_head: true,
             });
         }
     }
     // No head has two witnesses. Of three or more upstreams, two still share some block. With two
     // upstreams, the head stays on the served branch.
-    let split = two_wanted && best_rank.is_some_and(|rank| !rank.0);
+    let is_split = two_required && best_rank.is_some_and(|rank| !rank.has_witnesses);
     match current {
-        _ if split && three_live => highest_shared(upstreams, witnesses).or(best),
-        Some(current) if split && current_held => extension_of(upstreams, witnesses, current),
+        _ if is_split && three_live => highest_shared(upstreams, witnesses).or(best),
+        Some(current) if is_split && current_held => extension_of(upstreams, witnesses, current),
         _ => best,
     }
 }
@@ -127,24 +140,28 @@ pub(super) fn elect(
 /// Returns the highest block that two witnesses hold.
 fn highest_shared(upstreams: &[UpstreamChain], witnesses: &[usize]) -> Option<Elected> {
     let mut best: Option<Elected> = None;
-    for (at, &one) in witnesses.iter().enumerate() {
-        for &other in &witnesses[at + 1..] {
-            let (Some(a), Some(b)) = (upstreams[one].head, upstreams[other].head) else { continue };
-            let shared = upstreams[one].branch.fork(&upstreams[other].branch, a.min(b));
+    for (index, &left) in witnesses.iter().enumerate() {
+        for &right in &witnesses[index + 1..] {
+            let (left_chain, right_chain) = (&upstreams[left], &upstreams[right]);
+            let (Some(left_head), Some(right_head)) = (left_chain.head, right_chain.head) else {
+                continue;
+            };
+            let shared = left_chain.branch.fork(&right_chain.branch, left_head.min(right_head));
             let Some(number) = shared else { continue };
-            let Some(hash) = upstreams[one].branch.get(number) else { continue };
+            let Some(hash) = left_chain.branch.get(number) else { continue };
             let head = Head { number, hash };
-            let higher = best.is_none_or(|best| {
+            let is_higher = best.is_none_or(|best| {
                 (number, Reverse(hash)) > (best.head.number, Reverse(best.head.hash))
             });
-            if higher {
-                best = Some(Elected { head, upstream: one, support: 2, own_head: false });
+            if is_higher {
+                best = Some(Elected { head, upstream: left, support: 2, is_upstream_head: false });
             }
         }
     }
     best
 }
 
+/// Returns the highest head of a witness that holds the current head.
 fn extension_of(
     upstreams: &[UpstreamChain],
     witnesses: &[usize],
@@ -154,15 +171,15 @@ fn extension_of(
         witnesses.iter().filter(|&&index| upstreams[index].holds(current.number, current.hash));
     let &upstream = holders.max_by_key(|&&index| (upstreams[index].head, Reverse(index)))?;
     let head = Head { number: upstreams[upstream].head?, hash: upstreams[upstream].head_hash()? };
-    Some(Elected { head, upstream, support: 1, own_head: true })
+    Some(Elected { head, upstream, support: 1, is_upstream_head: true })
 }
 
 /// Returns true if two upstreams hold the same block at the lower of their heads.
-fn agree(one: &UpstreamChain, other: &UpstreamChain) -> bool {
-    let (Some(a), Some(b)) = (one.head, other.head) else {
+fn share_block(left: &UpstreamChain, right: &UpstreamChain) -> bool {
+    let (Some(left_head), Some(right_head)) = (left.head, right.head) else {
         return false;
     };
-    let lower = a.min(b);
-    let hash = one.branch.get(lower);
-    hash.is_some() && hash == other.branch.get(lower)
+    let lower = left_head.min(right_head);
+    let hash = left.branch.get(lower);
+    hash.is_some() && hash == right.branch.get(lower)
 }

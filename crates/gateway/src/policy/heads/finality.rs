@@ -5,7 +5,8 @@
 
 use crate::policy::heads::{Finality, HeadEvent, HeadTracker};
 
-/// Polls without a finalized height after which the tracker assumes that the upstreams name none.
+/// Number of polls without a finalized height after which the tracker assumes that the upstreams
+/// report none.
 pub const FINALITY_POLLS: u64 = 5;
 
 impl HeadTracker {
@@ -22,45 +23,45 @@ impl HeadTracker {
         };
         let depth = match self.settings.finality {
             Finality::FromUpstreams => None,
-            Finality::FromUpstreamsOr(_) if self.named_by_upstreams() => None,
+            Finality::FromUpstreamsOr(_) if self.is_finalized_by_upstreams() => None,
             Finality::FromUpstreamsOr(depth) | Finality::Depth(depth) => Some(depth),
         };
-        let named = match depth {
+        let height = match depth {
             Some(depth) => Some(head.number.saturating_sub(depth)),
             None => {
-                let mut named: Vec<u64> = witnesses
+                let mut reported: Vec<u64> = witnesses
                     .iter()
                     .filter_map(|&upstream| self.upstreams[upstream].finalized)
                     .collect();
-                named.sort_unstable();
+                reported.sort_unstable();
                 // Of two reported heights the lower one counts. Of three or more, the lowest is
                 // ignored, so that one upstream cannot hold the height back.
-                named.get(usize::from(named.len() > 2)).copied()
+                reported.get(usize::from(reported.len() > 2)).copied()
             }
         };
-        let Some(named) = named.map(|named| named.min(head.number)) else {
+        let Some(height) = height.map(|height| height.min(head.number)) else {
             return;
         };
         match self.finalized {
-            Some(finalized) if named < finalized => {
-                let fell = self.upstreams_fell(witnesses, finalized);
+            Some(finalized) if height < finalized => {
+                let has_fallen = self.has_fallen(witnesses, finalized);
                 self.finalized_low_polls =
-                    if fell { self.finalized_low_polls + u32::from(polled) } else { 0 };
-                let wanted = self.settings.rollback_polls * witnesses.len() as u32;
-                if fell && self.finalized_low_polls >= wanted {
-                    self.finalized_fell(named, events);
+                    if has_fallen { self.finalized_low_polls + u32::from(polled) } else { 0 };
+                let polls_required = self.settings.rollback_polls * witnesses.len() as u32;
+                if has_fallen && self.finalized_low_polls >= polls_required {
+                    self.lower_finalized(height, events);
                 }
             }
             _ => {
-                self.finalized = Some(named);
+                self.finalized = Some(height);
                 self.finalized_low_polls = 0;
             }
         }
     }
 
-    /// Returns true if the upstreams name the finalized height. They have [`FINALITY_POLLS`] polls
-    /// to do so.
-    pub(super) fn named_by_upstreams(&self) -> bool {
+    /// Returns true if the finalized height comes from the upstreams. They have [`FINALITY_POLLS`]
+    /// polls to report one.
+    pub(super) fn is_finalized_by_upstreams(&self) -> bool {
         match self.settings.finality {
             Finality::FromUpstreams => true,
             Finality::Depth(_) => false,
@@ -73,21 +74,22 @@ impl HeadTracker {
 
     /// Returns true if enough upstreams lowered their own finalized height. An upstream that joins
     /// with a lower height does not count.
-    fn upstreams_fell(&self, witnesses: &[usize], finalized: u64) -> bool {
-        let naming = witnesses
+    fn has_fallen(&self, witnesses: &[usize], finalized: u64) -> bool {
+        let reporting = witnesses
             .iter()
             .filter(|&&upstream| self.upstreams[upstream].finalized.is_some())
             .count();
-        let fell = witnesses
+        let fallen = witnesses
             .iter()
             .map(|&upstream| &self.upstreams[upstream])
             .filter(|chain| chain.finalized < chain.finalized_max)
-            .filter(|chain| chain.finalized.is_some_and(|own| own < finalized))
+            .filter(|chain| chain.finalized.is_some_and(|reported| reported < finalized))
             .count();
-        fell >= naming.clamp(1, 2)
+        fallen >= reporting.clamp(1, 2)
     }
 
-    pub(super) fn finalized_fell(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
+    /// Lowers the finalized height, invalidates the whole cache and raises an alarm.
+    pub(super) fn lower_finalized(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
         let from = self.finalized.unwrap_or(to);
         // A block called final was dropped, so nothing in the cache can be trusted.
         self.mark_reorg(0);

@@ -1,38 +1,43 @@
-//! Whether an upstream's claimed head is plausible, before its blocks are linked.
+//! Judges the head that an upstream reports, before its blocks are linked.
 //!
-//! One false high head must neither be served nor make the other upstreams look late. `upstream.rs`
-//! links blocks, and `elect.rs` elects the head.
+//! A head is plausible if the time since the last head allows its height. One false high head must
+//! neither be served nor exclude the other upstreams as lagging. `upstream.rs` links blocks, and
+//! `elect.rs` elects the head.
 
 use std::time::Duration;
 
 use crate::policy::heads::upstream::{Claim, UpstreamChain};
 use crate::policy::heads::{HeadEvent, HeadPoll, HeadTracker};
 
-/// Number of polls that must repeat the claim of one of two upstreams that the other lags far
-/// behind.
+/// Number of consecutive polls in which an upstream must repeat a claim that the only other live
+/// upstream does not confirm.
 pub const CLAIM_POLLS_CONTESTED: u32 = 10;
 
 impl HeadTracker {
-    /// Returns true if a claimed head may be linked: the block time allows it, another upstream
-    /// confirms it, or the upstream repeats it while no other can contradict it.
-    pub(super) fn plausible(
+    /// Returns true if a reported head may be linked: the block time allows it, another upstream
+    /// confirms it, or the upstream has repeated it while at most one other upstream is live.
+    /// Otherwise stores the head as a claim.
+    pub(super) fn judge_claim(
         &mut self,
         upstream: usize,
         now: Duration,
         poll: &HeadPoll,
         events: &mut Vec<HeadEvent>,
     ) -> bool {
+        let chain = &self.upstreams[upstream];
         let served = self.floor.map(|head| (head.number, self.head_since));
-        let own = self.upstreams[upstream].head.map(|head| (head, self.upstreams[upstream].moved));
-        let Some((base, since)) = own.max(served) else {
+        let upstream_head = chain.head.map(|head| (head, chain.head_changed_at));
+        let Some((base, since)) = upstream_head.max(served) else {
             return true;
         };
-        let elapsed = now.saturating_sub(since).as_nanos() / self.block_time.as_nanos().max(1);
-        let reach = base
+        let blocks = now.saturating_sub(since).as_nanos() / self.block_time.as_nanos().max(1);
+        let highest_plausible = base
             .saturating_add(self.settings.jump_max)
-            .saturating_add(u64::try_from(elapsed).unwrap_or(u64::MAX));
-        let lie = poll.number > reach && self.contradicted(upstream, poll);
-        if !lie && (poll.number <= reach || self.confirmed(upstream, poll.number)) {
+            .saturating_add(u64::try_from(blocks).unwrap_or(u64::MAX));
+        let is_false = poll.number > highest_plausible && self.is_contradicted(upstream, poll);
+        if !is_false
+            && (poll.number <= highest_plausible || self.is_confirmed(upstream, poll.number))
+        {
             self.upstreams[upstream].claim = None;
             return true;
         }
@@ -43,42 +48,44 @@ impl HeadTracker {
         if polls == 1 {
             events.push(HeadEvent::HeadImplausible { upstream, number: poll.number });
         }
-        let wanted = match self.others(upstream).count() {
+        let polls_required = match self.other_upstreams(upstream).count() {
             0 => Some(self.settings.rollback_polls),
             1 => Some(CLAIM_POLLS_CONTESTED),
             _ => None,
         };
-        let insisted = !lie && wanted.is_some_and(|wanted| polls >= wanted);
+        let is_repeated = !is_false && polls_required.is_some_and(|required| polls >= required);
         self.upstreams[upstream].claim =
-            (!insisted).then_some(Claim { number: poll.number, polls });
-        insisted
+            (!is_repeated).then_some(Claim { number: poll.number, polls });
+        is_repeated
     }
 
-    /// Returns the other live upstreams that have a head.
-    fn others(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
+    /// Returns the other live upstreams that have a head or a claim.
+    fn other_upstreams(&self, upstream: usize) -> impl Iterator<Item = &UpstreamChain> {
         let missed_max = self.settings.missed_max;
         self.upstreams
             .iter()
             .enumerate()
-            .filter(move |&(other, chain)| other != upstream && chain.missed < missed_max)
+            .filter(move |&(other, chain)| other != upstream && chain.missed_polls < missed_max)
             .map(|(_, chain)| chain)
             .filter(|chain| chain.head.is_some() || chain.claim.is_some())
     }
 
-    fn confirmed(&self, upstream: usize, number: u64) -> bool {
-        self.others(upstream).any(|chain| {
+    /// Returns true if the head or the claim of another upstream is at most `jump_max` blocks below
+    /// `number`.
+    fn is_confirmed(&self, upstream: usize, number: u64) -> bool {
+        self.other_upstreams(upstream).any(|chain| {
             let claimed = chain.claim.map(|claim| claim.number);
             chain
                 .head
                 .max(claimed)
-                .is_some_and(|other| other.saturating_add(self.settings.jump_max) >= number)
+                .is_some_and(|highest| highest.saturating_add(self.settings.jump_max) >= number)
         })
     }
 
     /// Returns true if another upstream has the claimed block, or its parent, at another height. A
     /// hash has only one height, so the claim is false.
-    fn contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
-        self.others(upstream).any(|chain| {
+    fn is_contradicted(&self, upstream: usize, poll: &HeadPoll) -> bool {
+        self.other_upstreams(upstream).any(|chain| {
             (chain.branch.bottom()..).zip(chain.branch.hashes()).any(|(number, hash)| {
                 (hash == poll.hash && number != poll.number)
                     || (hash == poll.parent && number + 1 != poll.number)

@@ -94,10 +94,15 @@ impl Net {
         for _ in 0..1000 {
             let Some(request) = requests.pop() else { break };
             self.requested += 1;
-            let (own, parent) =
+            let (block, parent) =
                 (chain.hash(request.number), chain.hash(request.number.saturating_sub(1)));
-            let mut step =
-                self.tracker.header(request.upstream, self.now, request.number, own, parent);
+            let mut step = self.tracker.record_header(
+                request.upstream,
+                self.now,
+                request.number,
+                block,
+                parent,
+            );
             requests.append(&mut step.requests);
             self.events.append(&mut step.events);
         }
@@ -108,7 +113,7 @@ impl Net {
     fn miss(&mut self, upstream: usize, times: u32) -> &mut Self {
         for _ in 0..times {
             self.now += Duration::from_millis(100);
-            let mut step = self.tracker.missed(upstream, self.now);
+            let mut step = self.tracker.record_missed_poll(upstream, self.now);
             self.events.append(&mut step.events);
         }
         self
@@ -248,10 +253,10 @@ fn a_minority_branch_never_moves_the_head_but_its_changes_are_marked() {
         net.poll(0, A, number).poll(1, A, number).poll(2, A, number);
     }
     let b = fork(b'b', 98);
-    let before = net.tracker.view().generation;
+    let old = net.tracker.view().generation;
     net.poll(2, b, 103).head(Some((A, 100)));
     assert!(net.has(HeadEvent::UpstreamReorg { upstream: 2, fork: 98, depth: 2 }));
-    assert!(!net.tracker.view().valid_since(before, 99));
+    assert!(!net.tracker.view().valid_since(old, 99));
     assert!(!net.upstream(2).consistent);
     net.poll(0, A, 101).poll(1, A, 101).head(Some((A, 101)));
     let between = net.tracker.view().generation;
@@ -381,10 +386,10 @@ fn the_head_does_not_go_back_when_its_witnesses_go_silent() {
     net.poll(1, A, 100).head(Some((A, 101)));
     net.miss(0, 3).poll(1, A, 100).poll(1, A, 100);
     net.head(Some((A, 101))).poll(1, A, 100).head(Some((A, 100)));
-    let before = net.tracker.view().generation;
+    let old = net.tracker.view().generation;
     let b = fork(b'b', 100);
     net.poll(1, b, 101).head(Some((b, 101)));
-    assert!(!net.tracker.view().valid_since(before, 101));
+    assert!(!net.tracker.view().valid_since(old, 101));
 }
 
 #[test]
@@ -435,14 +440,14 @@ fn finalized_is_the_second_lowest_and_never_falls_quietly() {
 fn a_lower_finalized_height_flushes_everything() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
-    let before = net.tracker.view().generation;
+    let old = net.tracker.view().generation;
     net.poll_final(0, 100, 50).poll_final(0, 100, 50);
     assert_eq!(net.tracker.view().finalized, Some(90));
-    assert!(net.tracker.view().valid_since(before, 50));
+    assert!(net.tracker.view().valid_since(old, 50));
     net.poll_final(0, 100, 50);
     assert_eq!(net.tracker.view().finalized, Some(50));
     assert!(net.has(HeadEvent::FinalizedFell { from: 90, to: 50 }));
-    assert!(!net.tracker.view().valid_since(before, 1));
+    assert!(!net.tracker.view().valid_since(old, 1));
 }
 
 #[test]
@@ -481,11 +486,11 @@ fn a_depth_stands_in_only_where_upstreams_never_name_a_final_block() {
 fn an_upstream_without_a_common_past_keeps_only_what_is_final() {
     let mut net = Net::new(1);
     net.poll_final(0, 100, 90);
-    let before = net.tracker.view();
+    let old = net.tracker.view();
     net.wait(1000).poll(0, A, 1000).head(Some((A, 1000)));
     let view = net.tracker.view();
-    assert!(view.valid_since(before.generation, 90));
-    assert!(!view.valid_since(before.generation, 91));
+    assert!(view.valid_since(old.generation, 90));
+    assert!(!view.valid_since(old.generation, 91));
 }
 
 #[test]
@@ -521,10 +526,10 @@ mod random {
             // The chain as hashes. Each step drops some blocks and adds more than it dropped.
             let mut chain: Vec<Hash> = (0..100).map(|number| hash(b'a', number)).collect();
             let mut stored: Vec<(u64, u64, Hash)> = Vec::new();
-            for (turn, (grow, drop)) in steps.into_iter().enumerate() {
+            for (step, (grow, drop)) in steps.into_iter().enumerate() {
                 chain.truncate(chain.len() - drop as usize);
                 for _ in 0..grow + drop {
-                    chain.push(hash(turn as u8, chain.len() as u64));
+                    chain.push(hash(step as u8, chain.len() as u64));
                 }
                 let number = chain.len() as u64 - 1;
                 let poll = HeadPoll {
@@ -536,8 +541,8 @@ mod random {
                 net.wait(1);
                 let mut requests = net.tracker.observe(0, net.now, poll).requests;
                 while let Some(request) = requests.pop() {
-                    let at = request.number as usize;
-                    requests.extend(net.tracker.header(0, net.now, request.number, chain[at], chain[at - 1]).requests);
+                    let index = request.number as usize;
+                    requests.extend(net.tracker.record_header(0, net.now, request.number, chain[index], chain[index - 1]).requests);
                 }
                 let view = net.tracker.view();
                 prop_assert_eq!(view.head.map(|head| head.hash), chain.last().copied());
@@ -563,24 +568,28 @@ mod random {
 fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
     let mut net = Net::new(2);
     net.poll(0, A, 20).poll(1, A, 20).poll(0, A, 21).poll(1, A, 21);
-    let before = net.tracker.view();
+    let old = net.tracker.view();
     let settings = net.tracker.settings;
     net.tracker.reconfigure(settings, 3);
     net.tracker.replace_upstream(1, 7);
     let view = net.tracker.view();
-    assert_eq!((view.head, view.generation), (before.head, before.generation));
-    assert_eq!(view.canonical(21), before.canonical(21));
-    let nothing = [7, 0].map(|mark| UpstreamView { mark, ..UpstreamView::default() });
-    assert_eq!(view.upstreams[1..], nothing, "nothing is known of these");
-    assert_eq!((view.of(1, 7), view.of(1, 0), view.of(3, 0)), (Some(nothing[0]), None, None));
+    assert_eq!((view.head, view.generation), (old.head, old.generation));
+    assert_eq!(view.canonical(21), old.canonical(21));
+    let unknown = [7, 0].map(|mark| UpstreamView { mark, ..UpstreamView::default() });
+    assert_eq!(view.upstreams[1..], unknown, "nothing is known of these");
+    assert_eq!(
+        (view.upstream(1, 7), view.upstream(1, 0), view.upstream(3, 0)),
+        (Some(unknown[0]), None, None)
+    );
     assert!(view.upstreams[0].at_head);
     // A replacement on another branch is another upstream, so it causes no branch change.
     net.poll(2, A, 22).poll(0, A, 22);
     assert_eq!(net.tracker.view().head.map(|head| head.number), Some(22));
     net.poll(1, fork(b'b', 10), 15);
-    assert_eq!(net.tracker.view().generation, before.generation);
-    let own = net.tracker.view().upstreams[1];
-    assert!(!own.consistent && own.head.is_some() && own.mark == 7, "{own:?}");
+    assert_eq!(net.tracker.view().generation, old.generation);
+    let replacement = net.tracker.view().upstreams[1];
+    assert!(!replacement.consistent && replacement.head.is_some(), "{replacement:?}");
+    assert_eq!(replacement.mark, 7);
 }
 
 #[test]

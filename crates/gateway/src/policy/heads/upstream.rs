@@ -8,8 +8,8 @@ use std::time::Duration;
 use crate::policy::heads::branch::Branch;
 use crate::policy::heads::{Hash, HeadPoll, HeaderRequest};
 
-/// Maximum number of headers requested from an upstream at once. So many fill a usual gap between
-/// two polls in one round trip, and are few compared with a provider's rate limit.
+/// Maximum number of headers requested from an upstream at once. This number fills the usual gap
+/// between two polls in one round trip, and is small compared with a provider's rate limit.
 pub const HEADER_REQUESTS_MAX: u64 = 32;
 
 /// Time after which a missing header is requested again. It is well over a slow upstream's round
@@ -26,17 +26,20 @@ pub(super) struct UpstreamChain {
     /// Blocks that the upstream has reported. After its head falls, the branch may reach above
     /// `head`. A different block at one of these heights is then recognised as a branch change.
     pub(super) branch: Branch,
+    /// Height of the linked head.
     pub(super) head: Option<u64>,
-    /// The blocks that its last branch change dropped.
+    /// The blocks that the last branch change dropped.
     dropped: Vec<Hash>,
     /// Time at which the head last rose by linked blocks.
-    pub(super) advanced: Option<Duration>,
+    pub(super) advanced_at: Option<Duration>,
     /// Time at which the head last changed.
-    pub(super) moved: Duration,
+    pub(super) head_changed_at: Duration,
+    /// Finalized height that the upstream last reported.
     pub(super) finalized: Option<u64>,
+    /// Highest finalized height that the upstream has reported.
     pub(super) finalized_max: Option<u64>,
     /// Consecutive missed polls.
-    pub(super) missed: u32,
+    pub(super) missed_polls: u32,
     pub(super) claim: Option<Claim>,
     /// Consecutive polls that began or ended with unlinked blocks.
     unlinked_polls: u32,
@@ -45,10 +48,12 @@ pub(super) struct UpstreamChain {
     walk: Option<Walk>,
 }
 
-/// A head too far ahead to be believed without confirmation.
+/// A reported head that is too high to be served without confirmation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Claim {
+    /// The reported height.
     pub(super) number: u64,
+    /// Number of consecutive polls that reported at least this height.
     pub(super) polls: u32,
 }
 
@@ -62,8 +67,10 @@ struct Walk {
     parent: Hash,
     /// Headers received for lower heights, not yet verified: (hash, parent).
     headers: BTreeMap<u64, (Hash, Hash)>,
+    /// Heights of the outstanding header requests.
     requested: BTreeSet<u64>,
     requested_at: Duration,
+    /// Number of headers in the next request below the top of the branch.
     burst: u64,
 }
 
@@ -92,7 +99,7 @@ impl UpstreamChain {
     }
 
     /// Returns true if the last poll matches the known blocks. The upstream's branch is unknown
-    /// while its claimed head is doubted, or while a walk lasts beyond the next poll.
+    /// while it has a claim, or while a walk lasts beyond the next poll.
     pub(super) fn is_explained(&self) -> bool {
         self.claim.is_none() && self.unlinked_polls < 2
     }
@@ -117,9 +124,9 @@ impl UpstreamChain {
         }
         if self.branch.get(number) == Some(poll.hash) {
             self.walk = None;
-            let moved = self.head != Some(number);
+            let has_moved = self.head != Some(number);
             self.set_head(now, number);
-            return if moved { LinkResult::Advanced } else { LinkResult::Unchanged };
+            return if has_moved { LinkResult::Advanced } else { LinkResult::Unchanged };
         }
         match &mut self.walk {
             Some(walk) if walk.top == number && walk.hashes.back() == Some(&poll.hash) => {}
@@ -133,24 +140,24 @@ impl UpstreamChain {
         LinkResult::Unchanged
     }
 
-    /// Returns the next header needed to extend a young branch downwards.
-    pub(super) fn fill_wanted(&self) -> Option<u64> {
+    /// Returns the height of the next header needed to extend a young branch downwards.
+    pub(super) fn fill_height(&self) -> Option<u64> {
         self.fill.filter(|&number| number > 0)
     }
 
     /// Ends the downward extension once the branch is deep enough. Otherwise continues it at the
     /// lowest block.
     pub(super) fn end_fill_if_deep(&mut self) {
-        let deep = self.branch.hashes().len() >= FILL_BLOCKS;
-        self.fill = (!deep).then(|| self.branch.bottom());
+        let is_deep = self.branch.hashes().len() >= FILL_BLOCKS;
+        self.fill = (!is_deep).then(|| self.branch.bottom());
     }
 
-    /// Takes a requested header.
-    pub(super) fn header(&mut self, number: u64, hash: Hash, parent: Hash, window: usize) {
+    /// Records a requested header.
+    pub(super) fn record_header(&mut self, number: u64, hash: Hash, parent: Hash, window: usize) {
         if self.fill == Some(number) {
-            let fits = number == self.branch.bottom() && self.branch.get(number) == Some(hash);
+            let is_linked = number == self.branch.bottom() && self.branch.get(number) == Some(hash);
             self.fill = None;
-            if fits && self.branch.hashes().len() < window {
+            if is_linked && self.branch.hashes().len() < window {
                 self.branch.push_below(parent);
                 self.fill = Some(self.branch.bottom());
                 self.end_fill_if_deep();
@@ -222,8 +229,8 @@ impl UpstreamChain {
         let Some(walk) = self.walk.take() else {
             return LinkResult::Unchanged;
         };
-        let dropped = self.branch.top().filter(|&top| top > fork);
-        if let Some(top) = dropped {
+        let old_top = self.branch.top().filter(|&top| top > fork);
+        if let Some(top) = old_top {
             self.dropped = (fork + 1..=top).filter_map(|number| self.branch.get(number)).collect();
         }
         self.branch.truncate_above(fork);
@@ -232,7 +239,7 @@ impl UpstreamChain {
         }
         self.branch.trim(window);
         self.set_head(now, walk.top);
-        match dropped {
+        match old_top {
             Some(top) => LinkResult::Forked { fork, top },
             None => LinkResult::Advanced,
         }
@@ -265,18 +272,18 @@ impl UpstreamChain {
         if let Some(top) = self.branch.top() {
             // A replaced branch does not count as a rise, because its blocks are not linked to the
             // old ones.
-            let advanced = self.advanced;
+            let advanced_at = self.advanced_at;
             self.set_head(now, top);
-            self.advanced = advanced;
+            self.advanced_at = advanced_at;
         }
     }
 
     fn set_head(&mut self, now: Duration, number: u64) {
         if self.head.is_none_or(|head| number > head) {
-            self.advanced = Some(now);
+            self.advanced_at = Some(now);
         }
         if self.head != Some(number) {
-            self.moved = now;
+            self.head_changed_at = now;
         }
         self.head = Some(number);
         self.unlinked_polls = 0;
@@ -324,13 +331,13 @@ impl Walk {
         {
             return;
         }
-        let wanted = if below > top {
+        let count = if below > top {
             below - top
         } else {
             self.burst = (self.burst * 2).min(HEADER_REQUESTS_MAX);
             self.burst / 2
         };
-        let lowest = (below + 1).saturating_sub(wanted.min(HEADER_REQUESTS_MAX)).max(bottom);
+        let lowest = (below + 1).saturating_sub(count.min(HEADER_REQUESTS_MAX)).max(bottom);
         self.requested.clear();
         self.requested_at = now;
         for number in (lowest..=below).rev() {

@@ -36,7 +36,10 @@ fn three_consecutive_failures_eject_an_upstream() {
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
     upstream.call_ok(SECOND);
     assert_eq!(fail(&mut upstream, SECOND, 2), None);
-    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::InRow(Fault::Closed) };
+    let out = HealthEvent::Ejected {
+        backoff: SECOND,
+        reason: EjectReason::ConsecutiveFailures(Fault::Closed),
+    };
     assert_eq!(fail(&mut upstream, SECOND, 1), Some(out));
     assert_eq!(upstream.state(SECOND), HealthState::Ejected { until: 2 * SECOND });
     assert_eq!(fail(&mut upstream, SECOND, 5), None, "late failures add nothing");
@@ -55,7 +58,7 @@ fn five_failures_of_ten_calls_eject_an_upstream() {
             out = upstream.call_failed(now, Fault::Timeout, 0);
         }
     }
-    let reason = EjectReason::Share(Fault::Timeout);
+    let reason = EjectReason::FailureShare(Fault::Timeout);
     assert_eq!(out, Some(HealthEvent::Ejected { backoff: SECOND, reason }));
 }
 
@@ -171,7 +174,7 @@ fn failed_polls_eject_an_upstream_and_good_ones_do_not_excuse_failed_calls() {
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     assert_eq!(upstream.poll_failed(SECOND, 0), None);
     let out = upstream.poll_failed(SECOND, 0);
-    assert!(matches!(out, Some(HealthEvent::Ejected { reason: EjectReason::Polls, .. })));
+    assert!(matches!(out, Some(HealthEvent::Ejected { reason: EjectReason::FailedPolls, .. })));
 
     let mut upstream = super::UpstreamHealth::new(settings());
     for _ in 0..2 {
@@ -195,9 +198,9 @@ fn missing_data_is_no_failure() {
 #[test]
 fn lag_is_remembered_beside_health() {
     let mut upstream = upstream();
-    upstream.lagging();
+    upstream.mark_lagging();
     assert_eq!(upstream.state(SECOND), HealthState::Lagging);
-    upstream.caught_up();
+    upstream.mark_caught_up();
     assert_eq!(upstream.state(SECOND), HealthState::Healthy);
 }
 
@@ -222,7 +225,7 @@ fn a_group_is_never_empty() {
 
 #[test]
 fn unknown_methods_expire_and_stay_bounded() {
-    let mut unsupported = Unsupported::default();
+    let mut unsupported = UnsupportedMethods::default();
     assert!(!unsupported.contains(SECOND, "trace_block"));
     unsupported.learn(SECOND, "trace_block", 10 * SECOND);
     assert!(unsupported.contains(9 * SECOND, "trace_block"));
@@ -250,7 +253,7 @@ fn a_suspected_upstream_gets_no_calls_until_a_poll_succeeds() {
 fn a_suspected_upstream_that_misses_a_poll_is_ejected() {
     let mut upstream = upstream();
     upstream.suspect(SECOND, 0);
-    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::Polls };
+    let out = HealthEvent::Ejected { backoff: SECOND, reason: EjectReason::FailedPolls };
     assert_eq!(upstream.poll_failed(SECOND, 0), Some(out));
 }
 

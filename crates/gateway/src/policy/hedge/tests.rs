@@ -9,8 +9,8 @@ const SETTINGS: HedgeSettings =
 
 fn fed(latencies: impl IntoIterator<Item = u64>) -> Hedge {
     let mut hedge = Hedge::new(Some(SETTINGS));
-    for (turn, millis) in (0_u32..).zip(latencies) {
-        let now = Duration::from_millis(1) * turn;
+    for (call, millis) in (0_u32..).zip(latencies) {
+        let now = Duration::from_millis(1) * call;
         hedge.observe(now, 1, Duration::from_millis(millis));
     }
     hedge
@@ -18,27 +18,27 @@ fn fed(latencies: impl IntoIterator<Item = u64>) -> Hedge {
 
 #[test]
 fn the_delay_is_the_quantile_of_the_class() {
-    let mut hedge = fed((0..1000).map(|turn| 20 + turn % 100));
-    let delay = hedge.delay(Repeat::Safe, 1, true).unwrap().as_millis();
+    let mut hedge = fed((0..1000).map(|call| 20 + call % 100));
+    let delay = hedge.record_call(Repeat::Safe, 1, true).unwrap().as_millis();
     assert!((114..=130).contains(&delay), "{delay}");
-    assert_eq!(hedge.delay(Repeat::Safe, 64, true), None, "no latencies of heavy methods");
+    assert_eq!(hedge.record_call(Repeat::Safe, 64, true), None, "no latencies of heavy methods");
 }
 
 #[test]
 fn it_is_never_shorter_than_the_minimum() {
     let mut hedge = fed((0..1000).map(|_| 1));
-    assert_eq!(hedge.delay(Repeat::Safe, 1, true), Some(SETTINGS.delay_min));
+    assert_eq!(hedge.record_call(Repeat::Safe, 1, true), Some(SETTINGS.delay_min));
 }
 
 #[test]
 fn only_what_may_be_repeated_with_another_upstream_and_enough_samples() {
     let mut hedge = fed((0..1000).map(|_| 50));
-    assert!(hedge.delay(Repeat::Broadcast, 1, true).is_some());
-    assert_eq!(hedge.delay(Repeat::Never, 1, true), None);
-    assert_eq!(hedge.delay(Repeat::Safe, 1, false), None);
-    assert!(hedge.delay(Repeat::Safe, 1, true).is_some());
+    assert!(hedge.record_call(Repeat::Broadcast, 1, true).is_some());
+    assert_eq!(hedge.record_call(Repeat::Never, 1, true), None);
+    assert_eq!(hedge.record_call(Repeat::Safe, 1, false), None);
+    assert!(hedge.record_call(Repeat::Safe, 1, true).is_some());
     let mut young = fed((0..u64::from(SAMPLES_MIN) - 1).map(|_| 50));
-    assert_eq!(young.delay(Repeat::Safe, 1, true), None);
+    assert_eq!(young.record_call(Repeat::Safe, 1, true), None);
 }
 
 #[test]
@@ -46,20 +46,20 @@ fn hedges_are_a_share_of_calls() {
     let mut hedge = fed((0..1000).map(|_| 50));
     let mut hedges = 0;
     for _ in 0..10_000 {
-        hedge.delay(Repeat::Safe, 1, true);
-        hedges += u32::from(hedge.take());
+        hedge.record_call(Repeat::Safe, 1, true);
+        hedges += u32::from(hedge.try_charge());
     }
     assert!((490..=500).contains(&hedges), "{hedges}");
     for _ in 0..100_000 {
-        hedge.delay(Repeat::Safe, 1, true);
+        hedge.record_call(Repeat::Safe, 1, true);
     }
-    let burst = (0..100).filter(|_| hedge.take()).count();
+    let burst = (0..100).filter(|_| hedge.try_charge()).count();
     assert_eq!(burst as f64, SAVED_MAX);
 }
 
 #[test]
 fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
-    let mut hedge = fed((0..1000).map(|turn| if turn % 50 == 0 { 80 } else { 5 }));
+    let mut hedge = fed((0..1000).map(|call| if call % 50 == 0 { 80 } else { 5 }));
     let patience = hedge.patience(1).as_millis();
     assert!((800..=900).contains(&patience), "{patience}");
     assert_eq!(hedge.patience(64), Duration::from_millis(500), "no latencies of heavy methods");
@@ -68,18 +68,18 @@ fn patience_is_a_multiple_of_the_99th_percentile_hedged_or_not() {
     assert!(matches!(estimated, [200, 200..=299, 500]), "{estimated:?}");
     let mut off = Hedge::new(None);
     (0..100).for_each(|_| off.observe(Duration::ZERO, 1, Duration::from_millis(3)));
-    assert_eq!(off.delay(Repeat::Safe, 1, true), None);
+    assert_eq!(off.record_call(Repeat::Safe, 1, true), None);
     assert_eq!(off.patience(1), Duration::from_millis(200));
 }
 
 #[test]
 fn old_latencies_fade() {
     let mut hedge = fed((0..2000).map(|_| 1000));
-    for turn in 0..2000 {
-        let now = Duration::from_secs(300) + Duration::from_millis(turn);
+    for call in 0..2000 {
+        let now = Duration::from_secs(300) + Duration::from_millis(call);
         hedge.observe(now, 1, Duration::from_millis(20));
     }
-    let delay = hedge.delay(Repeat::Safe, 1, true).unwrap().as_millis();
+    let delay = hedge.record_call(Repeat::Safe, 1, true).unwrap().as_millis();
     assert!((20..=23).contains(&delay), "{delay}");
 }
 
@@ -87,7 +87,7 @@ proptest! {
     #[test]
     fn buckets_hold_their_values(micros in 64_u64..60_000_000) {
         let value = Duration::from_micros(micros);
-        let top = upper(bucket(value));
+        let top = upper_bound(bucket_of(value));
         prop_assert!(value <= top);
         prop_assert!(top.as_secs_f64() <= value.as_secs_f64() * 1.13 + 1e-6);
     }
@@ -97,11 +97,11 @@ proptest! {
 fn a_stall_does_not_delay_the_detection_of_the_next() {
     let ms = Duration::from_millis;
     let mut hedge = fed((0..1000).map(|_| 3));
-    let before = hedge.patience(1);
+    let patience_before = hedge.patience(1);
     // A tenth of the calls waited at a stalled upstream until another attempt was allowed.
     for call in 0..100 {
         hedge.observe(ms(1000), 1, latency(ms(200 + call), ms(3), ms(10)));
     }
-    assert_eq!(hedge.patience(1), before);
+    assert_eq!(hedge.patience(1), patience_before);
     assert_eq!(latency(ms(40), ms(40), ms(10)), ms(40), "a call that is only slow is told whole");
 }

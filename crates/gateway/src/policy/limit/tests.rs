@@ -12,14 +12,14 @@ fn terms(rate: Rate, burst: u64, delay: Option<u64>) -> Terms {
 }
 
 /// A zone with one key under one limit.
-struct One {
+struct KeyOfZone {
     terms: Terms,
     state: Option<State>,
 }
 
-impl One {
-    fn new(terms: Terms) -> One {
-        One { terms, state: None }
+impl KeyOfZone {
+    fn new(terms: Terms) -> KeyOfZone {
+        KeyOfZone { terms, state: None }
     }
 
     fn call(&mut self, now: u64, cost: u64) -> (u64, Judgement) {
@@ -31,16 +31,16 @@ impl One {
         (assessed.excess, judgement)
     }
 
-    fn at(&mut self, now: u64) -> (u64, Judgement) {
+    fn call_once(&mut self, now: u64) -> (u64, Judgement) {
         self.call(now, 1)
     }
 }
 
 const PASSED: Judgement = Judgement::Passed;
-const REFUSED: Judgement = Judgement::Refused { at: 0 };
+const REFUSED: Judgement = Judgement::Refused { limit_index: 0 };
 
 fn delayed(ms: u64) -> Judgement {
-    Judgement::Delayed { ms, at: 0 }
+    Judgement::Delayed { ms, limit_index: 0 }
 }
 
 #[test]
@@ -52,64 +52,64 @@ fn rates_are_integers_of_thousandths() {
 
 #[test]
 fn without_burst_one_call_passes_per_interval() {
-    let mut one = One::new(terms(Rate::per_second(10), 0, Some(0)));
-    assert_eq!(one.at(5000), (0, PASSED));
-    assert_eq!(one.at(5000), (1000, REFUSED));
-    assert_eq!(one.at(5099), (10, REFUSED));
-    assert_eq!(one.at(5100), (0, PASSED));
-    assert_eq!(one.at(9000), (0, PASSED), "an idle key saves nothing up");
-    assert_eq!(one.at(9050), (500, REFUSED));
+    let mut key = KeyOfZone::new(terms(Rate::per_second(10), 0, Some(0)));
+    assert_eq!(key.call_once(5000), (0, PASSED));
+    assert_eq!(key.call_once(5000), (1000, REFUSED));
+    assert_eq!(key.call_once(5099), (10, REFUSED));
+    assert_eq!(key.call_once(5100), (0, PASSED));
+    assert_eq!(key.call_once(9000), (0, PASSED), "an idle key saves nothing up");
+    assert_eq!(key.call_once(9050), (500, REFUSED));
 }
 
 #[test]
 fn a_burst_waits_its_turn() {
-    let mut one = One::new(terms(Rate::per_second(10), 2, Some(0)));
-    assert_eq!(one.at(0), (0, PASSED));
-    assert_eq!(one.at(0), (1000, delayed(100)));
-    assert_eq!(one.at(0), (2000, delayed(200)));
-    assert_eq!(one.at(0), (3000, REFUSED));
-    assert_eq!(one.at(50), (2500, REFUSED));
-    assert_eq!(one.at(101), (1990, delayed(199)));
+    let mut key = KeyOfZone::new(terms(Rate::per_second(10), 2, Some(0)));
+    assert_eq!(key.call_once(0), (0, PASSED));
+    assert_eq!(key.call_once(0), (1000, delayed(100)));
+    assert_eq!(key.call_once(0), (2000, delayed(200)));
+    assert_eq!(key.call_once(0), (3000, REFUSED));
+    assert_eq!(key.call_once(50), (2500, REFUSED));
+    assert_eq!(key.call_once(101), (1990, delayed(199)));
 }
 
 #[test]
 fn nodelay_lets_a_burst_through_and_delay_a_part_of_it() {
-    let mut one = One::new(terms(Rate::per_second(10), 2, None));
-    let outcomes = [0; 4].map(|now| one.at(now).1);
+    let mut key = KeyOfZone::new(terms(Rate::per_second(10), 2, None));
+    let outcomes = [0; 4].map(|now| key.call_once(now).1);
     assert_eq!(outcomes, [PASSED, PASSED, PASSED, REFUSED]);
-    let mut one = One::new(terms(Rate::per_second(10), 4, Some(2)));
-    let outcomes = [0; 6].map(|now| one.at(now).1);
+    let mut key = KeyOfZone::new(terms(Rate::per_second(10), 4, Some(2)));
+    let outcomes = [0; 6].map(|now| key.call_once(now).1);
     assert_eq!(outcomes, [PASSED, PASSED, PASSED, delayed(100), delayed(200), REFUSED]);
 }
 
 #[test]
 fn a_wait_below_a_millisecond_is_none() {
-    let mut one = One::new(terms(Rate::per_second(10_000), 5, Some(0)));
-    assert_eq!(one.at(0), (0, PASSED));
-    assert_eq!(one.at(0), (1000, PASSED), "a tenth of a millisecond");
+    let mut key = KeyOfZone::new(terms(Rate::per_second(10_000), 5, Some(0)));
+    assert_eq!(key.call_once(0), (0, PASSED));
+    assert_eq!(key.call_once(0), (1000, PASSED), "a tenth of a millisecond");
 }
 
 #[test]
 fn slow_rates_drain_in_whole_thousandths() {
     // 16 thousandths per second: 62,500 ms for a call.
-    let mut one = One::new(terms(Rate::per_minute(1), 0, Some(0)));
-    assert_eq!(one.at(0).1, PASSED);
-    assert_eq!(one.at(60_000), (40, REFUSED));
-    assert_eq!(one.at(62_499), (1, REFUSED));
-    assert_eq!(one.at(62_500), (0, PASSED));
+    let mut key = KeyOfZone::new(terms(Rate::per_minute(1), 0, Some(0)));
+    assert_eq!(key.call_once(0).1, PASSED);
+    assert_eq!(key.call_once(60_000), (40, REFUSED));
+    assert_eq!(key.call_once(62_499), (1, REFUSED));
+    assert_eq!(key.call_once(62_500), (0, PASSED));
 }
 
 #[test]
 fn the_time_of_the_last_charge_moves_only_with_the_clock() {
-    let mut one = One::new(terms(Rate::per_second(1), 9, None));
-    one.at(1000);
-    assert_eq!(one.at(1001), (999, PASSED));
-    assert_eq!(one.state, Some(State { excess: 999, last: 1001 }));
-    assert_eq!(one.at(1001), (1999, PASSED));
-    assert_eq!(one.state, Some(State { excess: 1999, last: 1001 }));
-    one.terms.burst = 0;
-    assert_eq!(one.at(1500), (2500, REFUSED));
-    assert_eq!(one.state, Some(State { excess: 1999, last: 1001 }), "a refusal changed the state");
+    let mut key = KeyOfZone::new(terms(Rate::per_second(1), 9, None));
+    key.call_once(1000);
+    assert_eq!(key.call_once(1001), (999, PASSED));
+    assert_eq!(key.state, Some(State { excess: 999, last: 1001 }));
+    assert_eq!(key.call_once(1001), (1999, PASSED));
+    assert_eq!(key.state, Some(State { excess: 1999, last: 1001 }));
+    key.terms.burst = 0;
+    assert_eq!(key.call_once(1500), (2500, REFUSED));
+    assert_eq!(key.state, Some(State { excess: 1999, last: 1001 }), "a refusal changed the state");
 }
 
 #[test]
@@ -141,9 +141,12 @@ fn several_limits_charge_all_or_nothing() {
     let full =
         |terms: Terms, excess| (assess(Some(State { excess, last: 0 }), terms.rate, 0, 1), terms);
     assert_eq!(judge(&[fresh(slow), fresh(fast)]), PASSED);
-    assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), Judgement::Refused { at: 1 });
-    assert_eq!(judge(&[full(slow, 1000), full(fast, 0)]), Judgement::Refused { at: 0 });
-    assert_eq!(judge(&[full(slow, 0), fresh(fast)]), Judgement::Delayed { ms: 1000, at: 0 });
+    assert_eq!(judge(&[full(slow, 0), full(fast, 0)]), Judgement::Refused { limit_index: 1 });
+    assert_eq!(judge(&[full(slow, 1000), full(fast, 0)]), Judgement::Refused { limit_index: 0 });
+    assert_eq!(
+        judge(&[full(slow, 0), fresh(fast)]),
+        Judgement::Delayed { ms: 1000, limit_index: 0 }
+    );
     assert_eq!(judge(&[]), PASSED);
 }
 
@@ -153,23 +156,26 @@ fn the_longest_wait_counts_and_of_equal_ones_the_last() {
         let terms = terms(Rate::per_second(rate), 9, Some(0));
         (assess(Some(State { excess: 0, last: 0 }), terms.rate, 0, 1), terms)
     };
-    assert_eq!(judge(&[each(10), each(2), each(5)]), Judgement::Delayed { ms: 500, at: 1 });
-    assert_eq!(judge(&[each(5), each(5)]), Judgement::Delayed { ms: 200, at: 1 });
+    assert_eq!(
+        judge(&[each(10), each(2), each(5)]),
+        Judgement::Delayed { ms: 500, limit_index: 1 }
+    );
+    assert_eq!(judge(&[each(5), each(5)]), Judgement::Delayed { ms: 200, limit_index: 1 });
 }
 
 #[test]
 fn a_call_of_some_cost_counts_as_so_many_at_once() {
     let terms = terms(Rate::per_second(10), 75, None);
-    let mut whole = One::new(terms);
-    let mut parts = One::new(terms);
+    let mut single_calls = KeyOfZone::new(terms);
+    let mut split_calls = KeyOfZone::new(terms);
     for (now, cost) in [(0, 20), (0, 30), (1000, 26), (1000, 4), (5000, 10), (60_000, 76)] {
-        let (excess, judgement) = whole.call(now, cost);
+        let (excess, judgement) = single_calls.call(now, cost);
         assert_eq!(judgement, PASSED, "{cost} at {now}");
-        let of_parts = (0..cost).map(|_| parts.at(now)).last();
-        assert_eq!(of_parts, Some((excess, PASSED)), "{cost} at {now}");
-        assert_eq!(whole.state, parts.state);
+        let last_split = (0..cost).map(|_| split_calls.call_once(now)).last();
+        assert_eq!(last_split, Some((excess, PASSED)), "{cost} at {now}");
+        assert_eq!(single_calls.state, split_calls.state);
     }
-    assert_eq!(One::new(terms).call(0, 77).1, REFUSED, "more than the burst holds");
+    assert_eq!(KeyOfZone::new(terms).call(0, 77).1, REFUSED, "more than the burst holds");
 }
 
 #[test]
@@ -214,17 +220,17 @@ proptest! {
         burst in 0u64..100_000,
         steps in prop::collection::vec((-70_000i64..10_000, 1usize..5), 1..60),
     ) {
-        let mut one = One::new(Terms { rate: Rate(rate), burst, delay: None });
+        let mut key = KeyOfZone::new(Terms { rate: Rate(rate), burst, delay: None });
         let (mut lr, mut now) = (None, 10_000_000i64);
         for (step, calls) in steps {
             // Time moves mostly forward; backward steps cover the range in which nginx differs.
             now += if step % 5 == 0 { step } else { step.rem_euclid(500) };
             for _ in 0..calls {
                 let (passed, excess) = nginx(&mut lr, rate as i64, burst as i64, now);
-                let (ours, judgement) = one.at(now as u64);
+                let (ours, judgement) = key.call_once(now as u64);
                 prop_assert_eq!(ours as i64, excess);
                 prop_assert_eq!(judgement == PASSED, passed);
-                let state = one.state.map(|state| (state.excess as i64, state.last as i64));
+                let state = key.state.map(|state| (state.excess as i64, state.last as i64));
                 prop_assert_eq!(state, lr);
             }
         }
@@ -255,11 +261,11 @@ proptest! {
         burst in 0u64..50,
         gaps in prop::collection::vec(0u64..30, 1..400),
     ) {
-        let mut one = One::new(terms(Rate::per_second(rate), burst, None));
+        let mut key = KeyOfZone::new(terms(Rate::per_second(rate), burst, None));
         let (mut now, mut passed) = (0, 0);
         for gap in gaps {
             now += gap;
-            passed += u64::from(one.at(now).1 == PASSED);
+            passed += u64::from(key.call_once(now).1 == PASSED);
         }
         prop_assert!(passed <= 1 + burst + rate * now / 1000, "{passed} in {now} ms");
     }

@@ -11,7 +11,11 @@ fn part(from: u64, to: u64, finalized: bool) -> Part {
 #[test]
 fn ranges_are_cut_at_chunks_and_at_the_final_block() {
     let check = |from, to, finalized, expected: &[Part]| {
-        assert_eq!(plan(from, to, finalized, 100, 8), expected, "{from}..={to} {finalized:?}");
+        assert_eq!(
+            split_range(from, to, finalized, 100, 8),
+            expected,
+            "{from}..={to} {finalized:?}"
+        );
     };
     check(5, 9, Some(1000), &[part(5, 9, true)]);
     check(0, 99, Some(1000), &[part(0, 99, true)]);
@@ -51,10 +55,10 @@ fn merged(parts: &[(Part, &str)]) -> Result<String, MergeFault> {
 
 #[test]
 fn parts_are_joined_byte_for_byte() {
-    let one = format!("[ {} , {} ]", log(1, 0), log(9, 3));
+    let logs_of_first = format!("[ {} , {} ]", log(1, 0), log(9, 3));
     let two = array(&[log(10, 0)]);
     let joined = merged(&[
-        (part(0, 9, true), &one),
+        (part(0, 9, true), &logs_of_first),
         (part(10, 19, true), &two),
         (part(20, 29, true), "[ ]"),
         (part(30, 39, false), &array(&[log(39, 7)])),
@@ -73,10 +77,10 @@ fn decimal_numbers_are_understood() {
 
 #[test]
 fn parts_that_do_not_fit_are_refused() {
-    let at = part(10, 19, true);
-    let before = (part(0, 9, true), array(&[log(9, 5)]));
+    let middle = part(10, 19, true);
+    let first = (part(0, 9, true), array(&[log(9, 5)]));
     let check = |raw: &str, expected: MergeFault| {
-        let parts = [(before.0, before.1.as_str()), (at, raw)];
+        let parts = [(first.0, first.1.as_str()), (middle, raw)];
         assert_eq!(merged(&parts), Err(expected), "{raw}");
     };
     let (from, to) = (10, 19);
@@ -104,7 +108,7 @@ proptest! {
         parts_max in 0_usize..40,
     ) {
         let to = from + length;
-        let parts = plan(from, to, finalized, chunk, parts_max);
+        let parts = split_range(from, to, finalized, chunk, parts_max);
         prop_assert!(parts.len() <= parts_max.max(1));
         prop_assert_eq!(parts[0].from, from);
         prop_assert_eq!(parts[parts.len() - 1].to, to);
@@ -128,7 +132,7 @@ proptest! {
         finalized in 0_u64..120,
     ) {
         let logs: Vec<_> = places.iter().map(|&(number, index)| (number, log(number, index))).collect();
-        let parts = plan(0, 99, Some(finalized), chunk, 1000);
+        let parts = split_range(0, 99, Some(finalized), chunk, 1000);
         let raw: Vec<_> = parts
             .iter()
             .map(|part| {
@@ -137,7 +141,7 @@ proptest! {
             })
             .collect();
         let raw: Vec<_> = raw.iter().map(|(part, raw)| (*part, raw.as_str())).collect();
-        let whole = array(&logs.iter().map(|(_, log)| log.clone()).collect::<Vec<_>>());
-        prop_assert_eq!(merged(&raw), Ok(whole));
+        let all_logs = array(&logs.iter().map(|(_, log)| log.clone()).collect::<Vec<_>>());
+        prop_assert_eq!(merged(&raw), Ok(all_logs));
     }
 }

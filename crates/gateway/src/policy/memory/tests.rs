@@ -25,12 +25,12 @@ fn freeing_begins_before_the_budget_is_used_up() {
 
 #[test]
 fn the_oldest_are_closed_until_enough_is_freed() {
-    let slow = |index, ms, bytes| Slow { index, age: Duration::from_millis(ms), bytes };
+    let slow = |index, ms, bytes| SlowConnection { index, age: Duration::from_millis(ms), bytes };
     let all = || vec![slow(0, 200, 10), slow(1, 900, 10), slow(2, 50, 99), slow(3, 500, 10)];
-    let least = Duration::from_millis(100);
-    assert_eq!(to_close(all(), 1, least), [1]);
-    assert_eq!(to_close(all(), 11, least), [1, 3]);
-    assert_eq!(to_close(all(), 1000, least), [1, 3, 0], "the youngest is left alone");
-    assert_eq!(to_close(all(), 0, least), [0; 0]);
-    assert_eq!(to_close(vec![slow(0, 900, 0), slow(1, 200, 5)], 1, least), [1]);
+    let age_min = Duration::from_millis(100);
+    assert_eq!(connections_to_close(all(), 1, age_min), [1]);
+    assert_eq!(connections_to_close(all(), 11, age_min), [1, 3]);
+    assert_eq!(connections_to_close(all(), 1000, age_min), [1, 3, 0], "the youngest is left alone");
+    assert_eq!(connections_to_close(all(), 0, age_min), [0; 0]);
+    assert_eq!(connections_to_close(vec![slow(0, 900, 0), slow(1, 200, 5)], 1, age_min), [1]);
 }

@@ -65,13 +65,15 @@ const SILENCE_MIN: Duration = Duration::from_millis(50);
 const SILENCE_UNKNOWN: Duration = Duration::from_millis(500);
 
 /// A throughput is measured over at least `BATCHES_MIN` batches of responses. The measurement ends
-/// once the relative error is at most `ERROR_MAX`, for the largest step. A batch has at least
-/// `BATCH_MIN` responses, and at least one per permit.
+/// once the relative error is at most `ERROR_MAX`. This maximum is for the largest step; a smaller
+/// step requires a smaller error. A batch has at least `BATCH_MIN` responses, and at least one per
+/// permit.
 const BATCHES_MIN: u32 = 4;
 const BATCH_MIN: u32 = 8;
 const ERROR_MAX: f64 = 0.05;
 
-/// Number of responses after which a measurement ends, whatever its error.
+/// Number of responses after which a measurement with at least `BATCHES_MIN` batches ends, whatever
+/// its error.
 const SAMPLES_MAX: u32 = 2048;
 
 /// A measurement also ends after `WINDOW_MAX`, for upstreams that take seconds, but only with at
@@ -79,20 +81,22 @@ const SAMPLES_MAX: u32 = 2048;
 const WINDOW_MAX: Duration = Duration::from_secs(1);
 const SAMPLES_FEW: u32 = 16;
 
-/// Measurements expire when no call has waited for this long.
+/// Measurements expire if no call has waited for this time.
 const EXPIRES_AFTER: Duration = Duration::from_secs(10);
 
 /// A trial ends early if its throughput is below this fraction of the accepted throughput.
 const ABORT_BELOW: f64 = 0.75;
 
-/// Upstreams have capacity left if throughput rises by this share of the step of the limit. Less
-/// may be noise, and does not end an overload.
+/// Upstreams have capacity left if the logarithm of the throughput rises by more than this share of
+/// the rise of the logarithm of the limit. A smaller rise may be noise, and does not end an
+/// overload.
 const CAPACITY_LEFT: f64 = 0.5;
 
-/// Calls of a flow have become slower if their latency has grown by this share of the step.
+/// Calls of a flow have become slower if the logarithm of their latency has grown by more than this
+/// share of the rise of the logarithm of the limit.
 const SLOWDOWN_MIN: f64 = 0.3;
 
-/// A trial of a lower limit ends if the queue grows by as many calls as this time has responses,
+/// A trial of a lower limit ends if the queue grows by more calls than get a response in this time,
 /// because the trial then makes calls wait.
 const GROWTH_MAX: Duration = Duration::from_millis(50);
 
@@ -109,9 +113,9 @@ const BUCKETS: usize = 32;
 /// Bounds of the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimiterSettings {
-    /// Lowest; at least 1.
+    /// Lowest limit; at least 1.
     pub limit_min: u32,
-    /// Highest.
+    /// Highest limit.
     pub limit_max: u32,
 }
 
@@ -123,7 +127,7 @@ pub struct ResponseSample {
     /// The flow of the call.
     pub flow: Flow,
     /// Latency at the upstream.
-    pub took: Duration,
+    pub latency: Duration,
     /// Number of calls that wait for permits.
     pub queue: u32,
 }
@@ -139,8 +143,8 @@ pub struct Limiter {
     limited: bool,
     saturated: bool,
     unqueued_in_row: u32,
-    /// Time of the last change of the limit or the last response.
-    progress: Duration,
+    /// Time of the last change of the limit or of the last response.
+    last_progress: Duration,
     /// The accepted limit, and its measurements.
     accepted: Option<Measurement>,
     /// True if the current limit is a trial against `accepted`.
@@ -162,51 +166,55 @@ enum Direction {
 #[derive(Debug, Clone, Copy)]
 struct Measurement {
     limit: u32,
-    /// Responses per second, and the relative standard error.
+    /// Responses per second.
     rate: f64,
+    /// Relative standard error of `rate`.
     error: f64,
-    times: Times,
+    latencies: Latencies,
 }
 
 /// Latencies by bucket of flows.
-type Times = [Samples; BUCKETS];
+type Latencies = [LatencySamples; BUCKETS];
 
-/// Sum and count of latencies, in seconds.
+/// Count, sum and sum of squares of latencies in seconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Samples {
+struct LatencySamples {
     count: u32,
     sum: f64,
-    squares: f64,
+    sum_of_squares: f64,
 }
 
 /// A measurement in progress.
 #[derive(Debug, Clone, Copy, Default)]
 struct Window {
-    /// Time when the limit was set, and all responses since.
-    set: Duration,
-    all: u32,
-    /// Responses to skip at the start: one for each call that the limit allows.
+    /// Time when the limit was set.
+    limit_set: Duration,
+    /// Number of responses since the limit was set.
+    responses: u32,
+    /// Number of responses to skip before the start: one for each call that the limit allows.
     skip: u32,
+    /// Start of the measurement; `None` while responses are skipped.
     start: Option<Duration>,
-    last: Duration,
-    /// Responses since the start, and responses while calls waited.
+    last_response: Duration,
+    /// Number of responses since the start.
     samples: u32,
-    waited: u32,
+    /// Number of responses since the start that arrived while calls waited.
+    samples_with_queue: u32,
     batches: Batches,
-    times: Times,
+    latencies: Latencies,
     /// Length of the queue at the first response.
-    queue_before: Option<u32>,
+    queue_at_start: Option<u32>,
 }
 
-/// Durations of batches with equal numbers of responses, as their mean and the sum of squared
-/// deviations (Welford, 1962).
+/// Mean duration of batches with equal numbers of responses, and the sum of squared deviations from
+/// it (Welford, 1962).
 #[derive(Debug, Clone, Copy, Default)]
 struct Batches {
     size: u32,
     start: Duration,
     count: u32,
     mean: f64,
-    squares: f64,
+    squared_deviations: f64,
 }
 
 impl Limiter {
@@ -219,7 +227,7 @@ impl Limiter {
             limited: false,
             saturated: false,
             unqueued_in_row: 0,
-            progress: Duration::ZERO,
+            last_progress: Duration::ZERO,
             accepted: None,
             trying: false,
             direction: Direction::Up,
@@ -251,12 +259,14 @@ impl Limiter {
         self.saturated
     }
 
-    /// Records that a call waits for a permit. `usual` is the usual latency of such calls.
-    pub fn record_wait(&mut self, now: Duration, usual: Option<Duration>) {
-        self.begin(now);
-        let silence = usual.map_or(SILENCE_UNKNOWN, |usual| usual * 2);
-        let silent = now.saturating_sub(self.progress) >= silence.max(self.patience());
-        if silent || self.has_collapsed(now) {
+    /// Records that a call waits for a permit. `typical_latency` is the typical latency of the
+    /// calls that hold permits.
+    pub fn record_wait(&mut self, now: Duration, typical_latency: Option<Duration>) {
+        self.begin_measurement(now);
+        let silence_max = typical_latency.map_or(SILENCE_UNKNOWN, |latency| latency * 2);
+        let silence_max = silence_max.max(self.normal_silence());
+        let is_silent = now.saturating_sub(self.last_progress) >= silence_max;
+        if is_silent || self.has_collapsed(now) {
             self.raise_without_trial(now);
         }
     }
@@ -265,52 +275,53 @@ impl Limiter {
     pub fn record_response(&mut self, now: Duration, sample: ResponseSample) {
         if sample.queue > 0 {
             self.unqueued_in_row = 0;
-            self.begin(now);
+            self.begin_measurement(now);
         } else {
             self.unqueued_in_row = self.unqueued_in_row.saturating_add(1);
             if self.unqueued_in_row >= IDLE_AFTER {
                 self.end_queue(now);
             }
         }
-        self.progress = now;
+        self.last_progress = now;
         if !self.limited {
             return;
         }
-        self.window.all = self.window.all.saturating_add(1);
-        if self.queue_grows(sample.queue) {
+        self.window.responses = self.window.responses.saturating_add(1);
+        if self.has_queue_grown(sample.queue) {
             self.reject(now);
         } else if self.has_collapsed(now) {
             self.raise_without_trial(now);
         } else if sample.epoch == self.epoch {
             self.window.record(now, sample, self.limit);
-            if self.is_full(now) || self.is_hopeless() {
-                self.judge(now);
+            if self.is_measurement_complete(now) || self.has_trial_failed() {
+                self.judge_measurement(now);
             }
         }
     }
 
     /// Starts a measurement, if none is running, because calls wait.
-    fn begin(&mut self, now: Duration) {
+    fn begin_measurement(&mut self, now: Duration) {
         if self.limited {
             return;
         }
         self.limited = true;
         self.unqueued_in_row = 0;
         self.saturated = self.settings.limit_min == self.settings.limit_max;
-        self.window = Window { set: now, ..self.window };
-        if now.saturating_sub(self.progress) >= EXPIRES_AFTER {
+        self.window = Window { limit_set: now, ..self.window };
+        if now.saturating_sub(self.last_progress) >= EXPIRES_AFTER {
             self.accepted = None;
             self.search_up();
             self.window = Window::default();
         }
-        self.progress = now;
+        self.last_progress = now;
     }
 
     /// Returns how long a lack of responses is normal.
-    fn patience(&self) -> Duration {
-        let round =
+    fn normal_silence(&self) -> Duration {
+        // Little's law.
+        let mean_latency =
             self.accepted.map_or(0.0, |accepted| f64::from(self.limit) / accepted.rate.max(1e-3));
-        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * round))
+        SILENCE_MIN.max(Duration::from_secs_f64(2.0 * mean_latency))
     }
 
     /// Raises the limit without a trial, because there is nothing to compare.
@@ -319,7 +330,7 @@ impl Limiter {
             self.accepted = None;
             self.saturated = false;
             self.search_up();
-            self.set(now, self.moved(Direction::Up));
+            self.set_limit(now, self.next_limit(Direction::Up));
         }
     }
 
@@ -327,14 +338,15 @@ impl Limiter {
         self.trying && self.direction == direction
     }
 
-    /// Returns true if calls wait because a lower limit is on trial.
-    fn queue_grows(&mut self, queue: u32) -> bool {
+    /// Returns true if the queue has grown since the start of a trial of a lower limit, so that
+    /// calls wait because of the trial. The first call in a trial stores the length of the queue.
+    fn has_queue_grown(&mut self, queue: u32) -> bool {
         let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) else {
             return false;
         };
-        let before = *self.window.queue_before.get_or_insert(queue);
+        let queue_at_start = *self.window.queue_at_start.get_or_insert(queue);
         let growth = SAMPLES_FEW.max((accepted.rate * GROWTH_MAX.as_secs_f64()) as u32);
-        queue > (before + before / 2).max(before + growth)
+        queue > (queue_at_start + queue_at_start / 2).max(queue_at_start + growth)
     }
 
     /// Returns true if far fewer responses arrive than earlier at the same limit.
@@ -342,9 +354,10 @@ impl Limiter {
         let Some(accepted) = self.accepted.filter(|_| !self.is_trying(Direction::Up)) else {
             return false;
         };
-        let elapsed = now.saturating_sub(self.window.set);
+        let elapsed = now.saturating_sub(self.window.limit_set);
         let expected = accepted.rate * elapsed.as_secs_f64();
-        elapsed >= self.patience() && f64::from(self.window.all) < expected * COLLAPSED_BELOW
+        elapsed >= self.normal_silence()
+            && f64::from(self.window.responses) < expected * COLLAPSED_BELOW
     }
 
     /// Ends a measurement, because no call waits. A trial of a lower limit is aborted. A trial of a
@@ -352,9 +365,9 @@ impl Limiter {
     fn end_queue(&mut self, now: Duration) {
         if let Some(accepted) = self.accepted.filter(|_| self.is_trying(Direction::Down)) {
             self.trying = false;
-            self.set(now, accepted.limit);
+            self.set_limit(now, accepted.limit);
         }
-        self.window = Window { set: now, skip: self.window.skip, ..Window::default() };
+        self.window = Window { limit_set: now, skip: self.window.skip, ..Window::default() };
         self.limited = false;
         self.saturated = false;
     }
@@ -365,31 +378,32 @@ impl Limiter {
         self.next_trial = Duration::ZERO;
     }
 
-    fn is_full(&self, now: Duration) -> bool {
+    fn is_measurement_complete(&self, now: Duration) -> bool {
         let Some(start) = self.window.start else { return false };
         let Window { samples, batches, .. } = &self.window;
         if now.saturating_sub(start) >= WINDOW_MAX {
             return *samples >= SAMPLES_FEW;
         }
         let error_max = ERROR_MAX * self.step.ln() / STEP_MAX.ln();
-        let exact = batches.error() <= error_max || *samples >= SAMPLES_MAX;
-        batches.count >= BATCHES_MIN && exact
+        let is_exact = batches.error() <= error_max || *samples >= SAMPLES_MAX;
+        batches.count >= BATCHES_MIN && is_exact
     }
 
     /// Returns true if the trial clearly costs throughput.
-    fn is_hopeless(&self) -> bool {
+    fn has_trial_failed(&self) -> bool {
         let accepted =
             self.accepted.filter(|_| self.trying && self.window.samples >= SAMPLES_FEW * 2);
         accepted.is_some_and(|accepted| self.window.rate() < accepted.rate * ABORT_BELOW)
     }
 
-    fn judge(&mut self, now: Duration) {
-        let window = std::mem::replace(&mut self.window, Window { set: now, ..Window::default() });
-        if window.waited * 2 < window.samples {
+    fn judge_measurement(&mut self, now: Duration) {
+        let window =
+            std::mem::replace(&mut self.window, Window { limit_set: now, ..Window::default() });
+        if window.samples_with_queue * 2 < window.samples {
             // The load was too low to measure the capacity.
             return;
         }
-        let trial = window.level(self.limit);
+        let trial = window.measurement(self.limit);
         let Some(accepted) = self.accepted.filter(|_| self.trying) else {
             self.accepted = Some(trial);
             if now >= self.next_trial {
@@ -397,29 +411,30 @@ impl Limiter {
             }
             return;
         };
-        let (score, error) = (trial.score() - accepted.score(), trial.error.hypot(accepted.error));
-        let step = (f64::from(trial.limit) / f64::from(accepted.limit)).ln();
-        let better = match self.direction {
+        let score_gain = trial.score() - accepted.score();
+        let error = trial.error.hypot(accepted.error);
+        let log_step = (f64::from(trial.limit) / f64::from(accepted.limit)).ln();
+        let is_better = match self.direction {
             // If noise decides between two limits, the lower one wins.
-            Direction::Up => score > error || !is_slower(&accepted, &trial, step),
-            Direction::Down => score > 0.0 && is_slower(&trial, &accepted, -step),
+            Direction::Up => score_gain > error || !is_slower(&accepted, &trial, log_step),
+            Direction::Down => score_gain > 0.0 && is_slower(&trial, &accepted, -log_step),
         };
-        if !better {
+        if !is_better {
             self.reject(now);
             return;
         }
         self.trying = false;
-        let gain = (trial.rate / accepted.rate).ln() - error;
-        if step > 0.0 && gain > CAPACITY_LEFT * step {
+        let throughput_gain = (trial.rate / accepted.rate).ln() - error;
+        if log_step > 0.0 && throughput_gain > CAPACITY_LEFT * log_step {
             self.saturated = false;
         }
         self.accepted = Some(trial);
         self.pause = PAUSE_MIN;
-        let large = self.step >= STEP_MAX;
+        let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
         // After a smaller step the limit is measured once more, because accepted measurements tend
         // to be lucky.
-        if large {
+        if is_step_largest {
             self.try_next(now);
         }
     }
@@ -429,15 +444,15 @@ impl Limiter {
         let direction = self.direction;
         self.trying = false;
         let Some(accepted) = self.accepted else { return };
-        self.set(now, accepted.limit);
-        self.reverse(now);
+        self.set_limit(now, accepted.limit);
+        self.reverse_search(now);
         if direction == Direction::Up {
             self.try_next(now);
         }
     }
 
     /// Turns the search around after a failed trial.
-    fn reverse(&mut self, now: Duration) {
+    fn reverse_search(&mut self, now: Duration) {
         if self.direction == Direction::Up {
             self.saturated = true;
             self.direction = Direction::Down;
@@ -453,31 +468,31 @@ impl Limiter {
     }
 
     fn try_next(&mut self, now: Duration) {
-        let next = self.moved(self.direction);
+        let next = self.next_limit(self.direction);
         if next == self.limit {
             // The limit is at a bound.
-            self.reverse(now);
+            self.reverse_search(now);
             return;
         }
         self.trying = true;
-        self.set(now, next);
+        self.set_limit(now, next);
     }
 
     /// Returns the limit one step away.
-    fn moved(&self, direction: Direction) -> u32 {
+    fn next_limit(&self, direction: Direction) -> u32 {
         let limit = f64::from(self.limit);
-        let moved = match direction {
+        let next_limit = match direction {
             Direction::Up => (limit * self.step).ceil(),
             Direction::Down => (limit / self.step).floor(),
         };
-        (moved as u32).clamp(self.settings.limit_min, self.settings.limit_max)
+        (next_limit as u32).clamp(self.settings.limit_min, self.settings.limit_max)
     }
 
-    fn set(&mut self, now: Duration, limit: u32) {
+    fn set_limit(&mut self, now: Duration, limit: u32) {
         self.limit = limit;
         self.epoch = self.epoch.wrapping_add(1);
-        self.progress = now;
-        self.window = Window { set: now, skip: limit, ..Window::default() };
+        self.last_progress = now;
+        self.window = Window { limit_set: now, skip: limit, ..Window::default() };
     }
 }
 
@@ -489,81 +504,89 @@ impl Measurement {
 
 impl Window {
     fn record(&mut self, now: Duration, sample: ResponseSample, limit: u32) {
-        self.last = now;
+        self.last_response = now;
         if self.start.is_none() {
             self.skip = self.skip.saturating_sub(1);
-            if self.skip == 0 || now.saturating_sub(self.set) >= WINDOW_MAX {
+            if self.skip == 0 || now.saturating_sub(self.limit_set) >= WINDOW_MAX {
                 self.start = Some(now);
                 self.batches = Batches { size: BATCH_MIN.max(limit), start: now, ..self.batches };
             }
             return;
         }
         self.samples += 1;
-        self.waited += u32::from(sample.queue > 0);
-        self.times[sample.flow.index() % BUCKETS].add(sample.took);
+        self.samples_with_queue += u32::from(sample.queue > 0);
+        self.latencies[sample.flow.index() % BUCKETS].add(sample.latency);
         if self.samples.is_multiple_of(self.batches.size) {
             self.batches.add(now);
         }
     }
 
-    fn level(&self, limit: u32) -> Measurement {
-        Measurement { limit, rate: self.rate(), error: self.batches.error(), times: self.times }
+    fn measurement(&self, limit: u32) -> Measurement {
+        Measurement {
+            limit,
+            rate: self.rate(),
+            error: self.batches.error(),
+            latencies: self.latencies,
+        }
     }
 
     fn rate(&self) -> f64 {
-        let start = self.start.unwrap_or(self.last);
-        f64::from(self.samples) / self.last.saturating_sub(start).as_secs_f64().max(1e-6)
+        let start = self.start.unwrap_or(self.last_response);
+        f64::from(self.samples) / self.last_response.saturating_sub(start).as_secs_f64().max(1e-6)
     }
 }
 
-impl Samples {
-    fn add(&mut self, took: Duration) {
-        let took = took.as_secs_f64();
+impl LatencySamples {
+    fn add(&mut self, latency: Duration) {
+        let seconds = latency.as_secs_f64();
         self.count += 1;
-        self.sum += took;
-        self.squares += took * took;
+        self.sum += seconds;
+        self.sum_of_squares += seconds * seconds;
     }
 
     /// Returns the mean and its relative standard error.
-    fn mean(&self) -> (f64, f64) {
+    fn mean_and_error(&self) -> (f64, f64) {
         let count = f64::from(self.count);
         let mean = (self.sum / count).max(1e-6);
-        let variance = (self.squares / count - mean * mean).max(0.0);
+        let variance = (self.sum_of_squares / count - mean * mean).max(0.0);
         (mean, (variance / count).sqrt() / mean)
     }
 }
 
 /// Returns true if the calls of any flow take longer at the higher of two limits, or if there are
-/// too few samples. `step` is the factor between the limits.
-fn is_slower(lower: &Measurement, higher: &Measurement, step: f64) -> bool {
-    let mut pairs = lower.times.iter().zip(&higher.times);
-    let known = |(one, other): &(&Samples, &Samples)| {
-        one.count >= SAMPLES_FEW && other.count >= SAMPLES_FEW
+/// too few samples. `log_step` is the logarithm of the factor between the limits.
+fn is_slower(lower: &Measurement, higher: &Measurement, log_step: f64) -> bool {
+    let mut flows = lower.latencies.iter().zip(&higher.latencies);
+    let has_samples = |(at_lower, at_higher): &(&LatencySamples, &LatencySamples)| {
+        at_lower.count >= SAMPLES_FEW && at_higher.count >= SAMPLES_FEW
     };
-    let slower = |(one, other): (&Samples, &Samples)| {
-        let ((before, error_before), (after, error_after)) = (one.mean(), other.mean());
-        (after / before).ln() - error_before.hypot(error_after) > SLOWDOWN_MIN * step
+    let is_flow_slower = |(at_lower, at_higher): (&LatencySamples, &LatencySamples)| {
+        let (lower_mean, lower_error) = at_lower.mean_and_error();
+        let (higher_mean, higher_error) = at_higher.mean_and_error();
+        let growth = (higher_mean / lower_mean).ln() - lower_error.hypot(higher_error);
+        growth > SLOWDOWN_MIN * log_step
     };
-    let any_known = pairs.clone().any(|pair| known(&pair));
-    !any_known || pairs.any(|pair| known(&pair) && slower(pair))
+    let any_samples = flows.clone().any(|flow| has_samples(&flow));
+    !any_samples || flows.any(|flow| has_samples(&flow) && is_flow_slower(flow))
 }
 
 impl Batches {
     fn add(&mut self, now: Duration) {
-        let took = now.saturating_sub(self.start).as_secs_f64();
+        let duration = now.saturating_sub(self.start).as_secs_f64();
         self.start = now;
         self.count += 1;
-        let apart = took - self.mean;
-        self.mean += apart / f64::from(self.count);
-        self.squares += apart * (took - self.mean);
+        let deviation = duration - self.mean;
+        self.mean += deviation / f64::from(self.count);
+        self.squared_deviations += deviation * (duration - self.mean);
     }
 
-    /// Returns the relative standard error of the throughput, or a guess for too few batches.
+    /// Returns the relative standard error of the throughput, or an assumed one for fewer than two
+    /// batches.
     fn error(&self) -> f64 {
         if self.count < 2 {
             return 0.2;
         }
         let count = f64::from(self.count);
-        (self.squares / (count - 1.0) / count).sqrt() / self.mean.max(1e-9)
+        (self.squared_deviations / (count - 1.0) / count).sqrt() / self.mean.max(1e-9)
     }
 }

@@ -52,21 +52,23 @@ pub struct QueueSettings {
 pub struct Key(u32);
 
 /// Waiting calls. Call [`Queue::push`] for a new call and [`Queue::remove`] for a cancelled one.
-/// For each free permit, call [`Queue::expired`] until it returns `None`, then [`Queue::take`].
+/// For each free permit, call [`Queue::take_expired`] until it returns `None`, then
+/// [`Queue::take`].
 #[derive(Debug)]
 pub struct Queue<T> {
     settings: QueueSettings,
     entries: Vec<Entry<T>>,
-    free: u32,
-    /// By class and flow.
+    /// First of the unused entries, which `older` links.
+    unused_entry: u32,
+    /// Queues by class and flow.
     queues: Box<[[FlowQueue; FLOWS]; CLASSES]>,
     /// Bit set of the waiting flows of each class.
-    waiting: [u128; CLASSES],
-    /// Permits owed to each class.
+    waiting_flows: [u128; CLASSES],
+    /// Number of permits owed to each class.
     owed: [f64; CLASSES],
     len: usize,
     /// Time when a permit was last handed out.
-    taken: Duration,
+    last_served: Duration,
 }
 
 #[derive(Debug)]
@@ -74,7 +76,7 @@ struct Entry<T> {
     item: Option<T>,
     class: Class,
     flow: Flow,
-    since: Duration,
+    queued: Duration,
     older: u32,
     newer: u32,
 }
@@ -85,7 +87,7 @@ struct FlowQueue {
     oldest: u32,
     newest: u32,
     len: u32,
-    /// Start of the time for which the flow's queue has not been empty. A standstill restarts it.
+    /// Time since which the flow's queue has not been empty. A standstill resets it.
     busy_since: Duration,
 }
 
@@ -107,12 +109,12 @@ impl<T> Queue<T> {
         Queue {
             settings,
             entries: Vec::new(),
-            free: NONE,
+            unused_entry: NONE,
             queues: Box::new([[queue; FLOWS]; CLASSES]),
-            waiting: [0; CLASSES],
+            waiting_flows: [0; CLASSES],
             owed: [0.0; CLASSES],
             len: 0,
-            taken: Duration::ZERO,
+            last_served: Duration::ZERO,
         }
     }
 
@@ -132,11 +134,13 @@ impl<T> Queue<T> {
         if self.len < self.settings.calls_max {
             return PushResult::Queued(self.insert(now, class, flow, item));
         }
-        let worst = Class::ALL.into_iter().rev().find(|own| self.waiting[own.index()] != 0);
+        let worst =
+            Class::ALL.into_iter().rev().find(|class| self.waiting_flows[class.index()] != 0);
         match worst {
             Some(worst) if worst >= class => {
                 let queues = &self.queues[worst.index()];
-                let longest = flows(self.waiting[worst.index()]).max_by_key(|own| queues[*own].len);
+                let waiting = set_bits(self.waiting_flows[worst.index()]);
+                let longest = waiting.max_by_key(|flow| queues[*flow].len);
                 let longest = longest.expect("a class that waits has a flow that waits");
                 let shed = self.remove(Key(queues[longest].oldest));
                 let shed = shed.expect("the oldest of a flow queue is an entry");
@@ -152,8 +156,8 @@ impl<T> Queue<T> {
         let item = entry.item.take()?;
         let (class, flow) = (entry.class.index(), entry.flow.index());
         let (older, newer) = (entry.older, entry.newer);
-        entry.older = self.free;
-        self.free = key.0;
+        entry.older = self.unused_entry;
+        self.unused_entry = key.0;
         self.len -= 1;
         let queue = &mut self.queues[class][flow];
         queue.len -= 1;
@@ -166,46 +170,46 @@ impl<T> Queue<T> {
             _ => self.entries[newer as usize].older = older,
         }
         if queue.oldest == NONE {
-            self.waiting[class] &= !(1 << flow);
+            self.waiting_flows[class] &= !(1 << flow);
         }
-        if self.waiting[class] == 0 {
+        if self.waiting_flows[class] == 0 {
             self.owed[class] = 0.0;
         }
         Some(item)
     }
 
-    /// Returns the call for one of the `free` permits, and how long it has waited. `None` if the
-    /// permits are reserved for others. `overloaded` is true if more permits would not help. Only
-    /// then is a standing queue served newest first.
+    /// Removes the call that gets one of the `free_permits`. Returns it with its class and the time
+    /// that it has waited. `None` if the permits are reserved for others. `overloaded` is true if
+    /// more permits would not help. Only then is a standing queue served newest first.
     pub fn take(
         &mut self,
         now: Duration,
         overloaded: bool,
         shares: &Shares,
-        free: u32,
+        free_permits: u32,
     ) -> Option<(T, Class, Duration)> {
-        let (class, flow) = self.next(shares, free)?;
+        let (class, flow) = self.next_flow(shares, free_permits)?;
         let queue = &self.queues[class.index()][flow];
-        let standing = overloaded && queue.is_standing(now);
-        let key = Key(if standing { queue.newest } else { queue.oldest });
-        let since = self.entries[key.0 as usize].since;
+        let is_standing = overloaded && queue.is_standing(now);
+        let key = Key(if is_standing { queue.newest } else { queue.oldest });
+        let queued = self.entries[key.0 as usize].queued;
         let item = self.remove(key).expect("the ends of a flow queue are entries");
         self.record_served(now);
-        Some((item, class, now.saturating_sub(since)))
+        Some((item, class, now.saturating_sub(queued)))
     }
 
-    /// Returns a call that has waited too long. Call it only when a permit is free, before
-    /// [`Queue::take`]. Then no call expires while none is served.
-    pub fn expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
+    /// Removes and returns a call that has waited too long. Call it only when a permit is free,
+    /// before [`Queue::take`]. Then no call expires while none is served.
+    pub fn take_expired(&mut self, now: Duration, overloaded: bool) -> Option<(T, Class)> {
         self.record_served(now);
         for class in Class::ALL {
-            for flow in flows(self.waiting[class.index()]) {
+            for flow in set_bits(self.waiting_flows[class.index()]) {
                 let queue = &self.queues[class.index()][flow];
                 let wait_max = self.settings.wait_max;
-                let standing = overloaded && queue.is_standing(now);
-                let wait_max = if standing { wait_max.min(STANDING_AFTER) } else { wait_max };
+                let is_standing = overloaded && queue.is_standing(now);
+                let wait_max = if is_standing { wait_max.min(STANDING_AFTER) } else { wait_max };
                 let oldest = queue.oldest;
-                if now.saturating_sub(self.entries[oldest as usize].since) > wait_max {
+                if now.saturating_sub(self.entries[oldest as usize].queued) > wait_max {
                     return self.remove(Key(oldest)).map(|item| (item, class));
                 }
             }
@@ -216,25 +220,25 @@ impl<T> Queue<T> {
     /// Records that a permit is available. After a standstill the age of every flow's queue
     /// restarts.
     fn record_served(&mut self, now: Duration) {
-        if now.saturating_sub(self.taken) > STANDING_AFTER {
+        if now.saturating_sub(self.last_served) > STANDING_AFTER {
             self.queues.iter_mut().flatten().for_each(|queue| queue.busy_since = now);
         }
-        self.taken = now;
+        self.last_served = now;
     }
 
     /// Returns the class that gets the next permit, and the flow of this class that goes first. It
     /// is the best waiting class that may take a permit, unless a worse class is owed its share.
-    fn next(&mut self, shares: &Shares, free: u32) -> Option<(Class, usize)> {
+    fn next_flow(&mut self, shares: &Shares, free_permits: u32) -> Option<(Class, usize)> {
         let (mut best, mut next) = (None, None);
         for class in Class::ALL {
-            let Some(flow) = self.first(class, shares, free) else { continue };
+            let Some(flow) = self.next_flow_of(class, shares, free_permits) else { continue };
             if best.is_none() {
                 (best, next) = (Some(class), Some((class, flow)));
                 continue;
             }
             let owed = &mut self.owed[class.index()];
             *owed += self.settings.share_kept;
-            // A tenth added ten times is a little less than one.
+            // The tolerance covers rounding: a tenth added ten times is a little less than one.
             if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == best {
                 *owed -= 1.0;
                 next = Some((class, flow));
@@ -245,44 +249,44 @@ impl<T> Queue<T> {
 
     /// Returns the flow of a class that goes first: the one with the fewest calls in flight, then
     /// the one that has waited longest.
-    fn first(&self, class: Class, shares: &Shares, free: u32) -> Option<usize> {
-        if self.waiting[class.index()] == 0 {
+    fn next_flow_of(&self, class: Class, shares: &Shares, free_permits: u32) -> Option<usize> {
+        if self.waiting_flows[class.index()] == 0 {
             return None;
         }
-        let spare = shares.spare(class, free);
-        let waiting = flows(self.waiting[class.index()]);
-        let admitted = waiting.filter(|flow| shares.admits(Flow::at(*flow), spare));
+        let spare = shares.spare(class, free_permits);
+        let waiting = set_bits(self.waiting_flows[class.index()]);
+        let admitted = waiting.filter(|flow| shares.admits(Flow::from_index(*flow), spare));
         admitted.min_by_key(|flow| {
             let oldest = self.queues[class.index()][*flow].oldest;
-            (shares.held(Flow::at(*flow)), self.entries[oldest as usize].since)
+            (shares.held(Flow::from_index(*flow)), self.entries[oldest as usize].queued)
         })
     }
 
     fn insert(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> Key {
-        let at = self.free;
-        self.waiting[class.index()] |= 1 << flow.index();
+        let index = self.unused_entry;
+        self.waiting_flows[class.index()] |= 1 << flow.index();
         let queue = &mut self.queues[class.index()][flow.index()];
         let (older, newer) = (queue.newest, NONE);
-        let entry = Entry { item: Some(item), class, flow, since: now, older, newer };
-        let at = if at == NONE {
+        let entry = Entry { item: Some(item), class, flow, queued: now, older, newer };
+        let index = if index == NONE {
             self.entries.push(entry);
             (self.entries.len() - 1) as u32
         } else {
-            self.free = self.entries[at as usize].older;
-            self.entries[at as usize] = entry;
-            at
+            self.unused_entry = self.entries[index as usize].older;
+            self.entries[index as usize] = entry;
+            index
         };
         match queue.newest {
             NONE => {
-                queue.oldest = at;
+                queue.oldest = index;
                 queue.busy_since = now;
             }
-            newest => self.entries[newest as usize].newer = at,
+            newest => self.entries[newest as usize].newer = index,
         }
-        queue.newest = at;
+        queue.newest = index;
         queue.len += 1;
         self.len += 1;
-        Key(at)
+        Key(index)
     }
 }
 
@@ -293,10 +297,10 @@ impl FlowQueue {
 }
 
 /// Returns the indices of the set bits.
-fn flows(mut bits: u128) -> impl Iterator<Item = usize> {
+fn set_bits(mut bits: u128) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let at = bits.trailing_zeros();
+        let bit = bits.trailing_zeros();
         bits &= bits.wrapping_sub(1);
-        (at < u128::BITS).then_some(at as usize)
+        (bit < u128::BITS).then_some(bit as usize)
     })
 }

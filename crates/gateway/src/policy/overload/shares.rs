@@ -1,5 +1,5 @@
-//! Division of a group's permits among flows. A flow is the calls of one client and one class of
-//! methods.
+//! Division of a group's permits among flows. A *flow* is the calls of one client to methods of
+//! about the same weight.
 //!
 //! A flow may use every permit that no other flow needs. The permits that a flow has used recently
 //! are reserved for it, up to an equal share. So slow calls of another flow cannot take them while
@@ -20,11 +20,12 @@ mod tests;
 /// Buckets of flows.
 pub const FLOWS: usize = 128;
 
-/// Used permits stay reserved for their flow for at least this time, and at most twice as long.
+/// Permits that a flow has used stay reserved for it for at least this time, and for at most twice
+/// this time.
 const RESERVED_FOR: Duration = Duration::from_secs(1);
 
 /// Weight of the newest call in the average latency of a flow.
-const NEWEST: f32 = 0.1;
+const NEWEST_WEIGHT: f32 = 0.1;
 
 /// The bucket of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -32,33 +33,33 @@ pub struct Flow(u8);
 
 impl Flow {
     /// Returns the flow of a client, by a hash of its key or address, and a method's weight.
-    /// Methods of about the same weight are one class.
-    pub fn of(client: u64, weight: u32) -> Flow {
-        let class = u64::from(weight.max(1).ilog2());
-        let mixed = (client ^ class).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    /// Weights between two powers of two belong to one flow.
+    pub fn new(client: u64, weight: u32) -> Flow {
+        let weight_class = u64::from(weight.max(1).ilog2());
+        let mixed = (client ^ weight_class).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         Flow((mixed >> 57) as u8)
     }
 
-    /// Returns its index in tables.
+    /// Returns the index of the flow in tables.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// Returns the flow at an index in tables.
-    pub const fn at(index: usize) -> Flow {
+    pub const fn from_index(index: usize) -> Flow {
         Flow((index % FLOWS) as u8)
     }
 }
 
 /// The calls in flight of each flow. Call [`Shares::wait`] for a call without a permit. For each
-/// call with a permit, call [`Shares::enter`], [`Shares::leave`] and [`Shares::took`]. While calls
-/// wait, call [`Shares::renew`], then [`Shares::spare`] and [`Shares::admits`].
+/// call with a permit, call [`Shares::enter`], [`Shares::leave`] and [`Shares::record_latency`].
+/// While calls wait, call [`Shares::renew`], then [`Shares::spare`] and [`Shares::admits`].
 #[derive(Debug)]
 pub struct Shares {
     flows: [FlowUse; FLOWS],
     period_began: Duration,
     /// Maximum number of permits reserved for each flow.
-    equal: u32,
+    equal_share: u32,
 }
 
 /// The calls of one flow.
@@ -66,72 +67,74 @@ pub struct Shares {
 struct FlowUse {
     class: Class,
     held: u32,
-    /// Maximum number of permits that the flow held or wanted at a time, in this period and in the
-    /// one before.
+    /// Maximum number of permits that the flow held at a time in this period. A waiting call adds
+    /// one permit to those that the flow holds.
     peak: u32,
-    peak_before: u32,
+    /// The same maximum in the previous period.
+    previous_peak: u32,
     /// Moving average of the time that its calls held a permit, in seconds; 0 while unknown.
     latency: f32,
 }
 
 impl FlowUse {
     fn peak(self) -> u32 {
-        self.peak.max(self.peak_before)
+        self.peak.max(self.previous_peak)
     }
 
     /// Returns the number of unused permits that are reserved for the flow.
-    fn unused(self, equal: u32) -> u32 {
-        self.peak().min(equal).saturating_sub(self.held)
+    fn unused_reserved(self, equal_share: u32) -> u32 {
+        self.peak().min(equal_share).saturating_sub(self.held)
     }
 }
 
 impl Default for Shares {
     fn default() -> Shares {
-        let none = FlowUse { class: Class::Low, held: 0, peak: 0, peak_before: 0, latency: 0.0 };
-        Shares { flows: [none; FLOWS], period_began: Duration::ZERO, equal: 0 }
+        let unused_flow =
+            FlowUse { class: Class::Low, held: 0, peak: 0, previous_peak: 0, latency: 0.0 };
+        Shares { flows: [unused_flow; FLOWS], period_began: Duration::ZERO, equal_share: 0 }
     }
 }
 
 impl Shares {
     /// Records that a call waits for a permit.
     pub fn wait(&mut self, class: Class, flow: Flow) {
-        let own = &mut self.flows[flow.index()];
-        own.class = class;
-        own.peak = own.peak.max(own.held + 1);
+        let flow_use = &mut self.flows[flow.index()];
+        flow_use.class = class;
+        flow_use.peak = flow_use.peak.max(flow_use.held + 1);
     }
 
     /// Records that a call takes a permit.
     pub fn enter(&mut self, class: Class, flow: Flow) {
-        let own = &mut self.flows[flow.index()];
-        own.class = class;
-        own.held += 1;
-        own.peak = own.peak.max(own.held);
+        let flow_use = &mut self.flows[flow.index()];
+        flow_use.class = class;
+        flow_use.held += 1;
+        flow_use.peak = flow_use.peak.max(flow_use.held);
     }
 
     /// Records that a call returns its permit.
     pub fn leave(&mut self, flow: Flow) {
-        let own = &mut self.flows[flow.index()];
-        own.held = own.held.saturating_sub(1);
+        let flow_use = &mut self.flows[flow.index()];
+        flow_use.held = flow_use.held.saturating_sub(1);
     }
 
     /// Records how long a call held its permit.
-    pub fn took(&mut self, flow: Flow, latency: Duration) {
-        let own = &mut self.flows[flow.index()];
+    pub fn record_latency(&mut self, flow: Flow, latency: Duration) {
+        let flow_use = &mut self.flows[flow.index()];
         let latency = latency.as_secs_f32();
-        own.latency = if own.latency == 0.0 {
+        flow_use.latency = if flow_use.latency == 0.0 {
             latency
         } else {
-            own.latency + (latency - own.latency) * NEWEST
+            flow_use.latency + (latency - flow_use.latency) * NEWEST_WEIGHT
         };
     }
 
-    /// Returns the usual latency of the flows that hold most permits now; `None` if unknown.
-    pub fn usual(&self) -> Option<Duration> {
-        let most = self.flows.iter().max_by_key(|own| own.held)?;
-        (most.latency > 0.0).then(|| Duration::from_secs_f32(most.latency))
+    /// Returns the average latency of the flow that holds most permits now; `None` if unknown.
+    pub fn typical_latency(&self) -> Option<Duration> {
+        let busiest = self.flows.iter().max_by_key(|flow_use| flow_use.held)?;
+        (busiest.latency > 0.0).then(|| Duration::from_secs_f32(busiest.latency))
     }
 
-    /// Returns the calls of a flow in flight.
+    /// Returns the number of permits that a flow holds.
     pub fn held(&self, flow: Flow) -> u32 {
         self.flows[flow.index()].held
     }
@@ -140,24 +143,25 @@ impl Shares {
     pub fn renew(&mut self, now: Duration, permits: u32) {
         if now.saturating_sub(self.period_began) >= RESERVED_FOR {
             self.period_began = now;
-            for own in &mut self.flows {
-                (own.peak, own.peak_before) = (own.held, own.peak);
+            for flow_use in &mut self.flows {
+                (flow_use.peak, flow_use.previous_peak) = (flow_use.held, flow_use.peak);
             }
         }
-        let active = self.flows.iter().filter(|own| own.peak() > 0).count() as u32;
-        self.equal = permits / active.max(1);
+        let active = self.flows.iter().filter(|flow_use| flow_use.peak() > 0).count() as u32;
+        self.equal_share = permits / active.max(1);
     }
 
     /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of
     /// this class or a better one.
-    pub fn spare(&self, class: Class, free: u32) -> u32 {
-        let reserved = self.flows.iter().filter(|own| own.class <= class);
-        let reserved: u32 = reserved.map(|own| own.unused(self.equal)).sum();
-        free.saturating_sub(reserved)
+    pub fn spare(&self, class: Class, free_permits: u32) -> u32 {
+        let reserved = self.flows.iter().filter(|flow_use| flow_use.class <= class);
+        let reserved: u32 =
+            reserved.map(|flow_use| flow_use.unused_reserved(self.equal_share)).sum();
+        free_permits.saturating_sub(reserved)
     }
 
     /// Returns true if a flow may take a free permit. `spare` is the result of [`Shares::spare`].
     pub fn admits(&self, flow: Flow, spare: u32) -> bool {
-        spare > 0 || self.flows[flow.index()].unused(self.equal) > 0
+        spare > 0 || self.flows[flow.index()].unused_reserved(self.equal_share) > 0
     }
 }

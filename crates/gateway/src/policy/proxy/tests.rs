@@ -15,14 +15,14 @@ fn v2(command: u8, family: u8, addresses: &[u8]) -> Vec<u8> {
 
 fn check(header: &[u8], expected: Option<&str>) {
     let source = expected.map(|address| address.parse().unwrap());
-    let whole = Ok(Some(ProxyHeader { source, bytes: header.len() }));
-    assert_eq!(read(header), whole, "{header:?}");
+    let expected = Ok(Some(ProxyHeader { source, bytes: header.len() }));
+    assert_eq!(parse(header), expected, "{header:?}");
     for cut in 0..header.len() {
-        assert_eq!(read(&header[..cut]), Ok(None), "cut at {cut}: {header:?}");
+        assert_eq!(parse(&header[..cut]), Ok(None), "cut at {cut}: {header:?}");
     }
     // The following bytes belong to the next protocol.
     let followed = [header, b"POST / HTTP/1.1\r\n\r\n"].concat();
-    assert_eq!(read(&followed), whole);
+    assert_eq!(parse(&followed), expected);
 }
 
 #[test]
@@ -69,20 +69,20 @@ fn all_others_are_rejected() {
         &v2(0x21, 0x41, &[0; 36]),
     ];
     for header in malformed {
-        assert_eq!(read(header), Err(ProxyFault::Malformed), "{header:?}");
+        assert_eq!(parse(header), Err(ProxyFault::Malformed), "{header:?}");
     }
     for other in [&b"POST / HTTP/1.1\r\n"[..], b"\x16\x03\x01", b"PROXZ", b"\r\n\r\n\0\r\nQUIX"] {
-        assert_eq!(read(other), Err(ProxyFault::NoHeader), "{other:?}");
+        assert_eq!(parse(other), Err(ProxyFault::NoHeader), "{other:?}");
     }
 }
 
 #[test]
 fn none_is_waited_for_without_end() {
     let endless = [b"PROXY TCP4 ".to_vec(), vec![b'1'; V1_BYTES_MAX]].concat();
-    assert_eq!(read(&endless[..V1_BYTES_MAX]), Err(ProxyFault::TooLong));
-    assert_eq!(read(&endless[..V1_BYTES_MAX - 1]), Ok(None));
+    assert_eq!(parse(&endless[..V1_BYTES_MAX]), Err(ProxyFault::TooLong));
+    assert_eq!(parse(&endless[..V1_BYTES_MAX - 1]), Ok(None));
     let long = v2(0x21, 0x11, &vec![0; HEADER_BYTES_MAX]);
-    assert_eq!(read(&long[..V2_FIXED]), Err(ProxyFault::TooLong));
+    assert_eq!(parse(&long[..V2_FIXED]), Err(ProxyFault::TooLong));
 }
 
 proptest! {
@@ -93,7 +93,7 @@ proptest! {
     ) {
         let start: &[u8] = [&b""[..], b"PROXY ", V2_SIGNATURE][start];
         let header = [start, &bytes].concat();
-        if let Ok(Some(proxied)) = read(&header) {
+        if let Ok(Some(proxied)) = parse(&header) {
             prop_assert!(proxied.bytes <= header.len());
         }
     }

@@ -22,7 +22,7 @@ fn months_begin_and_end_as_in_the_calendar() {
         ("2027-01-01T00:00:00Z", "2027-01", "2027-02-01T00:00:00Z"),
         ("2100-02-28T12:00:00Z", "2100-02", "2100-03-01T00:00:00Z"),
     ] {
-        let month = Month::of(second(within));
+        let month = Month::containing(second(within));
         assert_eq!((month.to_string(), month.end()), (shown.to_owned(), second(end)), "{within}");
         assert_eq!(Month::parse(shown), Some(month));
     }
@@ -30,16 +30,16 @@ fn months_begin_and_end_as_in_the_calendar() {
         assert_eq!(Month::parse(text), None, "{text}");
     }
     // The largest time is in a month too.
-    assert_eq!(Month::of(u64::MAX), Month::of(Month::of(u64::MAX).end()));
+    assert_eq!(Month::containing(u64::MAX), Month::containing(Month::containing(u64::MAX).end()));
 }
 
 #[test]
 fn each_month_ends_where_the_next_begins() {
-    let mut month = Month::of(0);
+    let mut month = Month::containing(0);
     for _ in 0..12 * 400 {
         let end = month.end();
-        assert_eq!(Month::of(end - 1), month);
-        let next = Month::of(end);
+        assert_eq!(Month::containing(end - 1), month);
+        let next = Month::containing(end);
         assert!(next > month);
         month = next;
     }
@@ -64,7 +64,7 @@ fn a_quota_is_used_up_and_comes_back_with_the_month() {
 
 #[test]
 fn alone_it_uses_its_share_of_the_rest() {
-    let month = Month::of(0);
+    let month = Month::containing(0);
     let mut account = Account::new(month, 400);
     let alone = Allowance::Share(3);
     let passed = (0..1000).filter(|_| account.charge(month, 1, 1000, alone)).count();
@@ -76,19 +76,19 @@ fn alone_it_uses_its_share_of_the_rest() {
 
 #[test]
 fn usage_during_a_report_is_in_the_next_report() {
-    let month = Month::of(0);
+    let month = Month::containing(0);
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));
     let report = account.report();
-    assert_eq!(report, UsageReport { month, since: 5, least: 15 });
+    assert_eq!(report, UsageReport { month, unreported: 5, used_min: 15 });
     assert!(account.charge(month, 7, 100, WHOLE));
     account.confirm(report, 40);
-    assert_eq!(account.report(), UsageReport { month, since: 7, least: 47 });
+    assert_eq!(account.report(), UsageReport { month, unreported: 7, used_min: 47 });
     // A report from a store that has lost its data changes nothing, and reports of past months are
     // ignored.
     account.confirm(account.report(), 0);
     assert_eq!(account.used(month), 47);
-    let next = Month::of(month.end());
+    let next = Month::containing(month.end());
     assert!(account.charge(next, 1, 100, WHOLE));
     account.confirm(report, 99);
     assert_eq!(account.used(next), 1);
@@ -102,10 +102,10 @@ fn a_file_only_adds_to_what_is_known() {
     account.raise(month, 12);
     assert_eq!(account.used(month), 15);
     account.raise(month, 40);
-    assert_eq!(account.report(), UsageReport { month, since: 5, least: 40 });
+    assert_eq!(account.report(), UsageReport { month, unreported: 5, used_min: 40 });
     account.raise(next, 3);
     account.raise(month, 99);
-    assert_eq!((account.used(next), account.report().since), (3, 0));
+    assert_eq!((account.used(next), account.report().unreported), (3, 0));
 }
 
 proptest! {
@@ -116,34 +116,34 @@ proptest! {
         steps in prop::collection::vec((0usize..3, 0u8..8, 1u64..20), 1..600),
         quota in 0u64..2000,
     ) {
-        let month = Month::of(0);
+        let month = Month::containing(0);
         let mut accounts = [Account::default(); 3];
-        let (mut total, mut passed, mut turn, mut turn_max) = (0u64, 0u64, 0u64, 0u64);
-        for (at, step, cost) in steps {
+        let (mut total, mut passed, mut outage_units, mut outage_units_max) = (0u64, 0u64, 0u64, 0u64);
+        for (index, step, cost) in steps {
             if step == 0 {
-                turn = 0;
+                outage_units = 0;
                 // In the second round the first gateways receive the reports of the last ones.
-                for at in [0, 1, 2, 0, 1, 2] {
-                    let account: &mut Account = &mut accounts[at];
+                for index in [0, 1, 2, 0, 1, 2] {
+                    let account: &mut Account = &mut accounts[index];
                     let report = account.report();
-                    total = total.saturating_add(report.since).max(report.least);
+                    total = total.saturating_add(report.unreported).max(report.used_min);
                     account.confirm(report, total);
                 }
                 prop_assert_eq!(total, passed, "units were lost or counted twice");
-            } else if accounts[at].charge(month, cost, quota, WHOLE) {
+            } else if accounts[index].charge(month, cost, quota, WHOLE) {
                 passed += cost;
-                turn += cost;
-                turn_max = turn_max.max(turn);
+                outage_units += cost;
+                outage_units_max = outage_units_max.max(outage_units);
             }
-            prop_assert!(passed <= quota + turn_max);
+            prop_assert!(passed <= quota + outage_units_max);
         }
         // Now no gateway can reach another, from a state that all know.
         let mut accounts = [Account::new(month, total.min(quota)); 3];
-        let before = total.min(quota);
+        let total_before = total.min(quota);
         let mut more = 0;
         for account in &mut accounts {
             more += (0..3000).filter(|_| account.charge(month, 1, quota, Allowance::Share(3))).count();
         }
-        prop_assert!(before + more as u64 <= quota);
+        prop_assert!(total_before + more as u64 <= quota);
     }
 }

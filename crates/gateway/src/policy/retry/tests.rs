@@ -120,7 +120,7 @@ fn a_second_retry_waits_only_after_an_upstream_that_took_the_call() {
 
 #[test]
 fn pauses_grow_and_stay_bounded() {
-    let millis = |attempts, random| pause(attempts, random).as_millis();
+    let millis = |attempts, random| backoff(attempts, random).as_millis();
     assert_eq!([1, 2, 3, 4, 5, 6, 7, 90].map(|n| millis(n, 0)), [0, 10, 20, 40, 80, 160, 160, 160]);
     assert_eq!(millis(90, u64::MAX), 320);
 }

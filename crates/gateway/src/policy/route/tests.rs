@@ -6,10 +6,13 @@ fn router() -> Router {
     let ethereum = ChainRoutes {
         paths: &["/eth", "/"],
         methods: &[("eth_getLogs", 1), ("debug_*", 2), ("debug_trace*", 3), ("trace_*", 3)],
-        rest: 0,
+        default_group: 0,
     };
-    let harmony =
-        ChainRoutes { paths: &["/harmony", "/api/v1/hmy/v2"], methods: &[("*", 5)], rest: 4 };
+    let harmony = ChainRoutes {
+        paths: &["/harmony", "/api/v1/hmy/v2"],
+        methods: &[("*", 5)],
+        default_group: 4,
+    };
     Router::new(&[ethereum, harmony], None).unwrap()
 }
 
@@ -52,7 +55,7 @@ fn the_most_specific_pattern_wins() {
 #[test]
 fn ambiguous_routes_are_refused() {
     fn chain<'a>(paths: &'a [&'a str], methods: &'a [(&'a str, usize)]) -> ChainRoutes<'a> {
-        ChainRoutes { paths, methods, rest: 0 }
+        ChainRoutes { paths, methods, default_group: 0 }
     }
     fn fault(chains: &[ChainRoutes<'_>]) -> RouteFault {
         Router::new(chains, None).unwrap_err()

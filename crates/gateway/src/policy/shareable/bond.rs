@@ -4,30 +4,30 @@
 /// A block hash.
 type Hash = [u8; 32];
 
-/// What a response depends on, in terms that any replica can check.
+/// The part of the chain that a response depends on, in a form that any replica can check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShareableTag {
-    /// Nothing.
+    /// The response depends on nothing.
     Free,
-    /// A block that was final when the response was stored.
+    /// The response depends on a block that was final when the response was stored.
     Final {
-        /// Its height.
+        /// Height of the block.
         number: u64,
-        /// Its hash, if the writer knew it.
+        /// Hash of the block, if the writer knew it.
         hash: Option<Hash>,
     },
-    /// A block that a reorg might still drop.
+    /// The response depends on a block that a reorg might still drop.
     Block {
-        /// Its height.
+        /// Height of the block.
         number: u64,
-        /// Its hash.
+        /// Hash of the block.
         hash: Hash,
     },
-    /// The head when the response was stored.
+    /// The response depends on the head at the time when it was stored.
     Head {
-        /// Its height.
+        /// Height of the block.
         number: u64,
-        /// Its hash.
+        /// Hash of the block.
         hash: Hash,
     },
 }

@@ -57,9 +57,11 @@ impl Replica {
         let step = self.tracker.observe(0, self.now, poll);
         let mut requests = step.requests;
         while let Some(request) = requests.pop() {
-            let at = |number: u64| hash(if number > 97 { branch } else { b'a' }, number);
-            let (own, parent) = (at(request.number), at(request.number - 1));
-            requests.extend(self.tracker.header(0, self.now, request.number, own, parent).requests);
+            let hash_at = |number: u64| hash(if number > 97 { branch } else { b'a' }, number);
+            let (block, parent) = (hash_at(request.number), hash_at(request.number - 1));
+            requests.extend(
+                self.tracker.record_header(0, self.now, request.number, block, parent).requests,
+            );
         }
     }
 
@@ -68,7 +70,7 @@ impl Replica {
     }
 }
 
-fn at(number: u64) -> CacheRule {
+fn at_number(number: u64) -> CacheRule {
     CacheRule::AtNumber { number, finalized: false }
 }
 
@@ -83,22 +85,22 @@ fn a_response_is_shared_only_with_evidence_of_its_block() {
     let plain = ResponseFacts {
         kind: ResponseKind::Value,
         response_block: ResponseBlock::None,
-        named: None,
+        named_blocks: None,
     };
     let name = BlockId { number: 99, hash: hash(b'a', 99) };
-    let named = ResponseFacts { named: Some((name, name)), ..plain };
+    let named = ResponseFacts { named_blocks: Some((name, name)), ..plain };
     let young = tag(99, Some(hash(b'a', 99)), &view);
-    assert_eq!(proof(at(99), &young, &plain, &view), Proof::NextPoll);
-    assert_eq!(proof(at(99), &young, &named, &view), Proof::Given);
+    assert_eq!(proof(at_number(99), &young, &plain, &view), Proof::NextPoll);
+    assert_eq!(proof(at_number(99), &young, &named, &view), Proof::Given);
     assert_eq!(proof(CacheRule::AtTransaction, &young, &named, &view), Proof::Given);
     // The logs of some blocks of a range prove nothing about the others.
     let range = CacheRule::AtRange { from: 95, to: 99 };
     assert_eq!(proof(range, &young, &named, &view), Proof::NextPoll);
-    assert_eq!(proof(at(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
+    assert_eq!(proof(at_number(FINAL), &tag(FINAL, None, &view), &plain, &view), Proof::Given);
     let head = ValidityTag { binding: Binding::Head { seq: view.head_seq }, ..young };
     assert_eq!(proof(CacheRule::AtHead, &head, &plain, &view), Proof::NextPoll);
     let null = ValidityTag { null: true, ..young };
-    assert_eq!(proof(at(99), &null, &plain, &view), Proof::None);
+    assert_eq!(proof(at_number(99), &null, &plain, &view), Proof::None);
     assert_eq!(shareable_tag(&null, &view), None);
 }
 
@@ -129,25 +131,30 @@ fn only_responses_about_served_blocks_are_adopted() {
     let block =
         |branch: u8, number: u64| ShareableTag::Block { number, hash: hash(branch, number) };
     let view = replica.view();
-    assert!(take(&block(b'a', 99), at(99), &view));
-    assert!(!take(&block(b'b', 99), at(99), &view));
-    assert!(!take(&block(b'a', 99), at(98), &view), "another block than was asked for");
-    assert!(!take(&block(b'a', 101), at(101), &view), "above the head");
+    assert!(take(&block(b'a', 99), at_number(99), &view));
+    assert!(!take(&block(b'b', 99), at_number(99), &view));
+    assert!(!take(&block(b'a', 99), at_number(98), &view), "another block than was asked for");
+    assert!(!take(&block(b'a', 101), at_number(101), &view), "above the head");
     assert!(take(&block(b'a', 99), CacheRule::AtTransaction, &view));
     assert!(take(&block(b'a', 99), CacheRule::AtRange { from: 95, to: 99 }, &view));
     assert!(!take(&block(b'a', 99), CacheRule::Constant, &view));
     assert!(
         take(&ShareableTag::Free, CacheRule::AtHash, &view)
-            && !take(&ShareableTag::Free, at(99), &view)
+            && !take(&ShareableTag::Free, at_number(99), &view)
     );
     let head = |branch| ShareableTag::Head { number: HEAD, hash: hash(branch, HEAD) };
     assert!(take(&head(b'a'), CacheRule::AtHead, &view));
-    assert!(!take(&head(b'b'), CacheRule::AtHead, &view) && !take(&head(b'a'), at(HEAD), &view));
+    assert!(
+        !take(&head(b'b'), CacheRule::AtHead, &view) && !take(&head(b'a'), at_number(HEAD), &view)
+    );
 
     replica.see(b'b', 100);
     let view = replica.view();
-    assert!(!take(&block(b'a', 99), at(99), &view) && take(&block(b'b', 99), at(99), &view));
-    assert!(take(&block(b'a', 97), at(97), &view), "below the fork nothing changed");
+    assert!(
+        !take(&block(b'a', 99), at_number(99), &view)
+            && take(&block(b'b', 99), at_number(99), &view)
+    );
+    assert!(take(&block(b'a', 97), at_number(97), &view), "below the fork nothing changed");
     assert!(!take(&head(b'a'), CacheRule::AtHead, &view));
 }
 
@@ -156,7 +163,8 @@ fn below_the_window_only_responses_final_when_stored_are_adopted() {
     let view = Replica::new().view();
     assert_eq!(view.canonical(80), None, "80 is below the window");
     let final_block = |number, hash| ShareableTag::Final { number, hash };
-    let here = |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at(number), &view);
+    let here =
+        |shareable_tag: &ShareableTag, number| adopt(shareable_tag, at_number(number), &view);
     assert!(here(&final_block(80, None), 80).is_some());
     assert!(here(&final_block(80, Some(hash(b'z', 80))), 80).is_some());
     // It was stored while a reorg could still drop it, and one may have done so.
@@ -169,6 +177,6 @@ fn below_the_window_only_responses_final_when_stored_are_adopted() {
     assert!(here(&final_block(95, Some(hash(b'a', 95))), 95).is_some());
     // A replica without a view accepts nothing that depends on a block.
     let blind = ChainView::default();
-    assert!(adopt(&final_block(80, None), at(80), &blind).is_none());
+    assert!(adopt(&final_block(80, None), at_number(80), &blind).is_none());
     assert!(adopt(&ShareableTag::Free, CacheRule::Constant, &blind).is_some());
 }

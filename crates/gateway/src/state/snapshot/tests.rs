@@ -17,38 +17,44 @@ fn start(text: &str) -> Arc<Snapshot> {
     Snapshot::new(config(text), Vec::new())
 }
 
-fn upstream(name: &str, more: &str) -> String {
-    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+fn upstream(name: &str, keys: &str) -> String {
+    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{keys}\n")
 }
 
 #[test]
 fn addresses_and_threads_wait_for_a_restart() {
-    let before = start(&upstream("a", ""));
-    let mut wanted = config(&upstream("a", ""));
-    wanted.server.listen = Some("127.0.0.1:1".parse().unwrap());
-    wanted.server.threads = 7;
-    let after = before.reload(wanted);
-    assert_eq!(after.config.server.listen, before.config.server.listen);
-    assert_eq!((after.config.server.threads, after.counters.len()), (1, 1));
+    let previous = start(&upstream("a", ""));
+    let mut new_config = config(&upstream("a", ""));
+    new_config.server.listen = Some("127.0.0.1:1".parse().unwrap());
+    new_config.server.threads = 7;
+    let reloaded = previous.reload(new_config);
+    assert_eq!(reloaded.config.server.listen, previous.config.server.listen);
+    assert_eq!((reloaded.config.server.threads, reloaded.counters.len()), (1, 1));
 }
 
 #[test]
 fn the_cache_goes_on_under_new_settings_and_ends_when_turned_off() {
-    let before = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", upstream("a", "")));
-    let kept = crate::policy::cacheable::ValidityTag {
+    let previous = start(&format!("[cache]\nbytes_max = \"8MiB\"\n{}", upstream("a", "")));
+    let validity = crate::policy::cacheable::ValidityTag {
         binding: crate::policy::cacheable::Binding::Free,
         generation: 0,
         null: false,
     };
-    let cache = before.cache.as_ref().unwrap();
-    let (is_error, until, doubted_since) = (false, None, None);
+    let cache = previous.cache.as_ref().unwrap();
+    let (is_error, expires_at, doubted_since) = (false, None, None);
     let bytes = bytes::Bytes::from_static(b"1");
-    let entry =
-        crate::cache::memory::Entry { bytes, is_error, upstream: 0, kept, until, doubted_since };
+    let entry = crate::cache::memory::Entry {
+        bytes,
+        is_error,
+        upstream: 0,
+        validity,
+        expires_at,
+        doubted_since,
+    };
     assert!(cache.put(b"key", entry));
-    let after =
-        before.reload(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", upstream("b", ""))));
-    assert!(after.cache.as_ref().unwrap().get(b"key").is_some());
-    let off = after.reload(config(&format!("[cache]\nenabled = false\n{}", upstream("b", ""))));
+    let reloaded =
+        previous.reload(config(&format!("[cache]\nbytes_max = \"4MiB\"\n{}", upstream("b", ""))));
+    assert!(reloaded.cache.as_ref().unwrap().get(b"key").is_some());
+    let off = reloaded.reload(config(&format!("[cache]\nenabled = false\n{}", upstream("b", ""))));
     assert!(off.cache.is_none());
 }

@@ -3,11 +3,15 @@
 
 use super::*;
 
-fn read(raw: &[u8], step: usize, closed: bool) -> Result<HttpResponse, ExchangeFaultKind> {
+fn read_response(
+    raw: &[u8],
+    piece_bytes: usize,
+    closed: bool,
+) -> Result<HttpResponse, ExchangeFaultKind> {
     let heads = new_parsed_heads();
     let mut reader = Reader::new(1000, &heads);
-    for part in raw.chunks(step) {
-        if let Step::Done(response) = reader.feed(part)? {
+    for piece in raw.chunks(piece_bytes) {
+        if let Step::Done(response) = reader.feed(piece)? {
             return Ok(response);
         }
     }
@@ -29,8 +33,8 @@ fn responses_are_read_at_every_split() {
         (b"HTTP/1.0 200 OK\r\n\r\nhello", true, b"hello", false),
     ];
     for (raw, closed, body, reusable) in cases {
-        for step in 1..=raw.len() {
-            let response = read(raw, step, closed).unwrap();
+        for piece_bytes in 1..=raw.len() {
+            let response = read_response(raw, piece_bytes, closed).unwrap();
             assert_eq!(
                 (response.status, &response.body[..], response.reusable),
                 (200, body, reusable)
@@ -41,24 +45,24 @@ fn responses_are_read_at_every_split() {
 
 #[test]
 fn truncated_and_malformed_responses_are_faults() {
-    let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
-    assert!(matches!(read(cut, 100, true), Err(ExchangeFaultKind::Closed)));
+    let truncated = b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello";
+    assert!(matches!(read_response(truncated, 100, true), Err(ExchangeFaultKind::Closed)));
     let long = b"HTTP/1.1 200 OK\r\nContent-Length: 5000\r\n\r\nhello";
-    assert!(matches!(read(long, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    assert!(matches!(read_response(long, 100, true), Err(ExchangeFaultKind::TooLarge)));
     let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1388\r\nhello";
-    assert!(matches!(read(chunks, 100, true), Err(ExchangeFaultKind::TooLarge)));
-    let more = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
-    assert!(matches!(read(more, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(chunks, 100, true), Err(ExchangeFaultKind::TooLarge)));
+    let surplus = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhello";
+    assert!(matches!(read_response(surplus, 100, true), Err(ExchangeFaultKind::Malformed)));
     let gzip = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 1\r\n\r\nx";
-    assert!(matches!(read(gzip, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(gzip, 100, true), Err(ExchangeFaultKind::Malformed)));
     let noise = b"SSH-2.0-x\r\n\r\n";
-    assert!(matches!(read(noise, 100, true), Err(ExchangeFaultKind::Malformed)));
+    assert!(matches!(read_response(noise, 100, true), Err(ExchangeFaultKind::Malformed)));
 }
 
 #[test]
 fn close_and_retry_after_are_kept() {
     let raw = b"HTTP/1.1 429 x\r\nConnection: close\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n";
-    let response = read(raw, 1000, false).unwrap();
+    let response = read_response(raw, 1000, false).unwrap();
     assert_eq!((response.status, response.reusable), (429, false));
     assert_eq!(response.retry_after, Some(Duration::from_secs(7)));
 }
@@ -67,15 +71,15 @@ fn close_and_retry_after_are_kept() {
 fn interim_responses_are_limited() {
     let response = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
     let with = |interims: usize| "HTTP/1.1 100 \r\n\r\n".repeat(interims) + response;
-    for step in [1, 1000, 100_000] {
-        assert_eq!(&read(with(5).as_bytes(), step, false).unwrap().body[..], b"hi");
+    for piece_bytes in [1, 1000, 100_000] {
+        assert_eq!(&read_response(with(5).as_bytes(), piece_bytes, false).unwrap().body[..], b"hi");
         // 4000 responses fit into one read, so parsing must not recurse.
         for interims in [6, 4000] {
-            let fault = read(with(interims).as_bytes(), step, false).unwrap_err();
+            let fault = read_response(with(interims).as_bytes(), piece_bytes, false).unwrap_err();
             assert!(matches!(fault, ExchangeFaultKind::Malformed), "{fault:?}");
         }
     }
-    let upgraded = read(b"HTTP/1.1 101 \r\n\r\n", 1000, false).unwrap_err();
+    let upgraded = read_response(b"HTTP/1.1 101 \r\n\r\n", 1000, false).unwrap_err();
     assert!(matches!(upgraded, ExchangeFaultKind::Malformed), "{upgraded:?}");
 }
 
@@ -83,11 +87,11 @@ fn interim_responses_are_limited() {
 fn ambiguous_lengths_cost_the_connection() {
     let both = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n\
         2\r\nhi\r\n0\r\n\r\n";
-    let response = read(both, 1000, false).unwrap();
+    let response = read_response(both, 1000, false).unwrap();
     assert_eq!((&response.body[..], response.reusable), (&b"hi"[..], false));
     for length in ["+2", "2, 2", "0x2", "", "-1", "99999999999999999999"] {
         let raw = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\nhi");
-        let fault = read(raw.as_bytes(), 1000, false).unwrap_err();
+        let fault = read_response(raw.as_bytes(), 1000, false).unwrap_err();
         assert!(matches!(fault, ExchangeFaultKind::Malformed), "{length:?}: {fault:?}");
     }
 }

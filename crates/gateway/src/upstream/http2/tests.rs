@@ -10,7 +10,7 @@ const TEXT: &str = "[server]\nthreads = 1\n\
      [[upstream]]\nname = \"n\"\nurl = \"https://node.local\"\nhttp2 = true\n";
 
 #[tokio::test(start_paused = true)]
-async fn an_upstream_that_declined_is_asked_again_after_a_while() {
+async fn http2_is_offered_again_after_the_retry_interval() {
     let config = Config::from_text("test", TEXT, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let dialed = Arc::new(AtomicU32::new(0));

@@ -9,7 +9,7 @@ use crate::io::websocket::frame::{Decoder, Event, Op, Payload, Role};
 use crate::io::websocket::keys::Keys;
 use crate::io::websocket::{frame, mask};
 
-/// Number of bytes stored of a message that is too long. They are enough to read the id.
+/// Number of bytes stored of a message that is too long. These bytes are enough to read the id.
 const HEAD_BYTES: usize = 64;
 
 /// Splits the received bytes into messages.
@@ -23,6 +23,7 @@ pub(super) enum Framing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FramingError {
     Frame(frame::Fault),
+    /// The bytes are not a JSON value.
     NoValue,
 }
 
@@ -64,7 +65,7 @@ impl Framing {
     /// Behaves as [`Decoder::filled`].
     pub(super) fn filled(&mut self, bytes: usize) {
         if let Framing::WebSocket(decoder) = self {
-            decoder.filled(bytes);
+            decoder.record_filled(bytes);
         }
     }
 }
@@ -76,20 +77,21 @@ pub(super) struct Values {
     message_bytes_max: usize,
     /// Start of an incomplete value, from earlier reads.
     body: BytesMut,
+    /// True if the value is too large, so that only its first bytes are stored.
     too_large: bool,
 }
 
 impl Values {
     fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<(usize, Option<Event<'a>>), FramingError> {
-        let (used, ends) = match self.splitter.next(bytes).map_err(|_| FramingError::NoValue)? {
+        let (used, has_end) = match self.splitter.next(bytes).map_err(|_| FramingError::NoValue)? {
             Split::Whitespace => return Ok((bytes.len(), None)),
             Split::Incomplete => (bytes.len(), false),
             Split::End(end) => (end, true),
         };
-        let whole = ends && self.body.is_empty() && used <= self.message_bytes_max;
-        if whole && !self.too_large {
+        let is_whole = has_end && self.body.is_empty() && used <= self.message_bytes_max;
+        if is_whole && !self.too_large {
             let value = bytes[..used].trim_ascii_start();
-            return Ok((used, Some(Event::Message(Payload::Read(value)))));
+            return Ok((used, Some(Event::Message(Payload::Borrowed(value)))));
         }
         let piece =
             if self.body.is_empty() { bytes[..used].trim_ascii_start() } else { &bytes[..used] };
@@ -101,14 +103,14 @@ impl Values {
             piece.len()
         };
         self.body.extend_from_slice(&piece[..piece.len().min(capacity)]);
-        if !ends {
+        if !has_end {
             return Ok((used, None));
         }
         let body = std::mem::take(&mut self.body).freeze();
         let event = if std::mem::take(&mut self.too_large) {
             Event::TooLarge(body)
         } else {
-            Event::Message(Payload::Whole(body))
+            Event::Message(Payload::Owned(body))
         };
         Ok((used, Some(event)))
     }
@@ -136,9 +138,9 @@ impl Encoder {
                 let length = call_bytes(id, name, params);
                 out.reserve(length + 14);
                 frame::write_header(out, Op::Text, length, Some(key));
-                let from = out.len();
+                let payload_start = out.len();
                 write_call(out, id, name, params);
-                mask::apply(&mut out[from..], key, 0);
+                mask::apply(&mut out[payload_start..], key, 0);
             }
             Encoder::Values => {
                 write_call(out, id, name, params);
@@ -172,20 +174,20 @@ pub(super) enum Recipient {
     Unaddressed,
     /// The message is a notification of a subscription.
     Notification,
-    /// The id is not one of ours.
+    /// The id is not an id of this gateway.
     Unknown,
 }
 
 /// First bytes of a response from nearly every upstream.
-const USUAL_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+const COMMON_START: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 /// Finds the recipient of a message by its id, at any position in the message. Does not check that
 /// the message is a valid response.
 pub(super) fn recipient_of(message: &[u8]) -> Recipient {
-    if let Some(rest) = message.strip_prefix(USUAL_START) {
-        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-        if rest.get(digits) == Some(&b',')
-            && let Some(id) = number(&rest[..digits])
+    if let Some(after_start) = message.strip_prefix(COMMON_START) {
+        let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        if after_start.get(digits) == Some(&b',')
+            && let Some(id) = parse_id(&after_start[..digits])
         {
             return Recipient::Call(id);
         }
@@ -194,21 +196,21 @@ pub(super) fn recipient_of(message: &[u8]) -> Recipient {
     match (id, method) {
         (_, Some(_)) => Recipient::Notification,
         (None | Some(b"null"), None) => Recipient::Unaddressed,
-        (Some(id), None) => number(id).map_or(Recipient::Unknown, Recipient::Call),
+        (Some(id), None) => parse_id(id).map_or(Recipient::Unknown, Recipient::Call),
     }
 }
 
 /// Finds the recipient of a response from its first bytes.
 pub(super) fn recipient_of_head(head: &Bytes) -> Recipient {
-    let rest = head.strip_prefix(USUAL_START).unwrap_or_default();
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if digits == rest.len() {
+    let after_start = head.strip_prefix(COMMON_START).unwrap_or_default();
+    let digits = after_start.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    if digits == after_start.len() {
         return Recipient::Unaddressed;
     }
-    number(&rest[..digits]).map_or(Recipient::Unaddressed, Recipient::Call)
+    parse_id(&after_start[..digits]).map_or(Recipient::Unaddressed, Recipient::Call)
 }
 
-fn number(digits: &[u8]) -> Option<u64> {
+fn parse_id(digits: &[u8]) -> Option<u64> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
@@ -219,24 +221,24 @@ mod tests {
 
     use super::*;
 
-    fn read(stream: &[u8], step: usize) -> Vec<(bool, Vec<u8>)> {
+    fn read(stream: &[u8], piece_bytes: usize) -> Vec<(bool, Vec<u8>)> {
         let mut framing = Framing::values(40);
-        let mut seen = Vec::new();
-        for piece in stream.chunks(step) {
-            let mut at = 0;
+        let mut messages = Vec::new();
+        for piece in stream.chunks(piece_bytes) {
+            let mut consumed = 0;
             loop {
-                let (used, event) = framing.next(&piece[at..]).unwrap();
-                at += used;
-                seen.push(match event {
+                let (used, event) = framing.next(&piece[consumed..]).unwrap();
+                consumed += used;
+                messages.push(match event {
                     None => break,
                     Some(Event::Message(payload)) => (true, payload.to_vec()),
                     Some(Event::TooLarge(head)) => (false, head.to_vec()),
                     Some(_) => panic!("values have no control frames"),
                 });
             }
-            assert_eq!(at, piece.len());
+            assert_eq!(consumed, piece.len());
         }
-        seen
+        messages
     }
 
     #[test]
@@ -244,12 +246,15 @@ mod tests {
         let long = format!("{{\"a\":\"{}\"}}", "x".repeat(100));
         let stream = format!("{{\"id\":1}}\n{{\"id\":2}}\n{long}\n  {{\"id\":3}}\n");
         for step in 1..=stream.len() {
-            let seen = read(stream.as_bytes(), step);
-            let (_, long_head) = &seen[2];
+            let messages = read(stream.as_bytes(), step);
+            let (_, long_head) = &messages[2];
             assert!(long.as_bytes().starts_with(long_head) && !long_head.is_empty());
-            let kinds: Vec<bool> = seen.iter().map(|(whole, _)| *whole).collect();
+            let kinds: Vec<bool> = messages.iter().map(|(whole, _)| *whole).collect();
             assert_eq!(kinds, [true, true, false, true], "in pieces of {step}");
-            assert_eq!((&*seen[1].1, &*seen[3].1), (&b"{\"id\":2}"[..], &b"{\"id\":3}"[..]));
+            assert_eq!(
+                (&*messages[1].1, &*messages[3].1),
+                (&b"{\"id\":2}"[..], &b"{\"id\":3}"[..])
+            );
         }
         assert!(Framing::values(40).next(b"x").is_err());
     }

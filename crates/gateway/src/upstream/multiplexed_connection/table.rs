@@ -38,7 +38,7 @@ struct PendingCall {
     waker: Option<Waker>,
     started: Instant,
     deadline: Instant,
-    /// Offset of its first byte in the output of the connection.
+    /// Offset of the call's first byte in the output of the connection.
     offset: u64,
 }
 
@@ -46,6 +46,7 @@ struct PendingCall {
 enum State {
     Free,
     Waiting(PendingCall),
+    /// The call has ended, and its caller has not polled it since.
     Done(Result<Bytes, CallFailure>),
 }
 
@@ -59,7 +60,9 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(super) struct Table {
     slots: Vec<Slot>,
+    /// Indices of free slots.
     free: Vec<u16>,
+    /// Number of calls that wait for a response.
     waiting: usize,
     /// Lower bound of the deadlines of all waiting calls.
     earliest_deadline: Option<Instant>,
@@ -95,7 +98,7 @@ impl Table {
         slot.state = State::Waiting(PendingCall { waker: None, started, deadline, offset });
         self.waiting += 1;
         self.earliest_deadline =
-            Some(self.earliest_deadline.map_or(deadline, |own| own.min(deadline)));
+            Some(self.earliest_deadline.map_or(deadline, |earliest| earliest.min(deadline)));
         Some(CallKey { index, generation: slot.generation })
     }
 
@@ -139,7 +142,7 @@ impl Table {
             "an index is reused only after its call was removed"
         );
         if let State::Waiting(waiting) = &mut slot.state {
-            if !waiting.waker.as_ref().is_some_and(|own| own.will_wake(waker)) {
+            if !waiting.waker.as_ref().is_some_and(|known| known.will_wake(waker)) {
                 waiting.waker = Some(waker.clone());
             }
             return Poll::Pending;
@@ -172,22 +175,23 @@ impl Table {
         failure: impl Fn(u64) -> CallFailure,
         woken: &mut Vec<Waker>,
     ) -> Option<Instant> {
-        let mut last = None;
+        let mut last_started = None;
         self.earliest_deadline = None;
         for slot in &mut self.slots {
             let State::Waiting(waiting) = &mut slot.state else { continue };
             if waiting.deadline > now {
                 let deadline = waiting.deadline;
-                self.earliest_deadline =
-                    Some(self.earliest_deadline.map_or(deadline, |own| own.min(deadline)));
+                self.earliest_deadline = Some(
+                    self.earliest_deadline.map_or(deadline, |earliest| earliest.min(deadline)),
+                );
                 continue;
             }
             woken.extend(waiting.waker.take());
-            last = last.max(Some(waiting.started));
+            last_started = last_started.max(Some(waiting.started));
             slot.state = State::Done(Err(failure(waiting.offset)));
             self.waiting -= 1;
         }
-        last
+        last_started
     }
 
     /// Fails all calls and appends their wakers to `woken`.
@@ -203,7 +207,7 @@ impl Table {
     }
 }
 
-/// What happened to a response.
+/// How a response was delivered.
 #[derive(Debug)]
 pub(super) enum Delivery {
     /// A waiting call was completed; holds its waker.
@@ -271,13 +275,13 @@ mod tests {
     async fn deadlines_pass_one_by_one() {
         let mut table = Table::default();
         let now = Instant::now();
-        let at = |seconds| now + Duration::from_secs(seconds);
-        let late = table.insert(now, at(9), 0).unwrap();
-        let early = table.insert(now, at(3), 0).unwrap();
-        assert_eq!(table.earliest_deadline(), Some(at(3)));
+        let after_seconds = |seconds| now + Duration::from_secs(seconds);
+        let late = table.insert(now, after_seconds(9), 0).unwrap();
+        let early = table.insert(now, after_seconds(3), 0).unwrap();
+        assert_eq!(table.earliest_deadline(), Some(after_seconds(3)));
         let mut woken = Vec::new();
-        assert_eq!(table.expire(at(3), failure, &mut woken), Some(now));
-        assert_eq!((table.earliest_deadline(), table.waiting()), (Some(at(9)), 1));
+        assert_eq!(table.expire(after_seconds(3), failure, &mut woken), Some(now));
+        assert_eq!((table.earliest_deadline(), table.waiting()), (Some(after_seconds(9)), 1));
         assert!(matches!(table.poll(early, Waker::noop()), Poll::Ready(Err(_))));
         assert!(table.poll(late, Waker::noop()).is_pending());
         table.fail(failure, &mut woken);

@@ -47,7 +47,7 @@ impl Upstream {
                     Some((Op::Close, code.unwrap_or(0).to_be_bytes().to_vec()))
                 }
                 Some(Event::TooLarge(_)) => panic!("a call is too large"),
-                Some(Event::Compressed { .. }) => panic!("nothing is packed"),
+                Some(Event::Compressed { .. }) => panic!("compression was not negotiated"),
                 None => None,
             };
             self.read.drain(..used);
@@ -95,7 +95,7 @@ fn connection(
     (connection, reason, Upstream { stream: theirs, decoder, read: Vec::new() })
 }
 
-fn ask(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
+fn start_call(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
     let now = Instant::now();
     connection.call(method, Some(b"[]"), now, now + DEADLINE).expect("it takes calls")
 }
@@ -103,8 +103,8 @@ fn ask(connection: &Rc<MultiplexedConnection>, method: &str) -> Call {
 /// Returns the result of the response, or the failure.
 async fn result(call: Call) -> Result<String, CallFailure> {
     let (id, body) = call.await?;
-    let [own, result] = walk::fields_of(&body, ["id", "result"]);
-    assert_eq!(own, Some(id.as_bytes()), "the response is under the id of its call");
+    let [response_id, result] = walk::fields_of(&body, ["id", "result"]);
+    assert_eq!(response_id, Some(id.as_bytes()), "the response is under the id of its call");
     Ok(String::from_utf8(result.unwrap().to_vec()).unwrap())
 }
 
@@ -118,7 +118,8 @@ fn run(test: impl Future<Output = ()>) {
 fn responses_in_any_order_reach_their_calls() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let calls: Vec<Call> = (0..100).map(|i| ask(&connection, &format!("m{i}"))).collect();
+        let calls: Vec<Call> =
+            (0..100).map(|i| start_call(&connection, &format!("m{i}"))).collect();
         assert_eq!(connection.in_flight(), 100);
         let mut received = Vec::new();
         for _ in 0..100 {
@@ -139,12 +140,12 @@ fn responses_in_any_order_reach_their_calls() {
 fn a_response_may_be_fragmented_and_have_its_id_last() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
         let response = format!(r#"{{"result":{{"id":7}},"id":{id},"jsonrpc":"2.0"}}"#);
-        let (first, rest) = response.as_bytes().split_at(9);
+        let (first, second) = response.as_bytes().split_at(9);
         let frames =
-            [&[0x01, first.len() as u8], first, &[0x89, 0], &[0x80, rest.len() as u8], rest];
+            [&[0x01, first.len() as u8], first, &[0x89, 0], &[0x80, second.len() as u8], second];
         for byte in frames.concat() {
             upstream.stream.write_all(&[byte]).await.unwrap();
         }
@@ -154,10 +155,10 @@ fn a_response_may_be_fragmented_and_have_its_id_last() {
 }
 
 #[test]
-fn a_large_response_comes_whole() {
+fn a_large_response_is_complete() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let (large, small) = (ask(&connection, "large"), ask(&connection, "small"));
+        let (large, small) = (start_call(&connection, "large"), start_call(&connection, "small"));
         let (first, _) = upstream.call().await;
         let (second, _) = upstream.call().await;
         let long = format!("\"{}\"", "x".repeat(RESPONSE_BYTES_MAX - 100));
@@ -174,7 +175,7 @@ fn a_large_response_comes_whole() {
 fn a_response_that_is_too_large_fails_only_its_call() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let (large, small) = (ask(&connection, "large"), ask(&connection, "small"));
+        let (large, small) = (start_call(&connection, "large"), start_call(&connection, "small"));
         let (first, _) = upstream.call().await;
         let (second, _) = upstream.call().await;
         let long = format!("\"{}\"", "x".repeat(RESPONSE_BYTES_MAX));
@@ -192,11 +193,11 @@ fn a_response_that_is_too_large_fails_only_its_call() {
 fn calls_on_a_connection_that_closes_may_have_been_sent() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
-        let call = ask(&connection, "first");
+        let call = start_call(&connection, "first");
         let (id, _) = upstream.call().await;
         upstream.respond(id, "1").await;
         result(call).await.unwrap();
-        let call = ask(&connection, "second");
+        let call = start_call(&connection, "second");
         upstream.call().await;
         drop(upstream);
         let failure = CallFailure { kind: Kind::Closed, sent: Sent::Maybe, stale: true };
@@ -212,7 +213,8 @@ fn calls_that_were_not_written_were_not_sent() {
         let (ours, theirs) = tokio::io::duplex(64);
         let (connection, driver) =
             MultiplexedConnection::new(Stream::Memory(ours), true, Vec::new(), settings());
-        let (first, second) = (ask(&connection, &"f".repeat(40)), ask(&connection, "second"));
+        let (first, second) =
+            (start_call(&connection, &"f".repeat(40)), start_call(&connection, "second"));
         let driven = tokio::task::spawn_local(driver);
         // The pipe takes 64 bytes, which is less than the first call.
         tokio::task::yield_now().await;
@@ -228,7 +230,7 @@ fn calls_that_were_not_written_were_not_sent() {
 fn a_close_frame_is_answered() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         upstream.call().await;
         upstream.send(Op::Close, &1001_u16.to_be_bytes()).await;
         assert!(result(call).await.is_err());
@@ -242,7 +244,7 @@ fn a_close_frame_is_answered() {
 fn a_malformed_frame_ends_the_connection() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         upstream.call().await;
         upstream.stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let failure = CallFailure { kind: Kind::Malformed, sent: Sent::Maybe, stale: false };
@@ -263,10 +265,14 @@ fn a_late_response_is_discarded() {
         assert_eq!(result(late).await, Err(failure));
         assert_eq!(began.elapsed(), Duration::from_secs(2));
         assert!(!connection.can_take(9), "a silent upstream gets no more calls here");
-        assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())), "it is asked at once");
+        assert_eq!(
+            upstream.frame().await,
+            Some((Op::Ping, Vec::new())),
+            "the upstream is pinged at once"
+        );
         upstream.send(Op::Pong, b"").await;
         upstream.respond(id, "1").await;
-        let call = ask(&connection, "next");
+        let call = start_call(&connection, "next");
         let (next, _) = upstream.call().await;
         assert_ne!(next, id);
         upstream.respond(next, "2").await;
@@ -280,7 +286,7 @@ fn an_unanswered_ping_ends_the_connection() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
         let began = Instant::now();
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         upstream.call().await;
         assert_eq!(upstream.frame().await, Some((Op::Ping, Vec::new())));
         assert_eq!(began.elapsed(), PING);
@@ -306,9 +312,9 @@ fn an_answered_ping_keeps_the_connection() {
 fn a_dropped_call_frees_its_slot() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        drop(ask(&connection, "dropped"));
+        drop(start_call(&connection, "dropped"));
         assert_eq!(connection.in_flight(), 0);
-        let call = ask(&connection, "kept");
+        let call = start_call(&connection, "kept");
         let (dropped, _) = upstream.call().await;
         let (kept, _) = upstream.call().await;
         upstream.respond(dropped, "1").await;
@@ -326,7 +332,7 @@ fn notifications_are_reported_and_unknown_ids_ignored() {
             Rc::new(move |message| sink.borrow_mut().push(message.to_vec()));
         let (connection, reason, mut upstream) =
             connection(Settings { on_notification, ..settings() });
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
         let notification = br#"{"jsonrpc":"2.0","method":"eth_subscription","params":{}}"#;
         upstream.send(Op::Text, notification).await;
@@ -344,7 +350,7 @@ fn notifications_are_reported_and_unknown_ids_ignored() {
 fn an_error_without_an_id_belongs_to_the_only_call() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         upstream.call().await;
         let error = br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32005,"message":"slow down"}}"#;
         upstream.send(Op::Text, error).await;
@@ -356,7 +362,7 @@ fn an_error_without_an_id_belongs_to_the_only_call() {
 fn a_retired_connection_ends_after_its_calls() {
     run(async {
         let (connection, reason, mut upstream) = connection(settings());
-        let call = ask(&connection, "m");
+        let call = start_call(&connection, "m");
         let (id, _) = upstream.call().await;
         connection.retire();
         assert!(!connection.can_take(9) && reason.get().is_none());
@@ -371,7 +377,7 @@ fn a_retired_connection_ends_after_its_calls() {
 fn many_calls_go_out_in_one_write() {
     run(async {
         let (connection, _, mut upstream) = connection(settings());
-        let calls: Vec<Call> = (0..50).map(|_| ask(&connection, "m")).collect();
+        let calls: Vec<Call> = (0..50).map(|_| start_call(&connection, "m")).collect();
         upstream.read.reserve(1 << 16);
         let bytes = upstream.stream.read_buf(&mut upstream.read).await.unwrap();
         let expected: usize = connection.out.borrow().discarded as usize;
@@ -387,7 +393,7 @@ fn a_local_socket_carries_values() {
         let (connection, driver) =
             MultiplexedConnection::new(Stream::Memory(ours), false, Vec::new(), settings());
         let reason = tokio::task::spawn_local(driver);
-        let (first, second) = (ask(&connection, "one"), ask(&connection, "two"));
+        let (first, second) = (start_call(&connection, "one"), start_call(&connection, "two"));
         let mut read = Vec::new();
         while read.iter().filter(|byte| **byte == b'\n').count() < 2 {
             theirs.read_buf(&mut read).await.unwrap();
@@ -397,8 +403,9 @@ fn a_local_socket_carries_values() {
             .filter_map(|line| walk::member(line, "id"))
             .map(|id| String::from_utf8(id.to_vec()).unwrap())
             .collect();
-        let response =
-            |at: usize| format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{at}}}\n", ids[at]);
+        let response = |index: usize| {
+            format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{index}}}\n", ids[index])
+        };
         for byte in [response(1), response(0)].concat().bytes() {
             theirs.write_all(&[byte]).await.unwrap();
         }

@@ -20,24 +20,24 @@ use crate::policy::overload::Class;
 use crate::policy::overload::shares::Flow;
 
 const DEADLINE: Duration = Duration::from_secs(30);
-const ALONE: &str = "url = \"ipc:/node.ipc\"";
-const BESIDE_HTTP: &str = "url = \"http://node.local:1\"\nws_url = \"ipc:/node.ipc\"";
+const WITHOUT_HTTP: &str = "url = \"ipc:/node.ipc\"";
+const WITH_HTTP: &str = "url = \"http://node.local:1\"\nws_url = \"ipc:/node.ipc\"";
 
 /// The upstream's side: the accepted streams, and true if it accepts no more.
 #[derive(Default)]
 struct Upstream {
-    taken: Mutex<Vec<DuplexStream>>,
+    accepted: Mutex<Vec<DuplexStream>>,
     down: AtomicBool,
 }
 
 impl Upstream {
-    fn taken(&self) -> usize {
-        self.taken.lock().len()
+    fn accepted(&self) -> usize {
+        self.accepted.lock().len()
     }
 
     /// Ends all connections.
     fn hang_up(&self) {
-        self.taken.lock().clear();
+        self.accepted.lock().clear();
     }
 
     fn set_down(&self, down: bool) {
@@ -56,13 +56,13 @@ fn scene(keys: &str) -> Scene {
     let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let upstream = Arc::new(Upstream::default());
-    let far = Arc::clone(&upstream);
+    let dial_upstream = Arc::clone(&upstream);
     let dial = Dial::Memory(Arc::new(move || {
-        if far.down.load(Ordering::Relaxed) {
+        if dial_upstream.down.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         let (ours, theirs) = tokio::io::duplex(1 << 16);
-        far.taken.lock().push(theirs);
+        dial_upstream.accepted.lock().push(theirs);
         Ok(ours)
     }));
     let counts = Arc::<UpstreamCounters>::default();
@@ -71,15 +71,15 @@ fn scene(keys: &str) -> Scene {
     Scene { pool: pool.expect("the upstream has such an address"), upstream, counts }
 }
 
-fn ask(name: &'static str) -> UpstreamRequest<'static> {
-    let (place, method): (usize, &'static Method) =
+fn request_for(name: &'static str) -> UpstreamRequest<'static> {
+    let (row, method): (usize, &'static Method) =
         methods_of(Family::Ethereum).find(name).expect("it is known");
     UpstreamRequest {
         chain: 0,
         group: 0,
         name: Cow::Borrowed(name),
         method: Some(method),
-        row: Some(place),
+        row: Some(row),
         class: Class::Normal,
         flow: Flow::default(),
         params: Some(Cow::Borrowed(b"[]")),
@@ -89,7 +89,7 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
             min_head: 0,
             behind_head: 0,
             from_view: false,
-            stamp: Stamp::of(&ChainView::default()),
+            stamp: Stamp::new(&ChainView::default()),
         },
         coalesce: false,
         balance_key: 0,
@@ -99,11 +99,11 @@ fn ask(name: &'static str) -> UpstreamRequest<'static> {
 }
 
 fn light() -> UpstreamRequest<'static> {
-    ask("eth_getBalance")
+    request_for("eth_getBalance")
 }
 
 fn heavy() -> UpstreamRequest<'static> {
-    ask("debug_traceBlockByNumber")
+    request_for("debug_traceBlockByNumber")
 }
 
 impl Scene {
@@ -116,7 +116,7 @@ impl Scene {
         if let Some(connection) = self.get(request) {
             return Some(connection);
         }
-        settled().await;
+        run_other_tasks().await;
         self.get(request)
     }
 
@@ -138,16 +138,16 @@ impl Scene {
         while self.counts.connections_opened.get() == connects {
             tokio::time::advance(Duration::from_millis(1)).await;
             self.get(&light());
-            assert!(began.elapsed() < Duration::from_secs(60), "it is never tried again");
+            assert!(began.elapsed() < Duration::from_secs(60), "the pool never tries again");
         }
-        let rest = began.elapsed();
-        settled().await;
-        rest
+        let backoff = began.elapsed();
+        run_other_tasks().await;
+        backoff
     }
 }
 
 /// Lets other tasks run until all of them wait.
-async fn settled() {
+async fn run_other_tasks() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
@@ -162,30 +162,31 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn full_connections_open_more_up_to_the_limit() {
     run(async {
-        let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 2\nconnections_max = 2"));
-        assert!(scene.get(&light()).is_none(), "nothing is open yet");
-        assert!(scene.get(&light()).is_none(), "and one is on its way already");
-        settled().await;
-        assert_eq!(scene.upstream.taken(), 1);
+        let scene =
+            scene(&format!("{WITHOUT_HTTP}\ncalls_per_connection_max = 2\nconnections_max = 2"));
+        assert!(scene.get(&light()).is_none(), "no connection is open yet");
+        assert!(scene.get(&light()).is_none(), "a connection is already being opened");
+        run_other_tasks().await;
+        assert_eq!(scene.upstream.accepted(), 1);
         let mut calls = Vec::new();
         for _ in 0..4 {
             calls.push(scene.call(&light()).await);
         }
-        assert_eq!(scene.upstream.taken(), 2);
+        assert_eq!(scene.upstream.accepted(), 2);
         assert!(scene.opened(&light()).await.is_none(), "both are full");
-        assert_eq!(scene.upstream.taken(), 2);
+        assert_eq!(scene.upstream.accepted(), 2);
         // The other class opens its first connection whatever the limit.
         assert!(scene.opened(&heavy()).await.is_some());
-        assert_eq!((scene.upstream.taken(), scene.counts.multiplexed_open.get()), (3, 3));
+        assert_eq!((scene.upstream.accepted(), scene.counts.multiplexed_open.get()), (3, 3));
         drop(calls.pop());
-        assert!(scene.get(&light()).is_some(), "a call has left");
+        assert!(scene.get(&light()).is_some(), "a call has ended");
     });
 }
 
 #[test]
 fn large_responses_have_connections_of_their_own() {
     run(async {
-        let scene = scene(ALONE);
+        let scene = scene(WITHOUT_HTTP);
         let small = scene.opened(&light()).await.unwrap();
         let large = scene.opened(&heavy()).await.unwrap();
         assert!(!Rc::ptr_eq(&small, &large));
@@ -197,47 +198,53 @@ fn large_responses_have_connections_of_their_own() {
             assert!(Rc::ptr_eq(&class(), &large));
             scene.pool.record_response(&light(), 10);
         }
-        assert!(Rc::ptr_eq(&class(), &small), "it was one large response among many small ones");
+        assert!(
+            Rc::ptr_eq(&class(), &small),
+            "one large response among many small ones does not count"
+        );
         let unknown = UpstreamRequest { method: None, row: None, ..light() };
         scene.pool.record_response(&unknown, LARGE_BYTES);
         assert!(Rc::ptr_eq(&scene.get(&unknown).unwrap(), &large));
-        assert!(Rc::ptr_eq(&class(), &small), "unknown methods are counted apart");
+        assert!(Rc::ptr_eq(&class(), &small), "unknown methods are counted separately");
     });
 }
 
 #[test]
 fn the_backoff_doubles_with_each_failure() {
     let ms = Duration::from_millis;
-    for (keys, [first, second, longest]) in
-        [(BESIDE_HTTP, [ms(50), ms(100), ms(10_000)]), (ALONE, [ms(0), ms(50), ms(1000)])]
+    for (keys, [first, second, longest_backoff]) in
+        [(WITH_HTTP, [ms(50), ms(100), ms(10_000)]), (WITHOUT_HTTP, [ms(0), ms(50), ms(1000)])]
     {
         run(async move {
             let scene = scene(keys);
             scene.upstream.set_down(true);
             assert!(scene.get(&light()).is_none());
-            settled().await;
-            let mut rests = Vec::new();
+            run_other_tasks().await;
+            let mut backoffs = Vec::new();
             for _ in 0..12 {
-                rests.push(scene.backoff().await);
+                backoffs.push(scene.backoff().await);
             }
-            let near = |rest: Duration, wanted: Duration| {
-                rest >= wanted && rest <= wanted + Duration::from_millis(2)
+            let is_about = |backoff: Duration, expected: Duration| {
+                backoff >= expected && backoff <= expected + Duration::from_millis(2)
             };
-            assert!(near(rests[0], first) && near(rests[1], second), "{keys}: {rests:?}");
-            let steps = rests[1..].windows(2);
-            let doubles = |step: &[Duration]| near(step[1], (step[0] * 2).min(longest));
-            assert!(steps.clone().take(3).all(doubles), "{keys}: {rests:?}");
-            assert!(near(rests[11], longest), "{keys}: {rests:?}");
+            assert!(
+                is_about(backoffs[0], first) && is_about(backoffs[1], second),
+                "{keys}: {backoffs:?}"
+            );
+            let steps = backoffs[1..].windows(2);
+            let doubles = |step: &[Duration]| is_about(step[1], (step[0] * 2).min(longest_backoff));
+            assert!(steps.clone().take(3).all(doubles), "{keys}: {backoffs:?}");
+            assert!(is_about(backoffs[11], longest_backoff), "{keys}: {backoffs:?}");
             // A response resets the failures.
             scene.upstream.set_down(false);
             scene.backoff().await;
             assert!(scene.get(&light()).is_some());
             scene.pool.record_response(&light(), 10);
             scene.upstream.hang_up();
-            settled().await;
+            run_other_tasks().await;
             assert_eq!(scene.counts.multiplexed_lost.get(), 1);
-            let rest = scene.backoff().await;
-            assert!(near(rest, first), "{keys}: {rest:?}");
+            let backoff = scene.backoff().await;
+            assert!(is_about(backoff, first), "{keys}: {backoff:?}");
         });
     }
 }
@@ -245,7 +252,8 @@ fn the_backoff_doubles_with_each_failure() {
 #[test]
 fn waiting_calls_are_notified() {
     run(async {
-        let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nconnections_max = 1"));
+        let scene =
+            scene(&format!("{WITHOUT_HTTP}\ncalls_per_connection_max = 1\nconnections_max = 1"));
         let wait = |deadline: Duration| {
             let (pool, request) = (Rc::clone(&scene.pool), light());
             let deadline = Instant::now() + deadline;
@@ -260,7 +268,7 @@ fn waiting_calls_are_notified() {
         assert_eq!(began.elapsed(), Duration::from_secs(3));
         // A call waits for another call to end.
         let waiting = wait(DEADLINE);
-        settled().await;
+        run_other_tasks().await;
         assert!(!waiting.is_finished());
         drop(call);
         drop(scene.pool.call_guard());
@@ -269,16 +277,17 @@ fn waiting_calls_are_notified() {
         // A call does not wait for a connection that cannot be opened.
         scene.upstream.set_down(true);
         scene.upstream.hang_up();
-        settled().await;
+        run_other_tasks().await;
         assert_eq!(wait(DEADLINE).await.unwrap().err(), Some(NoConnection));
-        assert_eq!(began.elapsed(), Duration::from_secs(3), "nobody waits for a failure");
+        assert_eq!(began.elapsed(), Duration::from_secs(3), "a call does not wait after a failure");
     });
 }
 
 #[test]
 fn waiting_calls_of_both_classes_are_notified() {
     run(async {
-        let scene = scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nconnections_max = 1"));
+        let scene =
+            scene(&format!("{WITHOUT_HTTP}\ncalls_per_connection_max = 1\nconnections_max = 1"));
         let (small, _large) = (scene.call(&light()).await, scene.call(&heavy()).await);
         let wait = |request: UpstreamRequest<'static>| {
             let (pool, deadline) = (Rc::clone(&scene.pool), Instant::now() + DEADLINE);
@@ -286,7 +295,7 @@ fn waiting_calls_of_both_classes_are_notified() {
         };
         let began = Instant::now();
         let (for_large, for_small) = (wait(heavy()), wait(light()));
-        settled().await;
+        run_other_tasks().await;
         let guard = scene.pool.call_guard();
         drop(small);
         drop(guard);
@@ -300,29 +309,29 @@ fn waiting_calls_of_both_classes_are_notified() {
 fn idle_connections_are_closed_except_the_first_of_each_class() {
     run(async {
         let scene =
-            scene(&format!("{ALONE}\ncalls_per_connection_max = 1\nidle_timeout = \"10s\""));
+            scene(&format!("{WITHOUT_HTTP}\ncalls_per_connection_max = 1\nidle_timeout = \"10s\""));
         let calls = [scene.call(&light()).await, scene.call(&light()).await];
         scene.call(&heavy()).await;
         drop(calls);
         scene.pool.sweep(Instant::now() + Duration::from_secs(9));
-        settled().await;
+        run_other_tasks().await;
         assert_eq!(scene.counts.multiplexed_open.get(), 3);
         scene.pool.sweep(Instant::now() + Duration::from_secs(11));
-        settled().await;
+        run_other_tasks().await;
         assert_eq!(scene.counts.multiplexed_open.get(), 2, "one of each class is left");
-        assert_eq!(scene.counts.multiplexed_lost.get(), 0, "we closed it");
-        assert!(scene.get(&light()).is_some(), "and there is no backoff");
+        assert_eq!(scene.counts.multiplexed_lost.get(), 0, "the gateway closed the connection");
+        assert!(scene.get(&light()).is_some(), "there is no backoff");
         scene.pool.close();
-        settled().await;
+        run_other_tasks().await;
         assert_eq!(scene.counts.multiplexed_open.get(), 0);
-        assert!(scene.opened(&light()).await.is_none(), "none is opened any more");
+        assert!(scene.opened(&light()).await.is_none(), "a closed pool opens no connection");
     });
 }
 
 #[test]
 fn long_calls_are_not_accepted() {
     run(async {
-        let scene = scene(&format!("{ALONE}\nmessage_bytes_max = 1024"));
+        let scene = scene(&format!("{WITHOUT_HTTP}\nmessage_bytes_max = 1024"));
         let long = |bytes: usize| UpstreamRequest {
             params: Some(Cow::Owned(vec![b' '; bytes])),
             ..light()

@@ -1,9 +1,9 @@
-//! Makes the topology of a new configuration from the former one.
+//! Builds the topology of a new configuration from the previous one.
 //!
 //! A chain with the same name, family and id keeps its view, its heads and its cache entries. An
 //! upstream with the same chain, name, URL, headers and TLS settings keeps its health. Counters
-//! stay with the name alone, so that no metric falls. `thread.rs` keeps the connections of a
-//! thread, and `watch.rs` keeps the heads of upstreams.
+//! depend only on the upstream's name, so that no counter falls. `thread.rs` keeps the connections
+//! of a thread, and `watch.rs` keeps the heads of upstreams.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,36 +22,37 @@ impl Topology {
     pub(crate) fn reload(&self, config: Arc<Config>, counters: &[Arc<Counters>]) -> Arc<Topology> {
         let chains: Vec<_> = config.chains.iter().map(|chain| self.chain_for(chain)).collect();
         let mut by_number = vec![None; self.by_number.len()];
-        let mut places = Places::default();
+        let mut view_indices = ViewIndices::default();
         for (index, upstream) in config.upstreams.iter().enumerate() {
-            if let Some(before) = self.find_upstream(&config, upstream)
-                && self.is_same(&chains, upstream, before)
+            if let Some(previous) = self.find_upstream(&config, upstream)
+                && self.is_same(&chains, upstream, previous)
             {
-                places.keep(index, upstream.chain, before.place);
+                view_indices.keep(index, upstream.chain, previous.view_index);
             }
         }
         // Calls in flight still look up removed upstreams at their old indices in views.
         for upstream in &self.upstreams {
             let same =
-                |own: &Arc<ChainState>| Arc::ptr_eq(own, &self.chains[upstream.config.chain]);
+                |known: &Arc<ChainState>| Arc::ptr_eq(known, &self.chains[upstream.config.chain]);
             if let Some(chain) = chains.iter().position(same) {
-                places.taken.insert((chain, upstream.place));
+                view_indices.taken.insert((chain, upstream.view_index));
             }
         }
         let upstreams = config.upstreams.iter().enumerate().map(|(index, upstream)| {
-            let place = places.of(index, upstream.chain);
-            let before = self.find_upstream(&config, upstream);
+            let view_index = view_indices.get_or_assign(index, upstream.chain);
+            let previous = self.find_upstream(&config, upstream);
             let number =
-                before.map_or_else(|| next_number(&mut by_number), |upstream| upstream.number);
+                previous.map_or_else(|| next_number(&mut by_number), |upstream| upstream.number);
             if let Some(slot) = by_number.get_mut(usize::from(number)) {
                 *slot = Some(index);
             }
-            let mark = self.registry.next_upstream();
-            let mut new = UpstreamState::new(&config, upstream, place, mark, number, Dial::Net);
-            if let Some(before) = before {
-                new.inherit(before, self.is_same(&chains, upstream, before), &config);
+            let instance_id = self.registry.next_upstream();
+            let mut state =
+                UpstreamState::new(&config, upstream, view_index, instance_id, number, Dial::Net);
+            if let Some(previous) = previous {
+                state.inherit(previous, self.is_same(&chains, upstream, previous), &config);
             }
-            new
+            state
         });
         let upstreams: Vec<_> = upstreams.collect();
         let groups = config.groups.iter().enumerate().map(|(index, group)| {
@@ -68,10 +69,10 @@ impl Topology {
     }
 
     fn chain_for(&self, chain: &config::chain::Chain) -> Arc<ChainState> {
-        let before = self.config.chains.iter().position(|own| own.name == chain.name);
-        match before {
-            Some(before) if same_chain(&self.config.chains[before], chain) => {
-                Arc::clone(&self.chains[before])
+        let previous = self.config.chains.iter().position(|known| known.name == chain.name);
+        match previous {
+            Some(previous) if is_same_chain(&self.config.chains[previous], chain) => {
+                Arc::clone(&self.chains[previous])
             }
             // A former chain of this name may have left entries in the cache.
             _ => {
@@ -88,8 +89,9 @@ impl Topology {
         upstream: &config::upstream::Upstream,
     ) -> Option<&UpstreamState> {
         let chain = &config.chains[upstream.chain].name;
-        self.upstreams.iter().find(|own| {
-            own.config.name == upstream.name && self.config.chains[own.config.chain].name == *chain
+        self.upstreams.iter().find(|known| {
+            known.config.name == upstream.name
+                && self.config.chains[known.config.chain].name == *chain
         })
     }
 
@@ -98,10 +100,10 @@ impl Topology {
         &self,
         chains: &[Arc<ChainState>],
         upstream: &config::upstream::Upstream,
-        before: &UpstreamState,
+        previous: &UpstreamState,
     ) -> bool {
-        Arc::ptr_eq(&chains[upstream.chain], &self.chains[before.config.chain])
-            && upstream.has_same_target(&before.config)
+        Arc::ptr_eq(&chains[upstream.chain], &self.chains[previous.config.chain])
+            && upstream.has_same_target(&previous.config)
     }
 
     /// Returns the limit of a group. If the reload does not change the group and its upstreams, the
@@ -115,18 +117,21 @@ impl Topology {
         counters: &[Arc<Counters>],
     ) -> Option<Arc<ConcurrencyLimit>> {
         let group = &config.groups[index];
-        let own = &self.config.groups;
-        let at = own.iter().position(|own| {
-            Arc::ptr_eq(&self.chains[own.chain], &chains[group.chain]) && own.name == group.name
+        let previous_groups = &self.config.groups;
+        let previous_index = previous_groups.iter().position(|previous| {
+            Arc::ptr_eq(&self.chains[previous.chain], &chains[group.chain])
+                && previous.name == group.name
         });
-        let unchanged = at.and_then(|at| {
-            let same_upstream =
-                |(own, new): (&usize, &usize)| upstreams[*new].is_same_as(&self.upstreams[*own]);
-            let same = own[at].upstreams.len() == group.upstreams.len()
-                && own[at].upstreams.iter().zip(&group.upstreams).all(same_upstream)
-                && own[at].in_flight == group.in_flight
+        let unchanged = previous_index.and_then(|previous_index| {
+            let previous = &previous_groups[previous_index];
+            let same_upstream = |(previous, new): (&usize, &usize)| {
+                upstreams[*new].is_same_as(&self.upstreams[*previous])
+            };
+            let same = previous.upstreams.len() == group.upstreams.len()
+                && previous.upstreams.iter().zip(&group.upstreams).all(same_upstream)
+                && previous.in_flight == group.in_flight
                 && self.config.overload == config.overload;
-            same.then(|| self.groups[at].concurrency_limit.clone()).flatten()
+            same.then(|| self.groups[previous_index].concurrency_limit.clone()).flatten()
         });
         unchanged.or_else(|| {
             ConcurrencyLimit::new(config, group, ConcurrencyLimit::threads(counters, index))
@@ -134,8 +139,8 @@ impl Topology {
     }
 }
 
-fn same_chain(before: &config::chain::Chain, chain: &config::chain::Chain) -> bool {
-    before.name == chain.name && before.family == chain.family && before.id == chain.id
+fn is_same_chain(previous: &config::chain::Chain, chain: &config::chain::Chain) -> bool {
+    previous.name == chain.name && previous.family == chain.family && previous.id == chain.id
 }
 
 /// Returns a number that no upstream of this process has had; [`NO_UPSTREAM`] once all are used.
@@ -149,27 +154,29 @@ pub(super) fn next_number(by_number: &mut Vec<Option<usize>>) -> u16 {
     }
 }
 
-/// Assigns indices in chain views. An upstream keeps its index; a new upstream gets the first free
-/// index.
+/// Assigns indices in chain views. An upstream keeps its index; a new upstream gets the first
+/// unused index of its chain.
 #[derive(Default)]
-struct Places {
+struct ViewIndices {
     /// Pairs of an upstream's index in the configuration and its index in views.
     assigned: Vec<(usize, usize)>,
+    /// Used indices, as pairs of the chain and the index in its views.
     taken: HashSet<(usize, usize)>,
 }
 
-impl Places {
-    fn keep(&mut self, index: usize, chain: usize, place: usize) {
-        self.assigned.push((index, place));
-        self.taken.insert((chain, place));
+impl ViewIndices {
+    fn keep(&mut self, upstream: usize, chain: usize, view_index: usize) {
+        self.assigned.push((upstream, view_index));
+        self.taken.insert((chain, view_index));
     }
 
-    fn of(&mut self, index: usize, chain: usize) -> usize {
-        if let Some((_, place)) = self.assigned.iter().find(|(own, _)| *own == index) {
-            return *place;
+    /// Returns the kept index of an upstream, or assigns an unused one.
+    fn get_or_assign(&mut self, upstream: usize, chain: usize) -> usize {
+        if let Some((_, view_index)) = self.assigned.iter().find(|(known, _)| *known == upstream) {
+            return *view_index;
         }
-        let mut places = 0..;
-        let free = places.find(|place| self.taken.insert((chain, *place)));
-        free.expect("the range is unbounded")
+        let mut view_indices = 0..;
+        let unused = view_indices.find(|view_index| self.taken.insert((chain, *view_index)));
+        unused.expect("the range is unbounded")
     }
 }

@@ -31,85 +31,89 @@ fn start(text: &str) -> Arc<Topology> {
     Topology::new(config, &counters, Vec::new())
 }
 
-fn reload(before: &Topology, text: &str) -> Arc<Topology> {
+fn reload(previous: &Topology, text: &str) -> Arc<Topology> {
     let config = Arc::new(config(text));
     let counters = [counters(&config)];
-    before.reload(config, &counters)
+    previous.reload(config, &counters)
 }
 
-fn upstream(name: &str, more: &str) -> String {
-    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{more}\n")
+fn upstream(name: &str, keys: &str) -> String {
+    format!("[[upstream]]\nname = \"{name}\"\nurl = \"http://{name}.local:1\"\n{keys}\n")
 }
 
-/// Returns a view in which this many upstreams, with their initial marks, are at the head.
+/// Returns a view in which this many upstreams, with their initial instance ids, are at the head.
 fn view(upstreams: usize) -> ChainView {
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
-    let seen = |place: usize| {
-        let mark = place as u64 + 1;
-        UpstreamView { mark, head: Some(9), lag: 0, live: true, consistent: true, at_head: true }
+    let upstream_view = |view_index: usize| {
+        let instance_id = view_index as u64 + 1;
+        UpstreamView {
+            mark: instance_id,
+            head: Some(9),
+            lag: 0,
+            live: true,
+            consistent: true,
+            at_head: true,
+        }
     };
-    view.upstreams = (0..upstreams).map(seen).collect();
+    view.upstreams = (0..upstreams).map(upstream_view).collect();
     view
 }
 
 #[test]
 fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() {
-    let before = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
+    let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
     for _ in 0..8 {
-        before.health(1, |health, now| health.poll_failed(now, 0));
+        previous.update_health(1, |health, now| health.poll_failed(now, 0));
     }
-    assert_eq!(before.upstreams[1].ejections.load(Ordering::Relaxed), 1);
+    assert_eq!(previous.upstreams[1].ejections.load(Ordering::Relaxed), 1);
     let c = upstream("c", "").replace("c.local", "d.local");
-    let after = reload(&before, &(upstream("b", "weight = 5") + &c + &upstream("a", "")));
-    let [b, c, a] = &after.upstreams[..] else { panic!("three upstreams") };
+    let reloaded = reload(&previous, &(upstream("b", "weight = 5") + &c + &upstream("a", "")));
+    let [b, c, a] = &reloaded.upstreams[..] else { panic!("three upstreams") };
     assert!(
-        b.is_same_as(&before.upstreams[1])
-            && a.is_same_as(&before.upstreams[0])
-            && !c.is_same_as(&before.upstreams[2])
+        b.is_same_as(&previous.upstreams[1])
+            && a.is_same_as(&previous.upstreams[0])
+            && !c.is_same_as(&previous.upstreams[2])
     );
-    assert_eq!((b.place, a.place), (1, 0), "calls in flight look them up there");
-    assert_eq!(c.place, 3, "the place of the former c is still looked at");
+    assert_eq!((b.view_index, a.view_index), (1, 0), "calls in flight look them up there");
+    assert_eq!(c.view_index, 3, "calls in flight still look up the former c");
     assert_eq!(b.config.weight, 5);
     assert_eq!(b.ejections.load(Ordering::Relaxed), 1);
-    let again = reload(&after, &(upstream("a", "") + &upstream("e", "")));
-    let e = &again.upstreams[1];
-    assert_eq!(e.place, 2, "a place is used again one reload later");
+    let reloaded_twice = reload(&reloaded, &(upstream("a", "") + &upstream("e", "")));
+    let e = &reloaded_twice.upstreams[1];
+    assert_eq!(e.view_index, 2, "a view index is reused one reload later");
     // The watcher may not know the last reloads yet.
     let view = view(3);
-    assert_eq!(e.in_view(&view), None, "that is about another upstream");
+    assert_eq!(e.in_view(&view), None, "the view belongs to another upstream");
     assert_eq!(
-        before.upstreams[2].in_view(&view).map(|seen| seen.mark),
-        Some(before.upstreams[2].mark)
+        previous.upstreams[2].in_view(&view).map(|upstream_view| upstream_view.mark),
+        Some(previous.upstreams[2].instance_id)
     );
-    assert_eq!(again.upstreams[0].in_view(&view), before.upstreams[0].in_view(&view));
+    assert_eq!(reloaded_twice.upstreams[0].in_view(&view), previous.upstreams[0].in_view(&view));
 }
 
 #[test]
 fn entries_name_their_upstream_whatever_its_index() {
-    let before = start(&(upstream("a", "") + &upstream("b", "")));
-    let (a, b) = (before.upstreams[0].number, before.upstreams[1].number);
-    let after = reload(&before, &(upstream("c", "") + &upstream("b", "")));
-    assert_eq!(after.upstream_of_number(b), Some(1));
-    assert_eq!(after.upstream_of_number(a), None, "it is gone");
-    assert_eq!(after.upstream_of_number(NO_UPSTREAM), None);
-    let back = reload(&after, &upstream("a", ""));
-    assert_ne!(
-        back.upstreams[0].number, a,
-        "another upstream may have come to that name meanwhile"
-    );
+    let previous = start(&(upstream("a", "") + &upstream("b", "")));
+    let (a, b) = (previous.upstreams[0].number, previous.upstreams[1].number);
+    let reloaded = reload(&previous, &(upstream("c", "") + &upstream("b", "")));
+    assert_eq!(reloaded.upstream_of_number(b), Some(1));
+    assert_eq!(reloaded.upstream_of_number(a), None, "the upstream was removed");
+    assert_eq!(reloaded.upstream_of_number(NO_UPSTREAM), None);
+    let back = reload(&reloaded, &upstream("a", ""));
+    assert_ne!(back.upstreams[0].number, a, "another upstream may have had the name meanwhile");
     let mut topology = back;
-    for turn in 0..2 {
+    for round in 0..2 {
         let number = topology.by_number.len();
-        topology = reload(&topology, &upstream(&format!("n{turn}"), ""));
+        topology = reload(&topology, &upstream(&format!("n{round}"), ""));
         assert_eq!(topology.by_number.len(), number + 1);
     }
 }
 
 #[test]
 fn numbers_run_out_without_harm() {
-    let before = start(&upstream("a", ""));
-    let mut numbers = before.by_number.clone();
+    let previous = start(&upstream("a", ""));
+    let mut numbers = previous.by_number.clone();
     numbers.resize(usize::from(NO_UPSTREAM) - 1, None);
     assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM - 1);
     assert_eq!(super::reload::next_number(&mut numbers), NO_UPSTREAM);
@@ -119,9 +123,9 @@ fn numbers_run_out_without_harm() {
 #[test]
 fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
     let text = |id: u32| format!("[chain.x]\nid = {id}\n{}", upstream("a", ""));
-    let before = start(&text(1));
-    let same = reload(&before, &text(1));
-    assert!(Arc::ptr_eq(&before.chains[0], &same.chains[0]));
+    let previous = start(&text(1));
+    let same = reload(&previous, &text(1));
+    assert!(Arc::ptr_eq(&previous.chains[0], &same.chains[0]));
     assert_eq!(&*same.chains[0].key, "x");
     let other = reload(&same, &text(2));
     assert!(!Arc::ptr_eq(&same.chains[0], &other.chains[0]));
@@ -136,47 +140,48 @@ fn a_chain_of_the_same_name_is_another_one_when_its_id_is() {
 
 #[test]
 fn a_change_of_health_updates_every_configuration_in_use() {
-    let before = start(&(upstream("a", "") + &upstream("b", "")));
-    before.chains[0].publish(view(2), Duration::ZERO);
-    before.renew_candidates(0);
-    let after = reload(&before, &(upstream("b", "") + &upstream("a", "")));
-    let candidates = |topology: &Topology| topology.groups[0].candidates.load().places.clone();
-    assert_eq!((candidates(&before), candidates(&after)), (vec![0, 1], vec![0, 1]));
+    let previous = start(&(upstream("a", "") + &upstream("b", "")));
+    previous.chains[0].publish(view(2), Duration::ZERO);
+    previous.renew_candidates(0);
+    let reloaded = reload(&previous, &(upstream("b", "") + &upstream("a", "")));
+    let candidates =
+        |topology: &Topology| topology.groups[0].candidates.load().group_indices.clone();
+    assert_eq!((candidates(&previous), candidates(&reloaded)), (vec![0, 1], vec![0, 1]));
     for _ in 0..8 {
-        after.health(0, |health, now| health.poll_failed(now, 0));
+        reloaded.update_health(0, |health, now| health.poll_failed(now, 0));
     }
-    assert_eq!((candidates(&before), candidates(&after)), (vec![0], vec![1]));
-    drop(after);
-    assert_eq!(before.registry.in_use().len(), 1, "an unused topology is dropped");
+    assert_eq!((candidates(&previous), candidates(&reloaded)), (vec![0], vec![1]));
+    drop(reloaded);
+    assert_eq!(previous.registry.in_use().len(), 1, "an unused topology is dropped");
 }
 
 #[test]
 fn a_new_upstream_is_used_after_its_first_poll_unless_there_is_no_other() {
-    let before = start(&upstream("a", ""));
-    before.chains[0].publish(view(1), Duration::ZERO);
-    let after = reload(&before, &(upstream("new", "") + &upstream("a", "")));
-    assert_eq!(after.groups[0].candidates.load().places, [1]);
-    let only_new = reload(&after, &upstream("other", ""));
-    assert_eq!(only_new.groups[0].candidates.load().places, [0]);
+    let previous = start(&upstream("a", ""));
+    previous.chains[0].publish(view(1), Duration::ZERO);
+    let reloaded = reload(&previous, &(upstream("new", "") + &upstream("a", "")));
+    assert_eq!(reloaded.groups[0].candidates.load().group_indices, [1]);
+    let only_new = reload(&reloaded, &upstream("other", ""));
+    assert_eq!(only_new.groups[0].candidates.load().group_indices, [0]);
 }
 
 #[test]
 fn a_thread_keeps_connections_with_unchanged_settings() {
-    let before = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
+    let previous = start(&(upstream("a", "") + &upstream("b", "") + &upstream("c", "")));
     let worker =
-        UpstreamContext::new(Arc::clone(&before), counters(&before.config), Random::new(1, 0));
+        UpstreamContext::new(Arc::clone(&previous), counters(&previous.config), Random::new(1, 0));
     let text = upstream("c", "connections_max = 3") + &upstream("b", "weight = 2");
-    let after = reload(&before, &text);
-    let counters = counters(&after.config);
-    let after = worker.reload(after, counters);
-    assert!(std::rc::Rc::ptr_eq(&after.upstreams[1], &worker.upstreams[1]));
+    let reloaded = reload(&previous, &text);
+    let counters = counters(&reloaded.config);
+    let reloaded = worker.reload(reloaded, counters);
+    assert!(std::rc::Rc::ptr_eq(&reloaded.upstreams[1], &worker.upstreams[1]));
     assert!(
-        !std::rc::Rc::ptr_eq(&after.upstreams[0], &worker.upstreams[2]),
-        "another number of them"
+        !std::rc::Rc::ptr_eq(&reloaded.upstreams[0], &worker.upstreams[2]),
+        "connections_max has changed"
     );
     let closed = |index: usize| worker.upstreams[index].pool.is_closed();
     assert_eq!([closed(0), closed(1), closed(2)], [true, false, true]);
-    assert!(after.next_id() < worker.next_id(), "ids go on, so that none is used twice");
+    assert!(reloaded.next_id() < worker.next_id(), "ids continue, so that no id is used twice");
 }
 
 #[test]

@@ -18,6 +18,7 @@ use crate::config::upstream::Upstream;
 use crate::upstream::dial::Dial;
 use crate::upstream::multiplexed_connection::{MultiplexedConnection, Settings};
 use crate::upstream::multiplexed_pool;
+use crate::upstream::multiplexed_pool::OpenedStream;
 use crate::upstream::watch::poller::Poller;
 
 /// Upper limit of bytes of a message. A header has some kB.
@@ -26,8 +27,9 @@ const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 const DEPTH_MAX: usize = 32;
 /// Timeout of the response to the subscription.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(5);
-/// First and longest backoff after a lost connection.
+/// First backoff after a lost connection. Each further backoff is twice as long.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
+/// Longest backoff after a lost connection.
 const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// Backoff after an upstream has rejected the subscription.
 const UNSUPPORTED_BACKOFF: Duration = Duration::from_secs(600);
@@ -42,7 +44,9 @@ pub(super) struct NewHeads {
 
 #[derive(Default)]
 struct Signals {
+    /// Notified of each new head.
     new_head: Notify,
+    /// Notified when the subscription must be renewed.
     renew: Notify,
     /// Number of new heads found by polls since the last notification.
     missed_heads: Cell<u32>,
@@ -52,16 +56,16 @@ impl NewHeads {
     /// Subscribes to the upstream of a poller, if its family and its addresses allow it.
     pub(super) fn subscribe(poller: &Poller, family: Family) -> NewHeads {
         let signals = Rc::<Signals>::default();
-        let own = &poller.topology.upstreams[poller.upstream];
+        let state = &poller.topology.upstreams[poller.upstream];
         let method = match family {
             Family::Ethereum => "eth_subscribe",
             Family::Harmony => "hmy_subscribe",
             Family::Bitcoin => return NewHeads { signals, task: None },
         };
-        if own.config.multiplexed().is_none() {
+        if state.config.multiplexed().is_none() {
             return NewHeads { signals, task: None };
         }
-        let (dial, upstream) = (own.dial.clone(), own.config.clone());
+        let (dial, upstream) = (state.dial.clone(), state.config.clone());
         let task = tokio::task::spawn_local(run(dial, upstream, method, Rc::clone(&signals)));
         NewHeads { signals, task: Some(task.abort_handle()) }
     }
@@ -121,7 +125,8 @@ async fn subscribe_once(
     method: &str,
     signals: &Rc<Signals>,
 ) -> Option<Unsupported> {
-    let (stream, websocket, read) = multiplexed_pool::open(dial, upstream).await.ok()?;
+    let opened = multiplexed_pool::open(dial, upstream).await.ok()?;
+    let OpenedStream { stream, websocket, read_ahead } = opened;
     let sender = Rc::clone(signals);
     let settings = Settings {
         response_bytes_max: MESSAGE_BYTES_MAX,
@@ -131,7 +136,7 @@ async fn subscribe_once(
             sender.new_head.notify_one();
         }),
     };
-    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read, settings);
+    let (connection, driver) = MultiplexedConnection::new(stream, websocket, read_ahead, settings);
     let mut driver = std::pin::pin!(driver);
     let now = Instant::now();
     let call = connection.call(method, Some(b"[\"newHeads\"]"), now, now + SUBSCRIBE_TIMEOUT)?;

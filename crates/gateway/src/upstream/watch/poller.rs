@@ -23,16 +23,19 @@ use crate::policy::heads::HeadPoll;
 use crate::upstream::dial::AddressKind;
 use crate::upstream::http1::{Connection, HttpResponse, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
-use crate::upstream::send::is_ours;
+use crate::upstream::multiplexed_pool::OpenedStream;
+use crate::upstream::send::has_id;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::WatchedChain;
 use crate::upstream::{multiplexed_connection, multiplexed_pool};
 
-/// Timeout of a poll in poll intervals, with a lower and an upper limit. On a fast chain a silent
-/// upstream must be detected before the others have several new heads. The upper limit is low,
-/// because an upstream that needs seconds for a header is useless to clients too.
+/// Timeout of a poll in poll intervals. On a fast chain a silent upstream must be detected before
+/// the other upstreams have several new heads.
 const POLL_DEADLINE_INTERVALS: u32 = 4;
+/// Shortest timeout of a poll.
 const POLL_DEADLINE_MIN: Duration = Duration::from_millis(500);
+/// Longest timeout of a poll. It is short, because an upstream that needs seconds for a header is
+/// useless to clients too.
 const POLL_DEADLINE_MAX: Duration = Duration::from_secs(2);
 /// Upper limit of bytes of a poll's response. A header with many transaction hashes has some
 /// hundred kB.
@@ -68,30 +71,30 @@ impl From<QueryError> for PollError {
 /// Polls one upstream.
 pub(super) struct Poller {
     pub(super) topology: Arc<Topology>,
-    /// Index of the upstream in that configuration.
+    /// Index of the upstream in the configuration of `topology`.
     pub(super) upstream: usize,
     /// Index of the upstream in the chain's views. Reloads do not change it.
-    pub(super) place: usize,
+    pub(super) view_index: usize,
     connection: Option<Connection>,
     /// Used instead of `connection` if the upstream has no HTTP address.
     multiplexed: Option<Rc<MultiplexedConnection>>,
     next_id: u64,
     /// True if the current outage was already logged.
-    reported_unreachable: bool,
+    outage_logged: bool,
 }
 
 impl Poller {
-    pub(super) fn new(watched: &WatchedChain, place: usize) -> Poller {
+    pub(super) fn new(watched: &WatchedChain, view_index: usize) -> Poller {
         let topology = watched.topology();
-        let upstream = watched.upstream(&topology, place);
+        let upstream = watched.upstream(&topology, view_index);
         Poller {
             topology,
             upstream,
-            place,
+            view_index,
             connection: None,
             multiplexed: None,
             next_id: 0,
-            reported_unreachable: false,
+            outage_logged: false,
         }
     }
 
@@ -102,10 +105,10 @@ impl Poller {
         if Arc::ptr_eq(&topology, &self.topology) {
             return;
         }
-        let upstream = watched.upstream(&topology, self.place);
-        let (before, after) =
+        let upstream = watched.upstream(&topology, self.view_index);
+        let (previous, current) =
             (&self.topology.upstreams[self.upstream], &topology.upstreams[upstream]);
-        if !after.config.connects_like(&before.config) {
+        if !current.config.connects_like(&previous.config) {
             self.connection = None;
             if let Some(connection) = self.multiplexed.take() {
                 connection.retire();
@@ -116,7 +119,7 @@ impl Poller {
 
     /// Queries the head. Also queries the finalized height if `with_finalized` is true and the
     /// family has one.
-    pub(super) async fn head(
+    pub(super) async fn query_head(
         &mut self,
         family: Family,
         with_finalized: bool,
@@ -143,7 +146,7 @@ impl Poller {
     }
 
     /// Queries the header at `number`. Returns its hash and its parent's.
-    pub(super) async fn header(
+    pub(super) async fn query_header(
         &mut self,
         family: Family,
         number: u64,
@@ -170,9 +173,10 @@ impl Poller {
                 self.bitcoin_header(&hash).await?
             }
         };
-        let (found, hash, parent) = parse_header(family, &result).ok_or(PollError::NoHead)?;
+        let (found_number, hash, parent) =
+            parse_header(family, &result).ok_or(PollError::NoHead)?;
         self.store_header(hash, &result);
-        if found == number { Ok((hash, parent)) } else { Err(PollError::NoHead) }
+        if found_number == number { Ok((hash, parent)) } else { Err(PollError::NoHead) }
     }
 
     /// Stores the parsed header for checks of responses.
@@ -230,9 +234,9 @@ impl Poller {
             let (id, body) = self.exchange_multiplexed(method, params, deadline).await?;
             (id, 200, None, body)
         };
-        let read = parse_response(&body, DEPTH_MAX);
-        let read = read.ok().filter(|read| is_ours(read, id.as_bytes()));
-        let (reply, error) = match read.as_ref().map(|read| &read.outcome) {
+        let response = parse_response(&body, DEPTH_MAX).ok();
+        let response = response.filter(|response| has_id(response, id.as_bytes()));
+        let (reply, error) = match response.as_ref().map(|response| &response.outcome) {
             Some(Outcome::Result(result)) if status == 200 => return Ok(result.to_vec()),
             Some(Outcome::Error { code, message, .. }) => {
                 let (code, broadcast) = (*code, false);
@@ -296,14 +300,15 @@ impl Poller {
             Some(connection) => connection,
             None => {
                 let dialing = multiplexed_pool::open(&upstream.dial, &upstream.config);
-                let (stream, websocket, read) = self.await_connection(dialing, deadline).await?;
+                let opened = self.await_connection(dialing, deadline).await?;
+                let OpenedStream { stream, websocket, read_ahead } = opened;
                 let settings = multiplexed_connection::Settings {
                     response_bytes_max: POLL_RESPONSE_BYTES_MAX,
                     ping_interval: upstream.config.ping_interval,
                     on_notification: multiplexed_pool::ignore_notifications(),
                 };
                 let (connection, driver) =
-                    MultiplexedConnection::new(stream, websocket, read, settings);
+                    MultiplexedConnection::new(stream, websocket, read_ahead, settings);
                 tokio::task::spawn_local(driver);
                 connection
             }
@@ -329,11 +334,11 @@ impl Poller {
         let dialed = tokio::time::timeout_at(deadline, dialing).await;
         match dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(connected) => {
-                self.reported_unreachable = false;
+                self.outage_logged = false;
                 Ok(connected)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.reported_unreachable, true) {
+                if !std::mem::replace(&mut self.outage_logged, true) {
                     let upstream = &self.topology.upstreams[self.upstream];
                     tracing::warn!(upstream = &*upstream.config.name, %error, "cannot connect to upstream");
                 }
@@ -398,24 +403,24 @@ mod tests {
         Topology::new(config, &counters, Vec::new())
     }
 
-    fn reload(before: &Topology, keys: &str) -> Arc<Topology> {
+    fn reload(previous: &Topology, keys: &str) -> Arc<Topology> {
         let config = Arc::new(config(keys));
         let counters = counters(&config);
-        before.reload(config, &counters)
+        previous.reload(config, &counters)
     }
 
     #[tokio::test]
     async fn a_reload_keeps_the_connection_unless_its_settings_change() {
-        let before = start("");
+        let initial = start("");
         let tasks = LocalSet::new();
         let _here = tasks.enter();
         let on_event: OnEvent = Rc::new(|_, _| {});
         let mut watch = Watcher::default();
-        watch.follow(&before, &on_event);
+        watch.follow(&initial, &on_event);
         let mut poller = Poller::new(&watch.chains[0], 0);
         let stream = Stream::Memory(tokio::io::duplex(64).0);
         poller.connection = Some(Connection::new(stream, new_parsed_heads()));
-        let heavier = reload(&before, "weight = 2");
+        let heavier = reload(&initial, "weight = 2");
         watch.follow(&heavier, &on_event);
         poller.follow_config(&watch.chains[0]);
         assert!(Arc::ptr_eq(&poller.topology, &heavier) && poller.connection.is_some());

@@ -29,10 +29,10 @@ fn start(upstreams: &[&str]) -> Arc<Topology> {
     Topology::new(config, &counters, Vec::new())
 }
 
-fn reload(before: &Topology, upstreams: &[&str]) -> Arc<Topology> {
+fn reload(previous: &Topology, upstreams: &[&str]) -> Arc<Topology> {
     let config = Arc::new(config(upstreams));
     let counters = counters(&config);
-    before.reload(config, &counters)
+    previous.reload(config, &counters)
 }
 
 fn no_event() -> OnEvent {
@@ -40,17 +40,21 @@ fn no_event() -> OnEvent {
 }
 
 #[tokio::test]
-async fn an_upstream_that_takes_a_place_does_not_inherit_its_view() {
+async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
     let a = start(&["a"]);
     let b = reload(&a, &["b"]);
     let c = reload(&b, &["c"]);
-    assert_eq!((a.upstreams[0].place, c.upstreams[0].place), (0, 0), "nothing is tested");
+    assert_eq!(
+        (a.upstreams[0].view_index, c.upstreams[0].view_index),
+        (0, 0),
+        "the test needs a reused index"
+    );
     let tasks = LocalSet::new();
     let _here = tasks.enter();
     let mut watch = Watcher::default();
     watch.follow(&a, &no_event());
-    let seen = UpstreamView {
-        mark: a.upstreams[0].mark,
+    let upstream_view = UpstreamView {
+        mark: a.upstreams[0].instance_id,
         head: Some(9),
         live: true,
         consistent: true,
@@ -59,10 +63,10 @@ async fn an_upstream_that_takes_a_place_does_not_inherit_its_view() {
     };
     let mut view = ChainView::default();
     view.head = Some(Head { number: 9, hash: [1; 32] });
-    view.upstreams = vec![seen];
+    view.upstreams = vec![upstream_view];
     a.chains[0].publish(view, Duration::ZERO);
     let state = Arc::clone(&a.chains[0]);
-    assert_eq!(a.upstreams[0].in_view(&state.view.load()), Some(seen));
+    assert_eq!(a.upstreams[0].in_view(&state.view.load()), Some(upstream_view));
     // The watcher gets only the last of two reloads.
     watch.follow(&c, &no_event());
     assert_eq!(c.upstreams[0].in_view(&state.view.load()), None);
@@ -71,7 +75,8 @@ async fn an_upstream_that_takes_a_place_does_not_inherit_its_view() {
     let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
     let step = tracker.borrow_mut().observe(0, Duration::ZERO, seen_head);
     watch.chains[0].apply(step);
-    let known = c.upstreams[0].in_view(&state.view.load()).and_then(|seen| seen.head);
+    let known =
+        c.upstreams[0].in_view(&state.view.load()).and_then(|upstream_view| upstream_view.head);
     assert_eq!(known, Some(7));
 }
 
@@ -85,8 +90,9 @@ async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
     watch.follow(&a, &no_event());
     let state = Arc::clone(&a.chains[0]);
     let seen_head = HeadPoll { number: 7, hash: [2; 32], parent: [3; 32], finalized: None };
-    for place in 0..2 {
-        let step = watch.chains[0].tracker.borrow_mut().observe(place, Duration::ZERO, seen_head);
+    for view_index in 0..2 {
+        let step =
+            watch.chains[0].tracker.borrow_mut().observe(view_index, Duration::ZERO, seen_head);
         watch.chains[0].apply(step);
     }
     watch.follow(&c, &no_event());
@@ -94,5 +100,9 @@ async fn calls_in_flight_still_find_the_view_of_a_removed_upstream() {
     let heads = [&a.upstreams[0], &a.upstreams[1], &c.upstreams[0]]
         .map(|upstream| upstream.in_view(&view).unwrap().head);
     assert_eq!(heads, [Some(7); 3]);
-    assert_eq!(c.upstreams[1].in_view(&view).and_then(|seen| seen.head), None, "it was never seen");
+    assert_eq!(
+        c.upstreams[1].in_view(&view).and_then(|upstream_view| upstream_view.head),
+        None,
+        "the upstream was never polled"
+    );
 }

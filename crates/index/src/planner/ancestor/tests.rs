@@ -5,13 +5,13 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn search(first: u64, differs: u64, common: Option<u64>) -> (Step, u32) {
-    let mut search = AncestorSearch::new(first, differs);
+fn search(first: u64, different: u64, common: Option<u64>) -> (Step, u32) {
+    let mut search = AncestorSearch::new(first, different);
     for comparisons in 0..200 {
         match search.next() {
             Step::Compare(number) => {
-                assert!(number >= first && number < differs);
-                search.compared(number, common.is_some_and(|common| number <= common));
+                assert!(number >= first && number < different);
+                search.record(number, common.is_some_and(|common| number <= common));
             }
             found => return (found, comparisons),
         }
@@ -30,10 +30,10 @@ fn a_short_reorg_takes_few_comparisons() {
 
 proptest! {
     #[test]
-    fn any_common_block_is_found(first in 0u64..1000, length in 1u64..100_000, back in 0u64..100_000) {
-        let differs = first + length;
-        let common = differs.checked_sub(1 + back).filter(|common| *common >= first);
-        let (found, comparisons) = search(first, differs, common);
+    fn any_common_block_is_found(first in 0u64..1000, length in 1u64..100_000, distance in 0u64..100_000) {
+        let different = first + length;
+        let common = different.checked_sub(1 + distance).filter(|common| *common >= first);
+        let (found, comparisons) = search(first, different, common);
         prop_assert_eq!(found, common.map_or(Step::NoCommonBlock, Step::Found));
         prop_assert!(comparisons <= 2 * 18, "{} comparisons", comparisons);
     }

@@ -13,7 +13,7 @@ fn pauses_begin_at_the_second_failure_and_double() {
     let mut now = ms(1_000);
     let mut pauses = Vec::new();
     for _ in 0..14 {
-        backoff.failed(now, now, None);
+        backoff.record_failure(now, now, None);
         let pause = backoff.remaining(now).unwrap_or_default();
         pauses.push(pause.as_millis());
         now += pause;
@@ -21,7 +21,7 @@ fn pauses_begin_at_the_second_failure_and_double() {
     }
     let expected = [0, 5, 10, 20, 40, 80, 160, 320, 640, 1_280, 2_560, 5_000, 5_000, 5_000];
     assert_eq!(pauses, expected);
-    backoff.succeeded();
+    backoff.record_success();
     assert_eq!(backoff, Backoff::default());
 }
 
@@ -29,26 +29,26 @@ fn pauses_begin_at_the_second_failure_and_double() {
 fn calls_in_flight_fail_once() {
     let mut backoff = Backoff::default();
     // Sixteen calls start together and fail one after the other.
-    for at in 0..16 {
-        backoff.failed(ms(0), ms(50 + at), None);
+    for delay in 0..16 {
+        backoff.record_failure(ms(0), ms(50 + delay), None);
     }
     assert_eq!(backoff.remaining(ms(70)), None, "one failure is no pause");
-    assert!(backoff.failed(ms(70), ms(80), None), "the first pause is reported");
+    assert!(backoff.record_failure(ms(70), ms(80), None), "the first pause is reported");
     assert_eq!(backoff.remaining(ms(80)), Some(ms(5)));
-    assert!(!backoff.failed(ms(90), ms(95), None), "the second pause is not reported");
+    assert!(!backoff.record_failure(ms(90), ms(95), None), "the second pause is not reported");
     assert_eq!(backoff.remaining(ms(95)), Some(ms(10)));
 }
 
 #[test]
 fn a_requested_pause_is_granted_within_limits() {
     let mut backoff = Backoff::default();
-    assert!(backoff.failed(ms(0), ms(10), Some(ms(700))));
+    assert!(backoff.record_failure(ms(0), ms(10), Some(ms(700))));
     assert_eq!(backoff.remaining(ms(10)), Some(ms(700)));
     // Of two more calls of the same moment, one requests a longer pause and one requests none.
-    backoff.failed(ms(0), ms(20), Some(ms(900)));
-    backoff.failed(ms(0), ms(30), None);
+    backoff.record_failure(ms(0), ms(20), Some(ms(900)));
+    backoff.record_failure(ms(0), ms(30), None);
     assert_eq!(backoff.remaining(ms(30)), Some(ms(890)));
-    backoff.failed(ms(2_000), ms(2_000), Some(Duration::from_secs(3_600)));
+    backoff.record_failure(ms(2_000), ms(2_000), Some(Duration::from_secs(3_600)));
     assert_eq!(backoff.remaining(ms(2_000)), Some(PAUSE_MAX));
 }
 
@@ -67,9 +67,9 @@ fn a_half_failing_node_costs_few_pauses() {
         let started = now;
         now += ms(1);
         match fails() {
-            true => _ = backoff.failed(started, now, None),
+            true => _ = backoff.record_failure(started, now, None),
             false => {
-                backoff.succeeded();
+                backoff.record_success();
                 successes += 1;
             }
         }

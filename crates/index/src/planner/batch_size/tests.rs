@@ -9,24 +9,24 @@ const QUICK: Duration = Duration::from_millis(10);
 fn the_size_grows_and_settles_by_bytes() {
     let mut size = BatchSize::new(1000);
     for _ in 0..20 {
-        size.succeeded(size.blocks(), size.blocks() * 1000, QUICK);
+        size.record_success(size.blocks(), size.blocks() * 1000, QUICK);
     }
     assert_eq!(size.blocks(), 1000);
-    let mut heavy = BatchSize::new(1000);
+    let mut large_blocks = BatchSize::new(1000);
     for _ in 0..20 {
-        heavy.succeeded(heavy.blocks(), heavy.blocks() << 20, QUICK);
+        large_blocks.record_success(large_blocks.blocks(), large_blocks.blocks() << 20, QUICK);
     }
-    assert_eq!(heavy.blocks(), 4);
+    assert_eq!(large_blocks.blocks(), 4);
     // The size never drops below one block, even one of 100 MiB.
-    heavy.succeeded(4, 400 << 20, QUICK);
-    assert_eq!(heavy.blocks(), 1);
+    large_blocks.record_success(4, 400 << 20, QUICK);
+    assert_eq!(large_blocks.blocks(), 1);
 }
 
 #[test]
 fn the_size_settles_by_duration() {
     let mut size = BatchSize::new(1000);
     for _ in 0..20 {
-        size.succeeded(size.blocks(), 1000, Duration::from_millis(100) * size.blocks() as u32);
+        size.record_success(size.blocks(), 1000, Duration::from_millis(100) * size.blocks() as u32);
     }
     assert_eq!(size.blocks(), 20);
 }
@@ -35,41 +35,46 @@ fn the_size_settles_by_duration() {
 fn a_rejection_halves_the_size_or_sets_the_stated_limit() {
     let mut size = BatchSize::new(1000);
     for _ in 0..20 {
-        size.succeeded(size.blocks(), 1000, QUICK);
+        size.record_success(size.blocks(), 1000, QUICK);
     }
-    size.too_large(1000, None);
+    size.record_rejection(1000, None);
     assert_eq!(size.blocks(), 500);
-    size.too_large(500, Some(100));
+    size.record_rejection(500, Some(100));
     assert_eq!(size.blocks(), 100);
     for _ in 0..SUCCESSES_TO_GROW + 1 {
-        size.succeeded(size.blocks(), 1000, QUICK);
+        size.record_success(size.blocks(), 1000, QUICK);
     }
     assert_eq!(size.blocks(), 125);
     for _ in 0..20 {
-        size.too_large(size.blocks(), None);
+        size.record_rejection(size.blocks(), None);
     }
     assert_eq!(size.blocks(), 1);
 }
 
 #[test]
 fn messages_of_nodes_are_recognized() {
-    let read = |message| size_rejection(-32000, message);
+    let rejection = |message| size_rejection(-32000, message);
     assert_eq!(
-        read("query returned more than 10000 results. Try with this block range [0x10, 0x1f]."),
+        rejection(
+            "query returned more than 10000 results. Try with this block range [0x10, 0x1f]."
+        ),
         Some(Some(16))
     );
-    assert_eq!(read("eth_getLogs is limited to a 10,000 range"), Some(Some(10_000)));
+    assert_eq!(rejection("eth_getLogs is limited to a 10,000 range"), Some(Some(10_000)));
     assert_eq!(
-        read("You can make eth_getLogs requests with up to a 2K block range"),
+        rejection("You can make eth_getLogs requests with up to a 2K block range"),
         Some(Some(2000))
     );
-    assert_eq!(read("exceed maximum block range: 50000"), Some(Some(50_000)));
-    assert_eq!(read("block range is too wide"), Some(None));
-    assert_eq!(read("batch limit 100 exceeded (can increase by --rpc.batch.limit)"), Some(None));
-    assert_eq!(read("batch too large"), Some(None));
-    assert_eq!(read("response too large"), Some(None));
-    assert_eq!(read("query returned more than 10000 results"), Some(None));
-    assert_eq!(read("header not found"), None);
-    assert_eq!(read("the method eth_getBlockReceipts does not exist/is not available"), None);
+    assert_eq!(rejection("exceed maximum block range: 50000"), Some(Some(50_000)));
+    assert_eq!(rejection("block range is too wide"), Some(None));
+    assert_eq!(
+        rejection("batch limit 100 exceeded (can increase by --rpc.batch.limit)"),
+        Some(None)
+    );
+    assert_eq!(rejection("batch too large"), Some(None));
+    assert_eq!(rejection("response too large"), Some(None));
+    assert_eq!(rejection("query returned more than 10000 results"), Some(None));
+    assert_eq!(rejection("header not found"), None);
+    assert_eq!(rejection("the method eth_getBlockReceipts does not exist/is not available"), None);
     assert_eq!(size_rejection(-32005, "daily request count exceeded, request rate limited"), None);
 }

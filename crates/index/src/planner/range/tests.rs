@@ -14,6 +14,11 @@ fn a_new_index_begins_at_the_start() {
     assert_eq!(next(None, Some(40), End::Finalized, TIP), Ok(Next::Fetch { from: 40, to: 90 }));
     assert_eq!(next(None, Some(40), End::Follow, TIP), Ok(Next::Fetch { from: 40, to: 100 }));
     assert_eq!(next(None, Some(9), End::At(8), TIP), Err(RangeError::Empty { start: 9, end: 8 }));
+    let not_finalized = Err(RangeError::NotFinalized { start: 91, finalized: 90 });
+    assert_eq!(next(None, Some(91), End::Finalized, TIP), not_finalized);
+    // The chain reaches these starts later.
+    assert_eq!(next(None, Some(101), End::Follow, TIP), Ok(Next::Wait));
+    assert_eq!(next(None, Some(101), End::At(110), TIP), Ok(Next::Wait));
 }
 
 #[test]
@@ -23,8 +28,8 @@ fn an_index_continues_after_its_last_block() {
         next(stored(5, 50), Some(5), End::At(60), TIP),
         Ok(Next::Fetch { from: 51, to: 60 })
     );
-    let before = Err(RangeError::BeforeFirst { first: 5 });
-    assert_eq!(next(stored(5, 50), Some(4), End::At(60), TIP), before);
+    let before_first = Err(RangeError::BeforeFirst { first: 5 });
+    assert_eq!(next(stored(5, 50), Some(4), End::At(60), TIP), before_first);
     let gap = Err(RangeError::Gap { last: 50, start: 52 });
     assert_eq!(next(stored(5, 50), Some(52), End::At(60), TIP), gap);
     assert_eq!(

@@ -1,5 +1,6 @@
-//! Goal: searches find the same in merged lists, and merged lists can be rewound. Method: indexes
-//! that are written block by block and merged, and compared with those that are written at once.
+//! Goal: searches have the same results in merged lists, and merged lists can be rewound. Method:
+//! an index that is written block by block and merged is compared with an index that is written at
+//! once.
 
 use wire::logs::LogMatcher;
 
@@ -14,32 +15,32 @@ use crate::store::{self, Location, NewBlock, Settings, Store};
 type Lists = Vec<(i64, i64, Vec<u8>)>;
 
 fn lists(store: &dyn Store) -> Lists {
-    let mut all = Vec::new();
+    let mut rows = Vec::new();
     let mut visit = |row: store::PostingListRow<'_>| {
-        all.push((row.key, row.first, row.rest.to_vec()));
+        rows.push((row.key, row.first, row.rest.to_vec()));
         true
     };
     store.posting_lists(&mut visit).unwrap();
-    all
+    rows
 }
 
 /// An index of one block without logs.
 fn empty(backend: &TestBackend) -> (Location, Box<dyn Store>) {
-    let at = backend.location("file");
-    let mut store = store::open(&at, Settings::default()).unwrap();
+    let location = backend.location("file");
+    let mut store = store::open(&location, Settings::default()).unwrap();
     let block = NewBlock { transactions: Vec::new(), ..block(0) };
     store.append(&[block], 0).unwrap();
-    (at, store)
+    (location, store)
 }
 
 /// Inserts a list without any check.
-fn insert(at: &Location, key: i64, positions: &[i64]) {
+fn insert(location: &Location, key: i64, positions: &[i64]) {
     let rest = alloy_primitives::hex::encode(encode_rest(positions));
     let sql = format!("INSERT INTO log_postings VALUES ({key}, {}, x'{rest}')", positions[0]);
-    assert_eq!(test_backends::execute(at, &sql), 1);
+    assert_eq!(test_backends::execute(location, &sql), 1);
 }
 
-fn found(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
+fn search_logs(reader: &mut Reader, filter: &str, range: (u64, u64)) -> String {
     let mut out = Vec::new();
     let selection = LogMatcher::parse(filter.as_bytes()).unwrap();
     reader.write_logs(&mut out, &selection, range, SearchLimits::NONE).unwrap();
@@ -62,48 +63,48 @@ fn merged_lists_find_the_same_and_can_be_rewound() {
         let search_all = |path: &Location| {
             let mut reader = fixture::reader(path);
             let ranges = [(FIRST, LAST), (511, 512), (LAST, LAST), (FIRST, FIRST)];
-            let mut all = Vec::new();
+            let mut results = Vec::new();
             for filter in &filters {
-                all.extend(ranges.iter().map(|range| found(&mut reader, filter, *range)));
+                results.extend(ranges.iter().map(|range| search_logs(&mut reader, filter, *range)));
             }
-            all
+            results
         };
-        let before = search_all(&path);
-        assert!(before.iter().filter(|logs| !logs.is_empty()).count() > 30);
+        let unmerged_results = search_all(&path);
+        assert!(unmerged_results.iter().filter(|logs| !logs.is_empty()).count() > 30);
         let mut store = store::open(&path, Settings::default()).unwrap();
-        let single = lists(&*store).len() as u64;
+        let list_count = lists(&*store).len() as u64;
         let removed = store.merge_postings().unwrap();
         assert!(removed > 0);
-        assert_eq!(lists(&*store).len() as u64, single - removed);
+        assert_eq!(lists(&*store).len() as u64, list_count - removed);
         let expected = store::open_to_read(&at_once, Settings::default()).unwrap();
         assert_eq!(lists(&*store), lists(&*expected));
-        assert_eq!(search_all(&path), before);
+        assert_eq!(search_all(&path), unmerged_results);
         assert_eq!(store.merge_postings().unwrap(), 0, "nothing is left to merge");
         store.vacuum().unwrap();
-        assert_eq!(search_all(&path), before);
+        assert_eq!(search_all(&path), unmerged_results);
         // The rewind ends in the middle of merged lists.
         let keys = fixture::reader(&path).posting_keys_above(511).unwrap();
         store.rewind(511, &keys).unwrap();
-        let last = position(511, INDEX_MAX);
+        let last_position = position(511, INDEX_MAX);
         assert!(!lists(&*store).is_empty());
         for (_, first, rest) in lists(&*store) {
-            assert!(postings::decode(first, &rest).all(|position| position <= last));
+            assert!(postings::decode(first, &rest).all(|position| position <= last_position));
         }
         let count = |logs: &str| -> usize { logs.matches("\"logIndex\"").count() };
         let mut reader = fixture::reader(&path);
-        assert_eq!(count(&found(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
-        let six = format!(r#"{{"address":"0x{}"}}"#, "06".repeat(20));
-        assert_eq!(count(&found(&mut reader, &six, (FIRST, LAST))), 3 * 6);
+        assert_eq!(count(&search_logs(&mut reader, "{}", (FIRST, LAST))), 3 * 36);
+        let sixth_address = format!(r#"{{"address":"0x{}"}}"#, "06".repeat(20));
+        assert_eq!(count(&search_logs(&mut reader, &sixth_address, (FIRST, LAST))), 3 * 6);
     });
 }
 
 #[test]
 fn lists_span_at_most_256_blocks_and_one_key() {
     test_backends::each(|backend| {
-        let (at, mut store) = empty(backend);
+        let (location, mut store) = empty(backend);
         let add = |key: i64, numbers: &[u64]| {
             let positions: Vec<i64> = numbers.iter().map(|number| position(*number, 3)).collect();
-            insert(&at, key, &positions);
+            insert(&location, key, &positions);
         };
         add(-5, &[0]);
         add(-5, &[1, 2]);
@@ -135,12 +136,12 @@ fn lists_span_at_most_256_blocks_and_one_key() {
 #[test]
 fn lists_are_merged_across_transactions() {
     test_backends::each(|backend| {
-        let (at, mut store) = empty(backend);
+        let (location, mut store) = empty(backend);
         let keys = 2 * super::ROWS_PER_STEP as i64 / 7;
         let numbers = "WITH RECURSIVE n (value) AS
          (SELECT 0 UNION ALL SELECT value + 1 FROM n WHERE value + 1 <";
         test_backends::execute(
-            &at,
+            &location,
             &format!(
                 "INSERT INTO log_postings SELECT k.value, (n.value << 20) + 1, x''
              FROM ({numbers} {keys}) SELECT value FROM n) k, ({numbers} 7) SELECT value FROM n) n"

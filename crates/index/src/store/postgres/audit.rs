@@ -6,33 +6,33 @@ use super::Postgres;
 use super::session::value;
 use crate::store::error::StoreError;
 use crate::store::interface::{AuditRows, Table};
-use crate::store::rows::{PostingListRow, short_hash, signed};
+use crate::store::rows::{PostingListRow, short_hash, to_signed};
 
-/// Posting lists of one query: a few megabytes.
+/// Maximum number of posting lists of one query. They have a few megabytes.
 const LISTS_PER_QUERY: i64 = 16_384;
 
 impl AuditRows for Postgres {
     fn count(&self, table: Table) -> Result<u64, StoreError> {
-        let query = || self.session.one(table.count_sql(), &[]);
+        let query = || self.session.query_one(table.count_sql(), &[]);
         Ok(value::<i64>(&self.session.without_timeout(query)?, 0)? as u64)
     }
 
     fn missing_blocks(&self) -> Result<u64, StoreError> {
         let sql = "SELECT coalesce(max(number) - min(number) + 1 - count(*), 0) FROM blocks";
-        let row = self.session.without_timeout(|| self.session.one(sql, &[]))?;
+        let row = self.session.without_timeout(|| self.session.query_one(sql, &[]))?;
         Ok(value::<i64>(&row, 0)? as u64)
     }
 
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT number FROM blocks WHERE number >= $1 ORDER BY number LIMIT 1",
-            &[&signed(number)],
+            &[&to_signed(number)],
         )?;
         rows.first().map(|row| Ok(value::<i64>(row, 0)? as u64)).transpose()
     }
 
     fn has_negative_keys(&self) -> Result<bool, StoreError> {
-        let row = self.session.one(
+        let row = self.session.query_one(
             "SELECT EXISTS (SELECT 1 FROM blocks WHERE number < 0)
                  OR EXISTS (SELECT 1 FROM transactions WHERE position < 0)",
             &[],
@@ -41,7 +41,7 @@ impl AuditRows for Postgres {
     }
 
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError> {
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT 1 FROM block_hashes WHERE short = $1 AND number = $2",
             &[&short_hash(hash), &(number as i64)],
         )?;
@@ -49,13 +49,13 @@ impl AuditRows for Postgres {
     }
 
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError> {
-        let (shorts, positions): (Vec<i64>, Vec<i64>) =
+        let (short_hashes, positions): (Vec<i64>, Vec<i64>) =
             entries.iter().map(|(position, hash)| (short_hash(hash), *position)).unzip();
-        let row = self.session.one(
+        let row = self.session.query_one(
             "SELECT min(position) FROM unnest($1::int8[], $2::int8[]) e (short, position)
              WHERE NOT EXISTS (SELECT 1 FROM transaction_hashes h
                                WHERE h.short = e.short AND h.position = e.position)",
-            &[&shorts, &positions],
+            &[&short_hashes, &positions],
         )?;
         value(&row, 0)
     }
@@ -100,16 +100,16 @@ impl AuditRows for Postgres {
         &self,
         visit: &mut dyn FnMut(PostingListRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let mut after = (i64::MIN, i64::MIN);
+        let mut previous = (i64::MIN, i64::MIN);
         loop {
-            let rows = self.session.all(
+            let rows = self.session.query(
                 "SELECT key, first, rest FROM log_postings WHERE (key, first) > ($1, $2)
                  ORDER BY key, first LIMIT $3",
-                &[&after.0, &after.1, &LISTS_PER_QUERY],
+                &[&previous.0, &previous.1, &LISTS_PER_QUERY],
             )?;
             for row in &rows {
                 let (key, first) = (value(row, 0)?, value(row, 1)?);
-                after = (key, first);
+                previous = (key, first);
                 let list = PostingListRow { key, first, rest: value(row, 2)? };
                 if visit(list).is_break() {
                     return Ok(());
@@ -124,7 +124,7 @@ impl AuditRows for Postgres {
 
 impl Postgres {
     fn orphans(&self, sql: &'static str, limit: usize) -> Result<Vec<i64>, StoreError> {
-        let rows = self.session.without_timeout(|| self.session.all(sql, &[&(limit as i64)]))?;
+        let rows = self.session.without_timeout(|| self.session.query(sql, &[&(limit as i64)]))?;
         rows.iter().map(|row| value(row, 0)).collect()
     }
 }

@@ -9,22 +9,22 @@ use tokio_postgres::error::{DbError, SqlState};
 use crate::store::error::StoreError;
 use crate::store::location::{Location, Server};
 
-fn at(server: &Server) -> Location {
+fn location_of(server: &Server) -> Location {
     Location::Server(Box::new(server.clone()))
 }
 
 /// Returns the error for a server that cannot be reached, or for a lost connection.
-pub(super) fn unreachable(server: &Server, why: &str) -> StoreError {
-    StoreError::Unreachable { at: at(server), why: why.to_owned() }
+pub(super) fn unreachable(server: &Server, reason: &str) -> StoreError {
+    StoreError::Unreachable { location: location_of(server), reason: reason.to_owned() }
 }
 
 /// Returns the error for a response that no PostgreSQL server sends.
-pub(super) fn unexpected(server: &Server, why: &str) -> StoreError {
-    StoreError::Server { at: at(server), why: why.to_owned() }
+pub(super) fn unexpected(server: &Server, reason: &str) -> StoreError {
+    StoreError::Server { location: location_of(server), reason: reason.to_owned() }
 }
 
 /// Returns the message for an operation that took longer than its limit.
-pub(super) fn timeout(operation: &str, limit: Duration) -> String {
+pub(super) fn timeout_message(operation: &str, limit: Duration) -> String {
     format!("{operation} took longer than {limit:?}")
 }
 
@@ -34,51 +34,53 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
         return from_response(server, response);
     }
     // The error's own message is a word or two; its source has the reason.
-    let mut why = error.to_string();
+    let mut reason = error.to_string();
     if let Some(source) = error.source().map(ToString::to_string)
-        && !why.contains(&source)
+        && !reason.contains(&source)
     {
-        why = format!("{why}: {source}");
+        reason = format!("{reason}: {source}");
     }
     match error.source().is_some_and(|source| source.is::<std::io::Error>()) || error.is_closed() {
-        true => unreachable(server, &why),
+        true => unreachable(server, &reason),
         // Without a source, the client itself fails: it lacks a password, or the server lacks TLS.
-        false if error.source().is_none() => StoreError::Server { at: at(server), why },
+        false if error.source().is_none() => {
+            StoreError::Server { location: location_of(server), reason }
+        }
         false => denied(
             server,
-            why,
+            reason,
             "set PGPASSWORD for a password, or sslmode=disable for a connection without TLS",
         ),
     }
 }
 
-fn denied(server: &Server, why: String, advice: &'static str) -> StoreError {
-    StoreError::Denied { at: at(server), why, advice }
+fn denied(server: &Server, reason: String, advice: &'static str) -> StoreError {
+    StoreError::Denied { location: location_of(server), reason, advice }
 }
 
 /// Returns the error for a user without a privilege.
-pub(super) fn access_denied(server: &Server, why: String) -> StoreError {
+pub(super) fn access_denied(server: &Server, reason: String) -> StoreError {
     let advice = "a writer must own the schema, or be allowed to create it (GRANT CREATE ON \
                   DATABASE); a reader needs USAGE on it and SELECT on its tables";
-    denied(server, why, advice)
+    denied(server, reason, advice)
 }
 
 /// Maps an error response by its code
 /// (<https://www.postgresql.org/docs/current/errcodes-appendix.html>).
 fn from_response(server: &Server, response: &DbError) -> StoreError {
     let detail = response.detail().map(|detail| format!(" ({detail})")).unwrap_or_default();
-    let why = format!("{}{detail}", response.message());
+    let reason = format!("{}{detail}", response.message());
     let code = response.code();
     if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
         let advice = "check the password in PGPASSWORD or in the URL, and pg_hba.conf of the \
                       server";
-        return denied(server, why, advice);
+        return denied(server, reason, advice);
     }
     if *code == SqlState::INVALID_CATALOG_NAME {
-        return denied(server, why, "create the database with `createdb`");
+        return denied(server, reason, "create the database with `createdb`");
     }
     if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-        return access_denied(server, why);
+        return access_denied(server, reason);
     }
     let unavailable = [
         SqlState::ADMIN_SHUTDOWN,
@@ -89,17 +91,21 @@ fn from_response(server: &Server, response: &DbError) -> StoreError {
         SqlState::QUERY_CANCELED,
     ];
     match code {
-        code if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked(at(server)),
+        code if *code == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked(location_of(server)),
         code if *code == SqlState::DISK_FULL => {
-            StoreError::DiskFull(format!("{}: {why}", at(server)))
+            StoreError::DiskFull(format!("{}: {reason}", location_of(server)))
         }
-        code if unavailable.contains(code) => unreachable(server, &why),
-        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => {
-            StoreError::ReadOnly(format!("{}: {why}: a replica, or opened read-only", at(server)))
-        }
+        code if unavailable.contains(code) => unreachable(server, &reason),
+        code if *code == SqlState::READ_ONLY_SQL_TRANSACTION => StoreError::ReadOnly(format!(
+            "{}: {reason}: a replica, or opened read-only",
+            location_of(server)
+        )),
         code if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
-            StoreError::Damaged(format!("{}: {why}", at(server)))
+            StoreError::Damaged(format!("{}: {reason}", location_of(server)))
         }
-        code => StoreError::Server { at: at(server), why: format!("{why} [{}]", code.code()) },
+        code => StoreError::Server {
+            location: location_of(server),
+            reason: format!("{reason} [{}]", code.code()),
+        },
     }
 }

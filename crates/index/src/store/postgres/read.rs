@@ -9,7 +9,7 @@ use crate::store::error::StoreError;
 use crate::store::interface::ReadRows;
 use crate::store::rows::{
     BlockRow, HarmonyRow, LIST_BLOCKS_MAX, Postings, TransactionPart, TransactionRow, short_hash,
-    signed,
+    to_signed,
 };
 
 /// Maximum number of transactions of one query. All transactions of a block take one round trip,
@@ -23,14 +23,19 @@ fn transaction_row(
     row: &tokio_postgres::Row,
     part: TransactionPart,
 ) -> Result<TransactionRow<'_>, StoreError> {
-    let (position, own_hash) = (value(row, 0)?, hash(row, 1)?);
+    let (position, transaction_hash) = (value(row, 0)?, hash(row, 1)?);
     if part == TransactionPart::Hash {
-        return Ok(TransactionRow { position, hash: own_hash, fragment: None, block: None });
+        return Ok(TransactionRow {
+            position,
+            hash: transaction_hash,
+            fragment: None,
+            block: None,
+        });
     }
     let timestamp: Option<i64> = value(row, 4)?;
     let block = timestamp.map(|timestamp| Ok::<_, StoreError>((hash(row, 3)?, timestamp as u64)));
     let (fragment, block) = (value(row, 2)?, block.transpose()?);
-    Ok(TransactionRow { position, hash: own_hash, fragment, block })
+    Ok(TransactionRow { position, hash: transaction_hash, fragment, block })
 }
 
 impl ReadRows for Postgres {
@@ -45,14 +50,14 @@ impl ReadRows for Postgres {
 
     fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError> {
         let sql = "SELECT hash, time FROM blocks WHERE number = $1";
-        let rows = self.session.all(sql, &[&signed(number)])?;
+        let rows = self.session.query(sql, &[&to_signed(number)])?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some((hash(row, 0)?, value::<i64>(row, 1)? as u64)))
     }
 
     fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError> {
         let sql = "SELECT hash, time, count, body FROM blocks WHERE number = $1";
-        let rows = self.session.all(sql, &[&signed(number)])?;
+        let rows = self.session.query(sql, &[&to_signed(number)])?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(BlockRow {
             number,
@@ -64,7 +69,7 @@ impl ReadRows for Postgres {
     }
 
     fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError> {
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT number FROM block_hashes JOIN blocks USING (number)
              WHERE short = $1 AND hash = $2 LIMIT 1",
             &[&short_hash(hash), &hash.as_slice()],
@@ -73,7 +78,7 @@ impl ReadRows for Postgres {
     }
 
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT position FROM transaction_hashes JOIN transactions USING (position)
              WHERE short = $1 AND hash = $2 LIMIT 1",
             &[&short_hash(hash), &hash.as_slice()],
@@ -106,7 +111,7 @@ impl ReadRows for Postgres {
         };
         let mut next = from;
         loop {
-            let rows = self.session.all(sql, &[&next, &to, &TRANSACTIONS_PER_QUERY])?;
+            let rows = self.session.query(sql, &[&next, &to, &TRANSACTIONS_PER_QUERY])?;
             for row in &rows {
                 let row = transaction_row(row, part)?;
                 next = row.position;
@@ -126,12 +131,12 @@ impl ReadRows for Postgres {
         positions: &[i64],
         visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        for some in positions.chunks(TRANSACTIONS_PER_QUERY as usize) {
-            let rows = self.session.all(
+        for batch in positions.chunks(TRANSACTIONS_PER_QUERY as usize) {
+            let rows = self.session.query(
                 "SELECT position, t.hash, receipt, b.hash, b.time FROM transactions t
                  LEFT JOIN blocks b ON number = position >> 20
                  WHERE position = ANY($1) ORDER BY position",
-                &[&some],
+                &[&batch],
             )?;
             for row in &rows {
                 if visit(transaction_row(row, TransactionPart::Receipt)?).is_break() {
@@ -148,10 +153,10 @@ impl ReadRows for Postgres {
         to: u64,
         visit: &mut dyn FnMut(HarmonyRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
-        let (mut next, to) = (signed(from), signed(to));
+        let (mut next, to) = (to_signed(from), to_signed(to));
         while next <= to {
             let last = to.min(next.saturating_add(HARMONY_BLOCKS_PER_QUERY - 1));
-            let rows = self.session.all(
+            let rows = self.session.query(
                 "SELECT number, hash, time, harmony_blocks.body FROM harmony_blocks
                  JOIN blocks USING (number) WHERE number BETWEEN $1 AND $2 ORDER BY number",
                 &[&next, &last],
@@ -168,8 +173,8 @@ impl ReadRows for Postgres {
                     return Ok(());
                 }
             }
-            let Some(after) = last.checked_add(1) else { break };
-            next = after;
+            let Some(next_number) = last.checked_add(1) else { break };
+            next = next_number;
         }
         Ok(())
     }
@@ -181,11 +186,11 @@ impl ReadRows for Postgres {
         to: i64,
         lists: usize,
     ) -> Result<Postings, StoreError> {
-        // The list that begins before the range may reach into it, from this position at the
-        // earliest.
+        // The last list that begins before the range may reach into the range. It begins at this
+        // position or later.
         let earliest = from.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
         let limit = i64::try_from(lists).unwrap_or(i64::MAX).saturating_add(1);
-        let rows = self.session.all(
+        let rows = self.session.query(
             "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
                  (SELECT first, rest FROM log_postings l
                   WHERE l.key = k.key AND first >= $2 AND first < $3 ORDER BY first DESC LIMIT 1)
@@ -196,15 +201,17 @@ impl ReadRows for Postgres {
             &[&keys, &earliest, &from, &to, &limit],
         )?;
         let mut postings = Postings::new(to);
-        let mut counted: Option<(PostingKey, usize)> = None;
+        let mut count_of_key: Option<(PostingKey, usize)> = None;
         for row in &rows {
             let (key, first, rest) = (value(row, 0)?, value(row, 1)?, value(row, 2)?);
-            let count = counted.filter(|(known, _)| *known == key).map_or(0, |(_, count)| count);
+            let count = count_of_key
+                .filter(|(counted_key, _)| *counted_key == key)
+                .map_or(0, |(_, count)| count);
             if first >= from && count == lists {
                 postings.stop_before(first);
                 continue;
             }
-            counted = Some((key, count + usize::from(first >= from)));
+            count_of_key = Some((key, count + usize::from(first >= from)));
             postings.add((first, rest), (from, to));
         }
         Ok(postings.finish(keys.len()))

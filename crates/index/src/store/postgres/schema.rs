@@ -30,8 +30,8 @@ const PARTITIONED_BY_NUMBER: [&str; 2] = ["blocks", "harmony_blocks"];
 const PARTITIONED_BY_POSITION: [&str; 2] = ["transactions", "log_postings"];
 
 /// Each migration brings a schema from one version to the next. The row `schema` of the table
-/// `facts` holds the version. Columns are those of a SQLite file. PostgreSQL does not compress
-/// columns that are compressed already
+/// `facts` holds the version. The columns are the same as in a SQLite file. PostgreSQL does not
+/// compress columns that are compressed already
 /// (<https://www.postgresql.org/docs/current/storage-toast.html>).
 const MIGRATIONS: [&str; 2] = [
     "
@@ -78,16 +78,16 @@ pub(super) fn set_up_writer(session: &Session) -> Result<(), StoreError> {
     // If the server's machine crashes, the last commits may be lost, but the tables stay
     // consistent. The next sync fetches the lost blocks again.
     session.run("SET synchronous_commit = off")?;
-    let found = version(session)?;
-    if found == Some(SCHEMA_VERSION) {
+    let version = read_version(session)?;
+    if version == Some(SCHEMA_VERSION) {
         return Ok(());
     }
     session.write(|session| {
-        if found.is_none() && !exists(session)? {
+        if version.is_none() && !schema_exists(session)? {
             session.run(&format!("CREATE SCHEMA {}", session.schema()))?;
         }
-        let steps = MIGRATIONS.get(found.unwrap_or(0) as usize..).unwrap_or_default();
-        session.run(&steps.concat())?;
+        let migrations = MIGRATIONS.get(version.unwrap_or(0) as usize..).unwrap_or_default();
+        session.run(&migrations.concat())?;
         session.change(
             "INSERT INTO facts (name, value) VALUES ('schema', $1)
              ON CONFLICT (name) DO UPDATE SET value = excluded.value",
@@ -99,56 +99,63 @@ pub(super) fn set_up_writer(session: &Session) -> Result<(), StoreError> {
 
 /// Checks that the schema holds an index.
 pub(super) fn set_up_reader(session: &Session) -> Result<(), StoreError> {
-    match version(session)? {
+    match read_version(session)? {
         None => Err(StoreError::Missing(session.location())),
-        Some(found) if found < SCHEMA_VERSION => {
-            Err(StoreError::Older { at: session.location(), found })
+        Some(version) if version < SCHEMA_VERSION => {
+            Err(StoreError::Older { location: session.location(), version })
         }
         Some(_) => Ok(()),
     }
 }
 
-fn exists(session: &Session) -> Result<bool, StoreError> {
+fn schema_exists(session: &Session) -> Result<bool, StoreError> {
     let rows =
-        session.all("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&session.schema()])?;
+        session.query("SELECT 1 FROM pg_namespace WHERE nspname = $1", &[&session.schema()])?;
     Ok(!rows.is_empty())
 }
 
 /// Returns the version of the schema, or `None` if it has no tables.
-fn version(session: &Session) -> Result<Option<i64>, StoreError> {
-    let tables = session.all(
+fn read_version(session: &Session) -> Result<Option<i64>, StoreError> {
+    let tables = session.query(
         "SELECT relname = 'facts', has_schema_privilege(n.oid, 'USAGE')
          FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace
          WHERE nspname = $1 AND relkind IN ('r', 'p', 'v', 'm') ORDER BY 1 DESC LIMIT 1",
         &[&session.schema()],
     )?;
-    let foreign = |why: &str| StoreError::Foreign { at: session.location(), why: why.to_owned() };
-    let Some(first) = tables.first() else { return Ok(None) };
-    if !value::<bool>(first, 1)? {
+    let foreign_error = |reason: &str| StoreError::Foreign {
+        location: session.location(),
+        reason: reason.to_owned(),
+    };
+    let Some(table) = tables.first() else { return Ok(None) };
+    if !value::<bool>(table, 1)? {
         // Without the right, the tables seem to be missing.
         return Err(
             session.access_denied(&format!("permission denied for schema {}", session.schema()))
         );
     }
-    if !value::<bool>(first, 0)? {
-        return Err(foreign("a schema with tables of another program"));
+    if !value::<bool>(table, 0)? {
+        return Err(foreign_error("a schema with tables of another program"));
     }
-    let version = session.all("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
-    let version = match version {
+    let rows = session.query("SELECT value::text FROM facts WHERE name::text = 'schema'", &[]);
+    let rows = match rows {
         Err(StoreError::Server { .. }) => {
-            return Err(foreign("a table `facts` of another program"));
+            return Err(foreign_error("a table `facts` of another program"));
         }
-        version => version?,
+        rows => rows?,
     };
-    let text = version.first().map(|row| value::<String>(row, 0)).transpose()?;
-    let found = text.and_then(|text| text.parse::<i64>().ok()).filter(|found| *found > 0);
-    let Some(found) = found else {
-        return Err(foreign("a table `facts` without a schema version"));
+    let text = rows.first().map(|row| value::<String>(row, 0)).transpose()?;
+    let version = text.and_then(|text| text.parse::<i64>().ok()).filter(|version| *version > 0);
+    let Some(version) = version else {
+        return Err(foreign_error("a table `facts` without a schema version"));
     };
-    if found > SCHEMA_VERSION {
-        return Err(StoreError::Newer { at: session.location(), found, known: SCHEMA_VERSION });
+    if version > SCHEMA_VERSION {
+        return Err(StoreError::Newer {
+            location: session.location(),
+            version,
+            supported: SCHEMA_VERSION,
+        });
     }
-    Ok(Some(found))
+    Ok(Some(version))
 }
 
 /// Returns the number of the partition of a block.
@@ -156,22 +163,22 @@ pub(super) fn partition_of(number: u64) -> i64 {
     number as i64 / PARTITION_BLOCKS
 }
 
-/// Creates the partitions with this number if they do not exist. They are created detached and then
-/// attached, which does not block readers
+/// Creates the partition of each table with this number, unless the partitions exist. They are
+/// created detached and then attached, which does not block readers
 /// (<https://www.postgresql.org/docs/current/sql-altertable.html>).
 pub(super) fn create_partition(session: &Session, number: i64) -> Result<(), StoreError> {
-    let existing = session.all(
+    let existing_tables = session.query(
         "SELECT 1 FROM pg_class WHERE relnamespace = current_schema()::regnamespace
          AND relname = $1",
         &[&format!("blocks_{number}")],
     )?;
-    if !existing.is_empty() {
+    if !existing_tables.is_empty() {
         return Ok(());
     }
     let blocks = number * PARTITION_BLOCKS..(number + 1) * PARTITION_BLOCKS;
     let position = |number: i64| crate::postings::position(number as u64, 0);
     let positions = position(blocks.start)..position(blocks.end);
-    let attach = |table: &&str, range: &std::ops::Range<i64>| {
+    let partition_sql = |table: &&str, range: &std::ops::Range<i64>| {
         format!(
             "CREATE TABLE {table}_{number} (LIKE {table} INCLUDING ALL);
              ALTER TABLE {table} ATTACH PARTITION {table}_{number}
@@ -179,7 +186,7 @@ pub(super) fn create_partition(session: &Session, number: i64) -> Result<(), Sto
             range.start, range.end
         )
     };
-    let by_number = PARTITIONED_BY_NUMBER.iter().map(|table| attach(table, &blocks));
-    let by_position = PARTITIONED_BY_POSITION.iter().map(|table| attach(table, &positions));
+    let by_number = PARTITIONED_BY_NUMBER.iter().map(|table| partition_sql(table, &blocks));
+    let by_position = PARTITIONED_BY_POSITION.iter().map(|table| partition_sql(table, &positions));
     session.run(&by_number.chain(by_position).collect::<String>())
 }

@@ -21,14 +21,14 @@ use crate::store::location::{Location, Server};
 
 /// Timeout to connect and authenticate, unless the URL sets another one.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout to release the lock when a session ends. The client also waits this much longer than a
-/// query's timeout, so that the server can report the timeout first.
+/// Timeout to release the lock when a session ends. The client also adds this time to the timeout
+/// of a query, so that the server can report its timeout first.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum time that a new writer waits for the lock. The server needs some time to notice that the
 /// previous writer was killed.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// TCP keepalive of both sides: idle time before the first probe, time between probes, and number
-/// of probes. With it, both sides notice that the other one is gone.
+/// of probes. With keepalive, each side notices that the other side is gone.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 3);
 /// `weir` in ASCII: the first number of our advisory locks.
 const LOCK_CLASS: i32 = 0x7765_6972;
@@ -40,16 +40,16 @@ pub(super) struct Session {
     runtime: Runtime,
     client: Client,
     server: Server,
-    /// The limit for one query; `None` for no limit.
+    /// Timeout of one query; `None` for no limit.
     query_timeout: Cell<Option<Duration>>,
     /// Prepared statements by their text.
     statements: RefCell<HashMap<&'static str, Statement>>,
     /// True if the next query begins a snapshot.
     begins_snapshot: Cell<bool>,
     /// True if the session holds the writer's lock.
-    locked: Cell<bool>,
+    is_locked: Cell<bool>,
     /// True if the connection was lost, or closed after a timeout.
-    broken: Cell<bool>,
+    is_broken: Cell<bool>,
     round_trips: Cell<u64>,
 }
 
@@ -59,8 +59,8 @@ impl Session {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error::unreachable(server, &error.to_string()))?;
         let mut config = server.client.clone();
-        let limit = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
-        config.connect_timeout(limit);
+        let timeout = *config.get_connect_timeout().unwrap_or(&CONNECT_TIMEOUT);
+        config.connect_timeout(timeout);
         if config.get_tcp_user_timeout().is_none() {
             config.tcp_user_timeout(settings.query_timeout);
         }
@@ -82,12 +82,16 @@ impl Session {
                 }
             }
         };
-        let connected = runtime.block_on(async { tokio::time::timeout(limit, connecting).await });
-        let client = match connected {
+        let connection_result =
+            runtime.block_on(async { tokio::time::timeout(timeout, connecting).await });
+        let client = match connection_result {
             Ok(Ok(client)) => client,
             Ok(Err(error)) => return Err(error::from_client(server, &error)),
             Err(_) => {
-                return Err(error::unreachable(server, &error::timeout("connecting", limit)));
+                return Err(error::unreachable(
+                    server,
+                    &error::timeout_message("connecting", timeout),
+                ));
             }
         };
         let session = Session {
@@ -97,8 +101,8 @@ impl Session {
             query_timeout: Cell::new(Some(settings.query_timeout)),
             statements: RefCell::default(),
             begins_snapshot: Cell::new(false),
-            locked: Cell::new(false),
-            broken: Cell::new(false),
+            is_locked: Cell::new(false),
+            is_broken: Cell::new(false),
             round_trips: Cell::new(0),
         };
         session.set_up(settings)?;
@@ -131,8 +135,8 @@ impl Session {
     }
 
     /// Returns the error for a user without a privilege.
-    pub(super) fn access_denied(&self, why: &str) -> StoreError {
-        error::access_denied(&self.server, why.to_owned())
+    pub(super) fn access_denied(&self, reason: &str) -> StoreError {
+        error::access_denied(&self.server, reason.to_owned())
     }
 
     /// Returns the name of the schema, which needs no quotes.
@@ -164,7 +168,7 @@ impl Session {
             LOCK_TIMEOUT.as_millis(),
             self.lock_key(),
         ))?;
-        self.locked.set(true);
+        self.is_locked.set(true);
         Ok(())
     }
 
@@ -192,22 +196,22 @@ impl Session {
     /// nothing is written.
     pub(super) fn write<T>(
         &self,
-        change: impl FnOnce(&Session) -> Result<T, StoreError>,
+        make_changes: impl FnOnce(&Session) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if !self.locked.get() {
-            let why = "it was opened read-only".to_owned();
-            return Err(StoreError::ReadOnly(why));
+        if !self.is_locked.get() {
+            let reason = "it was opened read-only".to_owned();
+            return Err(StoreError::ReadOnly(reason));
         }
         let sql = format!("SELECT pg_try_advisory_xact_lock({})", self.lock_key());
-        let (_, got) = self.wait(async {
+        let (_, lock_row) = self.wait(async {
             tokio::try_join!(self.client.batch_execute("BEGIN"), self.client.query_one(&sql, &[]))
         })?;
-        let done = match value::<bool>(&got, 0) {
-            Ok(true) => change(self),
+        let outcome = match value::<bool>(&lock_row, 0) {
+            Ok(true) => make_changes(self),
             Ok(false) => Err(StoreError::Locked(self.location())),
             Err(error) => Err(error),
         };
-        match done {
+        match outcome {
             Ok(value) => self.run("COMMIT").map(|()| value),
             Err(error) => {
                 // A failed rollback does not matter: the server keeps nothing that is not
@@ -223,14 +227,14 @@ impl Session {
         &self,
         query: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let limit = self.query_timeout.take();
-        let millis = limit.unwrap_or_default().as_millis();
+        let query_timeout = self.query_timeout.take();
+        let timeout_ms = query_timeout.unwrap_or_default().as_millis();
         // A sequential scan reads a whole table faster than an index does.
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
         let result = query();
-        self.query_timeout.set(limit);
+        self.query_timeout.set(query_timeout);
         let value = result?;
-        self.run(&format!("SET statement_timeout = {millis}; SET enable_seqscan = off"))?;
+        self.run(&format!("SET statement_timeout = {timeout_ms}; SET enable_seqscan = off"))?;
         Ok(value)
     }
 
@@ -240,29 +244,34 @@ impl Session {
     }
 
     /// Returns all rows of a query.
-    pub(super) fn all(
+    pub(super) fn query(
         &self,
         sql: &'static str,
         params: Params<'_>,
     ) -> Result<Vec<Row>, StoreError> {
-        let statement = self.prepared(sql)?;
+        let statement = self.prepare(sql)?;
         if !self.begins_snapshot.replace(false) {
             return self.wait(self.client.query(&statement, params));
         }
         let begin = self.client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
-        let both = async { tokio::try_join!(begin, self.client.query(&statement, params)) };
-        self.wait(both).map(|(_, rows)| rows)
+        let begin_and_query =
+            async { tokio::try_join!(begin, self.client.query(&statement, params)) };
+        self.wait(begin_and_query).map(|(_, rows)| rows)
     }
 
-    /// Returns the one row of a query.
-    pub(super) fn one(&self, sql: &'static str, params: Params<'_>) -> Result<Row, StoreError> {
-        let mut rows = self.all(sql, params)?;
+    /// Returns the only row of a query.
+    pub(super) fn query_one(
+        &self,
+        sql: &'static str,
+        params: Params<'_>,
+    ) -> Result<Row, StoreError> {
+        let mut rows = self.query(sql, params)?;
         rows.pop().ok_or_else(|| error::unexpected(&self.server, "a query without a row"))
     }
 
     /// Changes rows and returns how many.
     pub(super) fn change(&self, sql: &'static str, params: Params<'_>) -> Result<u64, StoreError> {
-        let statement = self.prepared(sql)?;
+        let statement = self.prepare(sql)?;
         self.wait(self.client.execute(&statement, params))
     }
 
@@ -278,7 +287,7 @@ impl Session {
         if rows.peek().is_none() {
             return Ok(());
         }
-        let statement = self.prepared(sql)?;
+        let statement = self.prepare(sql)?;
         self.wait(async {
             let sink = self.client.copy_in(&statement).await?;
             let writer = tokio_postgres::binary_copy::BinaryCopyInWriter::new(sink, &types);
@@ -291,21 +300,21 @@ impl Session {
         Ok(())
     }
 
-    fn prepared(&self, sql: &'static str) -> Result<Statement, StoreError> {
-        if let Some(known) = self.statements.borrow().get(sql) {
-            return Ok(known.clone());
+    fn prepare(&self, sql: &'static str) -> Result<Statement, StoreError> {
+        if let Some(statement) = self.statements.borrow().get(sql) {
+            return Ok(statement.clone());
         }
         let statement = self.wait(self.client.prepare(sql))?;
         self.statements.borrow_mut().insert(sql, statement.clone());
         Ok(statement)
     }
 
-    /// Waits for a response, no longer than the limit.
+    /// Waits for a response, at most for the timeout.
     fn wait<T>(
         &self,
         response: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
-        if self.broken.get() {
+        if self.is_broken.get() {
             return Err(error::unreachable(
                 &self.server,
                 "the connection was closed after a timeout",
@@ -313,7 +322,7 @@ impl Session {
         }
         self.round_trips.set(self.round_trips.get() + 1);
         let query_timeout = self.query_timeout.get();
-        let waited = self.runtime.block_on(async {
+        let outcome = self.runtime.block_on(async {
             match query_timeout {
                 // If the server still responds, its own timeout ends the query first.
                 Some(query_timeout) => {
@@ -322,16 +331,17 @@ impl Session {
                 None => Ok(response.await),
             }
         });
-        match waited {
+        match outcome {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(error)) => {
-                self.broken.set(self.client.is_closed());
+                self.is_broken.set(self.client.is_closed());
                 Err(error::from_client(&self.server, &error))
             }
             Err(_) => {
-                self.broken.set(true);
-                let why = error::timeout("a response", query_timeout.unwrap_or_default());
-                Err(error::unreachable(&self.server, &why))
+                self.is_broken.set(true);
+                let reason =
+                    error::timeout_message("a response", query_timeout.unwrap_or_default());
+                Err(error::unreachable(&self.server, &reason))
             }
         }
     }
@@ -339,7 +349,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        if !self.locked.get() || self.broken.get() || self.client.is_closed() {
+        if !self.is_locked.get() || self.is_broken.get() || self.client.is_closed() {
             return;
         }
         // The server releases the lock by itself too, but only once it notices the lost connection.
@@ -383,13 +393,13 @@ impl ToSql for Field<'_> {
 }
 
 /// Returns a column of a row that was read.
-pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, at: usize) -> Result<T, StoreError> {
-    row.try_get(at).map_err(|error| StoreError::Damaged(error.to_string()))
+pub(super) fn value<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<T, StoreError> {
+    row.try_get(column).map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
 /// Returns a column that holds a hash.
-pub(super) fn hash(row: &Row, at: usize) -> Result<[u8; 32], StoreError> {
-    let bytes: &[u8] = value(row, at)?;
+pub(super) fn hash(row: &Row, column: usize) -> Result<[u8; 32], StoreError> {
+    let bytes: &[u8] = value(row, column)?;
     let damaged = || StoreError::Damaged(format!("a hash of {} bytes", bytes.len()));
     bytes.try_into().map_err(|_| damaged())
 }

@@ -12,14 +12,14 @@ use crate::store::error::StoreError;
 use crate::store::interface::WriteRows;
 use crate::store::merge::{MergePlan, MergeStep, ROWS_PER_STEP};
 use crate::store::rows::{
-    LIST_BLOCKS_MAX, NewBlock, hash_entries, posting_lists, short_hash, shorten, signed,
+    LIST_BLOCKS_MAX, NewBlock, hash_entries, posting_lists, short_hash, to_signed, truncate_rest,
 };
 
 impl WriteRows for Postgres {
     fn append(&mut self, blocks: &[NewBlock], finalized: u64) -> Result<(), StoreError> {
-        let needed: BTreeSet<i64> =
+        let partitions: BTreeSet<i64> =
             blocks.iter().map(|block| schema::partition_of(block.header.number)).collect();
-        let missing: Vec<i64> = needed.difference(&self.partitions).copied().collect();
+        let missing: Vec<i64> = partitions.difference(&self.partitions).copied().collect();
         self.session.write(|session| {
             for partition in &missing {
                 schema::create_partition(session, *partition)?;
@@ -36,7 +36,7 @@ impl WriteRows for Postgres {
                  WHERE value IS NOT NULL
                  ON CONFLICT (name) DO UPDATE SET value = excluded.value
                  WHERE facts.name = 'finalized' AND facts.value::int8 < excluded.value::int8",
-                &[&first, &signed(finalized)],
+                &[&first, &to_signed(finalized)],
             )
         })?;
         self.partitions.extend(missing);
@@ -45,11 +45,11 @@ impl WriteRows for Postgres {
 
     fn rewind(&mut self, last: u64, keys: &BTreeSet<PostingKey>) -> Result<(), StoreError> {
         let keys: Vec<PostingKey> = keys.iter().copied().collect();
-        let (above, last) = (position(last + 1, 0), signed(last));
+        let (above, last) = (position(last + 1, 0), to_signed(last));
         self.session.write(|session| {
-            shorten_lists(session, &keys, above)?;
+            truncate_lists(session, &keys, above)?;
             let rows = session
-                .all("SELECT hash, position FROM transactions WHERE position >= $1", &[&above])?;
+                .query("SELECT hash, position FROM transactions WHERE position >= $1", &[&above])?;
             delete_hash_entries(
                 session,
                 "DELETE FROM transaction_hashes WHERE (short, position) IN
@@ -57,7 +57,7 @@ impl WriteRows for Postgres {
                 &rows,
             )?;
             let rows =
-                session.all("SELECT hash, number FROM blocks WHERE number > $1", &[&last])?;
+                session.query("SELECT hash, number FROM blocks WHERE number > $1", &[&last])?;
             delete_hash_entries(
                 session,
                 "DELETE FROM block_hashes WHERE (short, number) IN
@@ -73,22 +73,22 @@ impl WriteRows for Postgres {
 
     fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError> {
         self.session.write(|session| {
-            let rows = session.all(
+            let rows = session.query(
                 "SELECT key, first, rest FROM log_postings WHERE (key, first) >= ($1, $2)
                  ORDER BY key, first LIMIT $3",
                 &[&from.0, &from.1, &(ROWS_PER_STEP as i64)],
             )?;
-            let mut plan = MergePlan::from(from);
+            let mut plan = MergePlan::starting_at(from);
             for row in &rows {
                 plan.add(value(row, 0)?, value(row, 1)?, value(row, 2)?);
             }
             let (lists, step) = plan.finish();
-            let absorbed: (Vec<PostingKey>, Vec<i64>) =
+            let (keys, first_positions): (Vec<PostingKey>, Vec<i64>) =
                 lists.iter().flat_map(|list| list.absorbed()).unzip();
             session.change(
                 "DELETE FROM log_postings l USING unnest($1::int8[], $2::int8[]) absorbed (key, first)
                  WHERE l.key = absorbed.key AND l.first = absorbed.first",
-                &[&absorbed.0, &absorbed.1],
+                &[&keys, &first_positions],
             )?;
             update_lists(session, lists.iter().map(|list| list.row()))?;
             Ok(step)
@@ -155,35 +155,36 @@ fn delete_hash_entries(
     delete: &'static str,
     rows: &[tokio_postgres::Row],
 ) -> Result<(), StoreError> {
-    let mut entries = (Vec::with_capacity(rows.len()), Vec::with_capacity(rows.len()));
+    let mut short_hashes = Vec::with_capacity(rows.len());
+    let mut targets = Vec::with_capacity(rows.len());
     for row in rows {
-        entries.0.push(short_hash(&hash(row, 0)?));
-        entries.1.push(value::<i64>(row, 1)?);
+        short_hashes.push(short_hash(&hash(row, 0)?));
+        targets.push(value::<i64>(row, 1)?);
     }
-    session.change(delete, &[&entries.0, &entries.1])?;
+    session.change(delete, &[&short_hashes, &targets])?;
     Ok(())
 }
 
-/// Deletes the positions from `above` on out of the posting lists of these keys.
-fn shorten_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<(), StoreError> {
+/// Deletes the positions from `above` on from the posting lists of these keys.
+fn truncate_lists(session: &Session, keys: &[PostingKey], above: i64) -> Result<(), StoreError> {
     session
         .change("DELETE FROM log_postings WHERE key = ANY($1) AND first >= $2", &[&keys, &above])?;
     let earliest = above.saturating_sub(position(LIST_BLOCKS_MAX, 0)).max(0);
-    let rows = session.all(
+    let rows = session.query(
         "SELECT k.key, first, rest FROM unnest($1::int8[]) k (key) CROSS JOIN LATERAL (
              SELECT first, rest FROM log_postings l
              WHERE l.key = k.key AND first >= $2 AND first < $3 ORDER BY first DESC LIMIT 1
          ) last",
         &[&keys, &earliest, &above],
     )?;
-    let mut shorter = Vec::new();
+    let mut shortened_lists = Vec::new();
     for row in &rows {
         let first = value(row, 1)?;
-        if let Some(rest) = shorten(first, value(row, 2)?, above) {
-            shorter.push((value(row, 0)?, first, rest));
+        if let Some(rest) = truncate_rest(first, value(row, 2)?, above) {
+            shortened_lists.push((value(row, 0)?, first, rest));
         }
     }
-    update_lists(session, shorter)
+    update_lists(session, shortened_lists)
 }
 
 /// Updates the rest of posting lists, given by key and first position.
@@ -191,20 +192,20 @@ fn update_lists(
     session: &Session,
     rows: impl IntoIterator<Item = (PostingKey, i64, Vec<u8>)>,
 ) -> Result<(), StoreError> {
-    let mut columns = (Vec::new(), Vec::new(), Vec::new());
+    let (mut keys, mut first_positions, mut rests) = (Vec::new(), Vec::new(), Vec::new());
     for (key, first, rest) in rows {
-        columns.0.push(key);
-        columns.1.push(first);
-        columns.2.push(rest);
+        keys.push(key);
+        first_positions.push(first);
+        rests.push(rest);
     }
-    if columns.0.is_empty() {
+    if keys.is_empty() {
         return Ok(());
     }
     session.change(
         "UPDATE log_postings l SET rest = n.rest
          FROM unnest($1::int8[], $2::int8[], $3::bytea[]) n (key, first, rest)
          WHERE l.key = n.key AND l.first = n.first",
-        &[&columns.0, &columns.1, &columns.2],
+        &[&keys, &first_positions, &rests],
     )?;
     Ok(())
 }

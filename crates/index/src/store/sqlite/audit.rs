@@ -7,7 +7,7 @@ use rusqlite::OptionalExtension;
 use super::Sqlite;
 use crate::store::error::StoreError;
 use crate::store::interface::{AuditRows, Table};
-use crate::store::rows::{PostingListRow, short_hash, signed};
+use crate::store::rows::{PostingListRow, short_hash, to_signed};
 
 impl AuditRows for Sqlite {
     fn count(&self, table: Table) -> Result<u64, StoreError> {
@@ -25,11 +25,12 @@ impl AuditRows for Sqlite {
     }
 
     fn next_block(&self, number: u64) -> Result<Option<u64>, StoreError> {
-        let mut first = self.connection.prepare_cached(
+        let mut statement = self.connection.prepare_cached(
             "SELECT number FROM blocks WHERE number >= ?1 ORDER BY number LIMIT 1",
         )?;
-        let found = first.query_row([signed(number)], |row| row.get::<_, i64>(0)).optional()?;
-        Ok(found.map(|number| number as u64))
+        let block =
+            statement.query_row([to_signed(number)], |row| row.get::<_, i64>(0)).optional()?;
+        Ok(block.map(|number| number as u64))
     }
 
     fn has_negative_keys(&self) -> Result<bool, StoreError> {
@@ -42,18 +43,18 @@ impl AuditRows for Sqlite {
     }
 
     fn has_block_hash_entry(&self, hash: &[u8; 32], number: u64) -> Result<bool, StoreError> {
-        let mut one = self
+        let mut statement = self
             .connection
             .prepare_cached("SELECT 1 FROM block_hashes WHERE short = ?1 AND number = ?2")?;
-        Ok(one.exists((short_hash(hash), number as i64))?)
+        Ok(statement.exists((short_hash(hash), number as i64))?)
     }
 
     fn missing_hash_entry(&self, entries: &[(i64, [u8; 32])]) -> Result<Option<i64>, StoreError> {
-        let mut one = self.connection.prepare_cached(
+        let mut statement = self.connection.prepare_cached(
             "SELECT 1 FROM transaction_hashes WHERE short = ?1 AND position = ?2",
         )?;
         for (position, hash) in entries {
-            if !one.exists((short_hash(hash), position))? {
+            if !statement.exists((short_hash(hash), position))? {
                 return Ok(Some(*position));
             }
         }
@@ -112,8 +113,8 @@ impl AuditRows for Sqlite {
 impl Sqlite {
     fn orphans(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {
         let mut statement = self.connection.prepare(sql)?;
-        let found = statement.query_map([limit as i64], |row| row.get(0))?;
-        Ok(found.collect::<Result<_, _>>()?)
+        let keys = statement.query_map([limit as i64], |row| row.get(0))?;
+        Ok(keys.collect::<Result<_, _>>()?)
     }
 
     fn orphan_hashes(&self, sql: &str, limit: usize) -> Result<Vec<i64>, StoreError> {

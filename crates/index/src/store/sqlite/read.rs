@@ -9,7 +9,7 @@ use crate::postings::PostingKey;
 use crate::store::error::StoreError;
 use crate::store::interface::ReadRows;
 use crate::store::rows::{
-    BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, signed,
+    BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, to_signed,
 };
 
 /// Maximum number of rows that a scan for receipts skips. Then it searches for the next position
@@ -30,16 +30,16 @@ impl ReadRows for Sqlite {
     fn block_hash_and_timestamp(&self, number: u64) -> Result<Option<([u8; 32], u64)>, StoreError> {
         let mut statement =
             self.connection.prepare_cached("SELECT hash, time FROM blocks WHERE number = ?1")?;
-        let found = statement
-            .query_row([signed(number)], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)));
-        Ok(found.optional()?)
+        let row = statement
+            .query_row([to_signed(number)], |row| Ok((row.get(0)?, row.get::<_, i64>(1)? as u64)));
+        Ok(row.optional()?)
     }
 
     fn block(&self, number: u64) -> Result<Option<BlockRow>, StoreError> {
-        let found = self
+        let block = self
             .connection
             .prepare_cached("SELECT hash, time, count, body FROM blocks WHERE number = ?1")?
-            .query_row([signed(number)], |row| {
+            .query_row([to_signed(number)], |row| {
                 Ok(BlockRow {
                     number,
                     hash: row.get(0)?,
@@ -48,15 +48,15 @@ impl ReadRows for Sqlite {
                     body: row.get(3)?,
                 })
             });
-        Ok(found.optional()?)
+        Ok(block.optional()?)
     }
 
     fn block_number(&self, hash: &[u8; 32]) -> Result<Option<u64>, StoreError> {
-        let found = self.find_by_hash(
+        let number = self.find_by_hash(
             "SELECT number, hash FROM block_hashes JOIN blocks USING (number) WHERE short = ?1",
             hash,
         )?;
-        Ok(found.map(|number| number as u64))
+        Ok(number.map(|number| number as u64))
     }
 
     fn transaction_position(&self, hash: &[u8; 32]) -> Result<Option<i64>, StoreError> {
@@ -106,26 +106,30 @@ impl ReadRows for Sqlite {
         visit: &mut dyn FnMut(TransactionRow<'_>) -> ControlFlow<()>,
     ) -> Result<(), StoreError> {
         let Some(&last) = positions.last() else { return Ok(()) };
-        let mut wanted = positions.iter().copied().peekable();
+        let mut remaining = positions.iter().copied().peekable();
         let mut stopped = false;
-        while let Some(&from) = wanted.peek() {
+        while let Some(&from) = remaining.peek() {
             let mut skipped = 0;
             self.visit_transactions(from, last, TransactionPart::Receipt, &mut |row| {
-                while wanted.next_if(|position| *position < row.position).is_some() {}
-                if wanted.next_if_eq(&row.position).is_some() {
+                while remaining.next_if(|position| *position < row.position).is_some() {}
+                if remaining.next_if_eq(&row.position).is_some() {
                     stopped = visit(row).is_break();
                     skipped = 0;
                 } else {
                     skipped += 1;
                 }
-                let more = wanted.peek().is_some() && skipped < SKIPPED_ROWS_MAX;
-                if more && !stopped { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                let is_unfinished = remaining.peek().is_some() && skipped < SKIPPED_ROWS_MAX;
+                if is_unfinished && !stopped {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
             })?;
             if stopped {
                 break;
             }
             // The scan did not pass this position, so it has no row.
-            wanted.next_if_eq(&from);
+            remaining.next_if_eq(&from);
         }
         Ok(())
     }
@@ -140,7 +144,7 @@ impl ReadRows for Sqlite {
             "SELECT number, hash, time, harmony_blocks.body FROM harmony_blocks
              JOIN blocks USING (number) WHERE number BETWEEN ?1 AND ?2 ORDER BY number",
         )?;
-        let mut rows = statement.query((signed(from), signed(to)))?;
+        let mut rows = statement.query((to_signed(from), to_signed(to)))?;
         while let Some(row) = rows.next()? {
             let (number, timestamp): (i64, i64) = (row.get(0)?, row.get(2)?);
             let row = HarmonyRow {
@@ -163,40 +167,40 @@ impl ReadRows for Sqlite {
         to: i64,
         lists: usize,
     ) -> Result<Postings, StoreError> {
-        // The list that begins before the range may reach into it.
-        let mut before = self.connection.prepare_cached(
+        // The last list that begins before the range may reach into the range.
+        let mut list_before = self.connection.prepare_cached(
             "SELECT first, rest FROM log_postings WHERE key = ?1 AND first < ?2
              ORDER BY first DESC LIMIT 1",
         )?;
-        let mut within = self.connection.prepare_cached(
+        let mut lists_within = self.connection.prepare_cached(
             "SELECT first, rest FROM log_postings WHERE key = ?1 AND first BETWEEN ?2 AND ?3
              ORDER BY first",
         )?;
-        let mut found = Postings::new(to);
+        let mut postings = Postings::new(to);
         for key in keys {
-            let end = found.complete_to;
+            let end = postings.complete_to;
             let mut add = |row: &rusqlite::Row<'_>| -> rusqlite::Result<()> {
                 let list = (row.get(0)?, row.get_ref(1)?.as_blob()?);
-                found.add(list, (from, end));
+                postings.add(list, (from, end));
                 Ok(())
             };
-            before.query_row((key, from), |row| add(row)).optional()?;
-            let mut rows = within.query((key, from, end))?;
-            let mut left = lists;
-            let mut unread = None;
+            list_before.query_row((key, from), |row| add(row)).optional()?;
+            let mut rows = lists_within.query((key, from, end))?;
+            let mut lists_left = lists;
+            let mut first_unread = None;
             while let Some(row) = rows.next()? {
-                if left == 0 {
-                    unread = Some(row.get(0)?);
+                if lists_left == 0 {
+                    first_unread = Some(row.get(0)?);
                     break;
                 }
-                left -= 1;
+                lists_left -= 1;
                 add(row)?;
             }
-            if let Some(first) = unread {
-                found.stop_before(first);
+            if let Some(first) = first_unread {
+                postings.stop_before(first);
             }
         }
-        Ok(found.finish(keys.len()))
+        Ok(postings.finish(keys.len()))
     }
 }
 

@@ -72,30 +72,34 @@ pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
 /// Locks the file for its one writer. SQLite's own locks last for one transaction. With them alone,
 /// a second writer could write between a check of the first writer and its next transaction.
 pub(super) fn lock(path: &Path) -> Result<File, StoreError> {
-    let lock = beside(path, ".lock");
-    let failed = |error: std::io::Error| match error.kind() {
+    let lock_path = beside(path, ".lock");
+    let file_error = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
             StoreError::ReadOnly(format!(
                 "{}: {error}; the folder must be writable",
-                lock.display()
+                lock_path.display()
             ))
         }
-        _ => StoreError::File { path: lock.clone(), error },
+        _ => StoreError::File { path: lock_path.clone(), error },
     };
-    let file =
-        File::options().create(true).truncate(false).write(true).open(&lock).map_err(failed)?;
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(file_error)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(StoreError::Locked(path.into())),
-        Err(TryLockError::Error(error)) => Err(failed(error)),
+        Err(TryLockError::Error(error)) => Err(file_error(error)),
     }
 }
 
-/// Sets up a connection that writes.
+/// Sets up a connection that writes: checks the file, creates its tables or migrates them.
 pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     let path = PathBuf::from(connection.path().unwrap_or_default());
     // The check comes before the first write, since the file may belong to another program.
-    let found = version(connection, &path)?;
+    let version = read_version(connection, &path)?;
     // With a write-ahead log, a commit is one append and never blocks readers
     // (https://www.sqlite.org/wal.html).
     connection.pragma_update(None, "journal_mode", "WAL")?;
@@ -106,9 +110,9 @@ pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Resu
     // 64 MiB of changes collect before a checkpoint, so pages that change often are written once.
     connection.pragma_update(None, "wal_autocheckpoint", 16_384)?;
     connection.pragma_update(None, "journal_size_limit", 64 << 20)?;
-    set_up_both(connection, settings)?;
-    if found < SCHEMA_VERSION {
-        migrate(connection, found)?;
+    set_up_common(connection, settings)?;
+    if version < SCHEMA_VERSION {
+        migrate(connection, version)?;
     }
     Ok(())
 }
@@ -116,14 +120,15 @@ pub(super) fn set_up_writer(connection: &Connection, settings: Settings) -> Resu
 /// Sets up a connection that reads.
 pub(super) fn set_up_reader(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     let path = PathBuf::from(connection.path().unwrap_or_default());
-    let found = version(connection, &path)?;
-    if found < SCHEMA_VERSION {
-        return Err(StoreError::Older { at: path.into(), found });
+    let version = read_version(connection, &path)?;
+    if version < SCHEMA_VERSION {
+        return Err(StoreError::Older { location: path.into(), version });
     }
-    set_up_both(connection, settings)
+    set_up_common(connection, settings)
 }
 
-fn set_up_both(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
+/// Applies the settings that readers and writers have in common.
+fn set_up_common(connection: &Connection, settings: Settings) -> Result<(), StoreError> {
     // A negative value counts KiB instead of pages.
     let kib = i64::try_from(settings.page_cache >> 10).unwrap_or(i64::MAX).max(1);
     connection.pragma_update(None, "cache_size", -kib)?;
@@ -132,20 +137,22 @@ fn set_up_both(connection: &Connection, settings: Settings) -> Result<(), StoreE
     // A checkpoint of another process blocks for milliseconds.
     connection.busy_timeout(std::time::Duration::from_secs(5))?;
     connection.set_prepared_statement_cache_capacity(32);
-    // Without this, SQLite plans a statement again if the bounds of a range change. None of our
-    // plans depends on the bounds (https://www.sqlite.org/queryplanner-ng.html#qpsg).
+    // Without this setting, SQLite plans a statement again if the bounds of a range change. None of
+    // our plans depends on the bounds (https://www.sqlite.org/queryplanner-ng.html#qpsg).
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 
 /// Returns the schema version of the file, or 0 for a new one.
-fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
-    let foreign = |why: &str| StoreError::Foreign { at: path.into(), why: why.to_owned() };
-    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let application = match pragma("application_id") {
+fn read_version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
+    let foreign_error =
+        |reason: &str| StoreError::Foreign { location: path.into(), reason: reason.to_owned() };
+    let read_pragma =
+        |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let application = match read_pragma("application_id") {
         Ok(id) => id,
         Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::NotADatabase) => {
-            return Err(foreign("not a database of SQLite"));
+            return Err(foreign_error("not a database of SQLite"));
         }
         Err(error) => return Err(error.into()),
     };
@@ -154,19 +161,23 @@ fn version(connection: &Connection, path: &Path) -> Result<i64, StoreError> {
     match (application, tables) {
         (0, 0) => return Ok(0),
         (APPLICATION_ID, _) => {}
-        _ => return Err(foreign("a database of another program")),
+        _ => return Err(foreign_error("a database of another program")),
     }
-    let found = pragma("user_version")?;
-    if found > SCHEMA_VERSION {
-        return Err(StoreError::Newer { at: path.into(), found, known: SCHEMA_VERSION });
+    let version = read_pragma("user_version")?;
+    if version > SCHEMA_VERSION {
+        return Err(StoreError::Newer {
+            location: path.into(),
+            version,
+            supported: SCHEMA_VERSION,
+        });
     }
-    Ok(found)
+    Ok(version)
 }
 
-fn migrate(connection: &Connection, found: i64) -> Result<(), StoreError> {
-    let steps = MIGRATIONS.get(found as usize..).unwrap_or_default().concat();
+fn migrate(connection: &Connection, version: i64) -> Result<(), StoreError> {
+    let migrations = MIGRATIONS.get(version as usize..).unwrap_or_default().concat();
     connection.execute_batch(&format!(
-        "BEGIN IMMEDIATE; {steps}
+        "BEGIN IMMEDIATE; {migrations}
          PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}; COMMIT"
     ))?;
     Ok(())

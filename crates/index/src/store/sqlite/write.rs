@@ -9,7 +9,9 @@ use crate::postings::{PostingKey, position};
 use crate::store::error::StoreError;
 use crate::store::interface::WriteRows;
 use crate::store::merge::{MergePlan, MergeStep, MergedList, ROWS_PER_STEP};
-use crate::store::rows::{NewBlock, hash_entries, posting_lists, short_hash, shorten, signed};
+use crate::store::rows::{
+    NewBlock, hash_entries, posting_lists, short_hash, to_signed, truncate_rest,
+};
 
 const UPDATE_LIST: &str = "UPDATE log_postings SET rest = ?3 WHERE key = ?1 AND first = ?2";
 
@@ -28,7 +30,7 @@ impl WriteRows for Sqlite {
                  SELECT 'finalized', min(?1, max(number)) FROM blocks HAVING max(number) NOT NULL
                  ON CONFLICT (name) DO UPDATE SET value = max(value, excluded.value)",
             )?
-            .execute([signed(finalized)])?;
+            .execute([to_signed(finalized)])?;
         transaction.commit()?;
         Ok(())
     }
@@ -37,7 +39,7 @@ impl WriteRows for Sqlite {
         let (above, last) = (position(last + 1, 0), last as i64);
         let transaction = self.connection.transaction()?;
         for key in keys {
-            shorten_list(&transaction, *key, above)?;
+            truncate_list(&transaction, *key, above)?;
         }
         delete_hash_entries(
             &transaction,
@@ -62,7 +64,7 @@ impl WriteRows for Sqlite {
 
     fn merge_some_postings(&mut self, from: (PostingKey, i64)) -> Result<MergeStep, StoreError> {
         let transaction = self.connection.transaction()?;
-        let mut plan = MergePlan::from(from);
+        let mut plan = MergePlan::starting_at(from);
         {
             let mut statement = transaction.prepare_cached(
                 "SELECT key, first, rest FROM log_postings WHERE (key, first) >= (?1, ?2)
@@ -76,7 +78,7 @@ impl WriteRows for Sqlite {
         }
         let (lists, step) = plan.finish();
         for list in &lists {
-            replace(&transaction, list)?;
+            write_merged_list(&transaction, list)?;
         }
         transaction.commit()?;
         Ok(step)
@@ -145,8 +147,8 @@ fn delete_hash_entries(
     Ok(())
 }
 
-/// Deletes the positions from `above` on out of the posting lists of a key.
-fn shorten_list(
+/// Deletes the positions from `above` on from the posting lists of a key.
+fn truncate_list(
     transaction: &Transaction<'_>,
     key: PostingKey,
     above: i64,
@@ -154,20 +156,24 @@ fn shorten_list(
     transaction
         .prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first >= ?2")?
         .execute((key, above))?;
-    let last: Option<(i64, Vec<u8>)> = transaction
+    let last_list: Option<(i64, Vec<u8>)> = transaction
         .prepare_cached(
             "SELECT first, rest FROM log_postings WHERE key = ?1 ORDER BY first DESC LIMIT 1",
         )?
         .query_row([key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((first, rest)) = last else { return Ok(()) };
-    if let Some(shorter) = shorten(first, &rest, above) {
-        transaction.prepare_cached(UPDATE_LIST)?.execute((key, first, shorter))?;
+    let Some((first, rest)) = last_list else { return Ok(()) };
+    if let Some(shortened_rest) = truncate_rest(first, &rest, above) {
+        transaction.prepare_cached(UPDATE_LIST)?.execute((key, first, shortened_rest))?;
     }
     Ok(())
 }
 
-fn replace(transaction: &Transaction<'_>, list: &MergedList) -> Result<(), rusqlite::Error> {
+/// Writes a merged list, and deletes the rows that it absorbed.
+fn write_merged_list(
+    transaction: &Transaction<'_>,
+    list: &MergedList,
+) -> Result<(), rusqlite::Error> {
     let mut delete =
         transaction.prepare_cached("DELETE FROM log_postings WHERE key = ?1 AND first = ?2")?;
     for row in list.absorbed() {

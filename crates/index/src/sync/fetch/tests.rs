@@ -25,11 +25,11 @@ fn one_call_fetches_all_harmony_blocks() {
         let calls = plan(contents).calls((5, 6));
         calls.iter().map(|call| call.method).collect::<Vec<_>>().join(" ")
     };
-    let two = "eth_getBlockByNumber eth_getBlockByNumber";
-    assert_eq!(methods("hmyv2"), format!("{two} hmyv2_getBlocks"));
-    assert_eq!(methods("logs,hmyv2"), format!("{two} eth_getLogs hmyv2_getBlocks"));
+    let block_methods = "eth_getBlockByNumber eth_getBlockByNumber";
+    assert_eq!(methods("hmyv2"), format!("{block_methods} hmyv2_getBlocks"));
+    assert_eq!(methods("logs,hmyv2"), format!("{block_methods} eth_getLogs hmyv2_getBlocks"));
     let receipts = "eth_getBlockReceipts eth_getBlockReceipts";
-    assert_eq!(methods("receipts,hmyv2"), format!("{two} {receipts} hmyv2_getBlocks"));
+    assert_eq!(methods("receipts,hmyv2"), format!("{block_methods} {receipts} hmyv2_getBlocks"));
     let call = calls::harmony_blocks((5, 6), harmony::STORED_OPTIONS);
     assert_eq!(call.params, r#"[5,6,{"withSigners":false,"fullTx":true,"inclStaking":true}]"#);
 }

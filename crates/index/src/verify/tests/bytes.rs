@@ -8,22 +8,22 @@ use proptest::prelude::*;
 const LEVELS: [Level; 4] = [Level::Off, Level::Headers, Level::Full, Level::Senders];
 
 /// Verifies the bytes as a block, a header, receipts and logs.
-fn read(bytes: &[u8]) {
-    let whole = block(&raw(&TestBlock::new().block), Level::Full).unwrap();
+fn verify_bytes(bytes: &[u8]) {
+    let valid_block = block(&raw(&TestBlock::new().block), Level::Full).unwrap();
     for level in LEVELS {
         let _ = header(bytes, level);
-        let of_bytes = block(bytes, level);
-        for block in std::iter::once(&whole).chain(of_bytes.iter()) {
+        let parsed_block = block(bytes, level);
+        for block in std::iter::once(&valid_block).chain(parsed_block.iter()) {
             let _ = receipts(block, bytes, level);
             let _ = logs(block, bytes, level);
         }
     }
 }
 
-/// One of the three responses about a block.
-fn response(which: usize) -> Vec<u8> {
+/// Returns a response about a block: the block, its receipts or its logs.
+fn response(kind: usize) -> Vec<u8> {
     let sample = TestBlock::new();
-    match which {
+    match kind {
         0 => raw(&sample.block),
         1 => raw(&sample.receipts),
         _ => raw(&sample.logs()),
@@ -63,35 +63,35 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn truncated_responses(which in 0usize..3, cut in any::<prop::sample::Index>()) {
-        let bytes = response(which);
-        read(&bytes[..cut.index(bytes.len())]);
+    fn truncated_responses(kind in 0usize..3, length in any::<prop::sample::Index>()) {
+        let bytes = response(kind);
+        verify_bytes(&bytes[..length.index(bytes.len())]);
     }
 
     #[test]
     fn broken_responses(
-        which in 0usize..3,
+        kind in 0usize..3,
         changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..5),
-        piece in tokens(),
-        at in any::<prop::sample::Index>(),
+        inserted in tokens(),
+        position in any::<prop::sample::Index>(),
     ) {
-        let mut bytes = response(which);
-        for (at, byte) in changes {
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
+        let mut bytes = response(kind);
+        for (position, byte) in changes {
+            let position = position.index(bytes.len());
+            bytes[position] = byte;
         }
-        let at = at.index(bytes.len());
-        bytes.splice(at..at, piece);
-        read(&bytes);
+        let position = position.index(bytes.len());
+        bytes.splice(position..position, inserted);
+        verify_bytes(&bytes);
     }
 
     #[test]
     fn random_tokens(bytes in tokens()) {
-        read(&bytes);
+        verify_bytes(&bytes);
     }
 
     #[test]
     fn random_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        read(&bytes);
+        verify_bytes(&bytes);
     }
 }

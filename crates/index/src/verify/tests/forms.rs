@@ -14,8 +14,8 @@ use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 struct Errors(String);
 
 impl Errors {
-    fn push<T: std::fmt::Debug>(&mut self, checked: Result<T, Error>) {
-        self.0.push_str(&checked.unwrap_err().to_string());
+    fn push<T: std::fmt::Debug>(&mut self, result: Result<T, Error>) {
+        self.0.push_str(&result.unwrap_err().to_string());
         self.0.push('\n');
     }
 
@@ -25,9 +25,9 @@ impl Errors {
 }
 
 /// The synthetic block with one member changed, given by its pointer.
-fn changed(pointer: &str, to: Value) -> Vec<u8> {
+fn block_with(pointer: &str, value: Value) -> Vec<u8> {
     let mut block = TestBlock::new().block;
-    *block.pointer_mut(pointer).unwrap() = to;
+    *block.pointer_mut(pointer).unwrap() = value;
     raw(&block)
 }
 
@@ -41,30 +41,30 @@ fn sample() -> (Block, TestBlock) {
 }
 
 /// Verifies the receipts with one member changed, given by its pointer.
-fn changed_receipts(pointer: &str, to: Value) -> Result<(), Error> {
+fn verify_receipts_with(pointer: &str, value: Value) -> Result<(), Error> {
     let (block, mut sample) = sample();
-    *sample.receipts.pointer_mut(pointer).unwrap() = to;
+    *sample.receipts.pointer_mut(pointer).unwrap() = value;
     receipts(&block, &raw(&sample.receipts), Level::Full)
 }
 
 #[test]
 fn errors_name_the_found_and_the_right_value() {
     let mut errors = Errors::default();
-    errors.push(full(&changed("/number", json!("0x1"))));
-    errors.push(full(&changed("/transactions/3/value", json!("0x1"))));
-    errors.push(full(&changed("/transactions/3/transactionIndex", json!("0x4"))));
-    errors.push(full(&changed("/transactions/4/gasPrice", json!("0x4"))));
-    errors.push(full(&changed("/withdrawals/1/amount", json!("0x4"))));
-    errors.push(full(&changed("/size", json!("0x4"))));
-    errors.push(full(&changed("/uncles", json!([format!("0x{}", "1".repeat(64))]))));
-    errors.push(full(&changed("/withdrawals", json!(null))));
-    errors.push(changed_receipts("/3/gasUsed", json!("0x1")));
-    errors.push(changed_receipts("/3/logs/2/data", json!("0x")));
-    errors.push(changed_receipts("/3/logs/1/topics", json!([])));
-    errors.push(changed_receipts("/6/blobGasPrice", json!("0x8")));
-    errors.push(changed_receipts("/7/blobGasPrice", json!("0x8")));
-    errors.push(changed_receipts("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
-    errors.push(changed_receipts("/4/cumulativeGasUsed", json!("0x1")));
+    errors.push(full(&block_with("/number", json!("0x1"))));
+    errors.push(full(&block_with("/transactions/3/value", json!("0x1"))));
+    errors.push(full(&block_with("/transactions/3/transactionIndex", json!("0x4"))));
+    errors.push(full(&block_with("/transactions/4/gasPrice", json!("0x4"))));
+    errors.push(full(&block_with("/withdrawals/1/amount", json!("0x4"))));
+    errors.push(full(&block_with("/size", json!("0x4"))));
+    errors.push(full(&block_with("/uncles", json!([format!("0x{}", "1".repeat(64))]))));
+    errors.push(full(&block_with("/withdrawals", json!(null))));
+    errors.push(verify_receipts_with("/3/gasUsed", json!("0x1")));
+    errors.push(verify_receipts_with("/3/logs/2/data", json!("0x")));
+    errors.push(verify_receipts_with("/3/logs/1/topics", json!([])));
+    errors.push(verify_receipts_with("/6/blobGasPrice", json!("0x8")));
+    errors.push(verify_receipts_with("/7/blobGasPrice", json!("0x8")));
+    errors.push(verify_receipts_with("/5/contractAddress", json!(format!("0x{}", "1".repeat(40)))));
+    errors.push(verify_receipts_with("/4/cumulativeGasUsed", json!("0x1")));
     errors.check(expect![[r#"
         hash: found 0x6ab1a108bcfc2e33b0f059362391aa7b2646cff7a40709a96cb4364016111065, expected 0xe221c29b0fdbed945f4bf36307defb84bc9892effbecd60433148faf9762046a by the Keccak-256 of parentHash, sha3Uncles, miner, stateRoot, transactionsRoot, receiptsRoot, logsBloom, difficulty, number, gasLimit, gasUsed, timestamp, extraData, mixHash, nonce and those of baseFeePerGas, withdrawalsRoot, blobGasUsed, excessBlobGas, parentBeaconBlockRoot, requestsHash, blockAccessListHash, slotNumber that are present
         transactions[3].hash: found 0xad446f7107ac95fe05c77a1bdba29d42790c4202f0fcd6bb0d94e327fe2ddd77, expected 0x78aa05d4b2a61b1a38c8a072cfff5f51f7c8c8434e9928533970086782fdcd08 by the Keccak-256 of the transaction's encoding
@@ -87,27 +87,28 @@ fn errors_name_the_found_and_the_right_value() {
 #[test]
 fn errors_name_the_allowed_form() {
     let mut errors = Errors::default();
-    errors.push(full(&changed("/transactions/3/value", json!("0x01"))));
-    errors.push(full(&changed("/transactions/3/value", json!("12"))));
-    errors.push(full(&changed("/transactions/3/nonce", json!("0x10000000000000000"))));
-    errors.push(full(&changed("/transactions/3/nonce", json!("0x"))));
-    errors.push(full(&changed("/transactions/3/nonce", json!("0xg"))));
-    errors.push(full(&changed("/transactions/3/input", json!("0x0"))));
-    errors.push(full(&changed("/transactions/3/input", json!("0x0x00"))));
-    errors.push(full(&changed("/transactions/3/input", json!("0xzz"))));
-    errors.push(full(&changed("/transactions/3/v", json!("0x2"))));
-    errors.push(full(&changed("/transactions/1/v", json!("0x22"))));
-    errors.push(full(&changed("/transactions/6/to", json!(null))));
-    errors.push(full(&changed("/transactions/2", json!("0x12"))));
-    errors.push(full(&changed("/transactions", json!(null))));
-    errors.push(full(&changed("/extraData", json!("x".repeat(1_000)))));
+    errors.push(full(&block_with("/transactions/3/value", json!("0x01"))));
+    errors.push(full(&block_with("/transactions/3/value", json!("12"))));
+    errors.push(full(&block_with("/transactions/3/nonce", json!("0x10000000000000000"))));
+    errors.push(full(&block_with("/transactions/3/nonce", json!("0x"))));
+    errors.push(full(&block_with("/transactions/3/nonce", json!("0xg"))));
+    errors.push(full(&block_with("/transactions/3/input", json!("0x0"))));
+    errors.push(full(&block_with("/transactions/3/input", json!("0x0x00"))));
+    errors.push(full(&block_with("/transactions/3/input", json!("0xzz"))));
+    errors.push(full(&block_with("/transactions/3/v", json!("0x2"))));
+    errors.push(full(&block_with("/transactions/1/v", json!("0x22"))));
+    errors.push(full(&block_with("/transactions/6/to", json!(null))));
+    errors.push(full(&block_with("/transactions/2", json!("0x12"))));
+    errors.push(full(&block_with("/transactions", json!(null))));
+    errors.push(full(&block_with("/extraData", json!("x".repeat(1_000)))));
     errors.push(full(b""));
     errors.push(full(b"null"));
     errors.push(full(b"{\"hash\":"));
     let topic = json!(format!("0x{}", "1".repeat(64)));
-    errors.push(changed_receipts("/3/logs/2/topics", json!([topic, topic, topic, topic, topic])));
-    errors.push(changed_receipts("/3/logs/2/removed", json!(true)));
-    errors.push(changed_receipts("/3/status", json!("0x2")));
+    errors
+        .push(verify_receipts_with("/3/logs/2/topics", json!([topic, topic, topic, topic, topic])));
+    errors.push(verify_receipts_with("/3/logs/2/removed", json!(true)));
+    errors.push(verify_receipts_with("/3/status", json!("0x2")));
     errors.check(expect![[r#"
         transactions[3].value: found "0x01", expected 0x and 1 to 64 hexadecimal digits without leading zeros
         transactions[3].value: found "12", expected 0x and 1 to 64 hexadecimal digits without leading zeros
@@ -136,19 +137,19 @@ fn errors_name_the_allowed_form() {
 #[test]
 fn members_of_other_types_are_rejected() {
     let mut errors = Errors::default();
-    let with = |at: usize, name: &str, value: Value| {
-        let mut said = TestBlock::new().block;
-        said["transactions"][at][name] = value;
-        full(&raw(&said))
+    let verify_with = |index: usize, name: &str, value: Value| {
+        let mut block = TestBlock::new().block;
+        block["transactions"][index][name] = value;
+        full(&raw(&block))
     };
-    errors.push(with(0, "maxFeePerGas", json!("0x1")));
-    errors.push(with(3, "blobVersionedHashes", json!(["0x1"])));
-    errors.push(with(0, "yParity", json!("0x1")));
-    errors.push(with(0, "chainId", json!("0x1")));
-    errors.push(with(0, "data", json!("0x1")));
-    with(0, "data", json!("0x010203")).unwrap();
-    with(0, "maxFeePerGas", json!(null)).unwrap();
-    with(0, "accessList", json!([])).unwrap();
+    errors.push(verify_with(0, "maxFeePerGas", json!("0x1")));
+    errors.push(verify_with(3, "blobVersionedHashes", json!(["0x1"])));
+    errors.push(verify_with(0, "yParity", json!("0x1")));
+    errors.push(verify_with(0, "chainId", json!("0x1")));
+    errors.push(verify_with(0, "data", json!("0x1")));
+    verify_with(0, "data", json!("0x010203")).unwrap();
+    verify_with(0, "maxFeePerGas", json!(null)).unwrap();
+    verify_with(0, "accessList", json!([])).unwrap();
     errors.check(expect![[r#"
         transactions[0].maxFeePerGas: found "0x1", expected none in a transaction of this type
         transactions[3].blobVersionedHashes: found ["0x1"], expected none in a transaction of this type
@@ -162,16 +163,16 @@ fn members_of_other_types_are_rejected() {
 fn ambiguous_names_are_rejected() {
     let mut errors = Errors::default();
     let text = String::from_utf8(raw(&TestBlock::new().block)).unwrap();
-    let with = |members: &str| {
+    let verify_with = |members: &str| {
         let text = format!("{{{members},{}", &text[1..]);
         full(text.as_bytes())
     };
-    errors.push(with(r#""hash":"0x1""#));
-    errors.push(with(r#""h\u0061sh":"0x1""#));
-    errors.push(with(r#""Hash":"0x1""#));
-    errors.push(with(r#""author":"0x1111111111111111111111111111111111111111""#));
-    errors.push(with("\"ha\u{17f}h\":\"0x1\""));
-    with(r#""milliTimestamp":"0x1","l2":{"hash":["}",{"a\"":"\\"}]}"#).unwrap();
+    errors.push(verify_with(r#""hash":"0x1""#));
+    errors.push(verify_with(r#""h\u0061sh":"0x1""#));
+    errors.push(verify_with(r#""Hash":"0x1""#));
+    errors.push(verify_with(r#""author":"0x1111111111111111111111111111111111111111""#));
+    errors.push(verify_with("\"ha\u{17f}h\":\"0x1\""));
+    verify_with(r#""milliTimestamp":"0x1","l2":{"hash":["}",{"a\"":"\\"}]}"#).unwrap();
     errors.check(expect![[r#"
         hash: occurs twice in one object
         hash: occurs twice in one object
@@ -185,11 +186,11 @@ fn ambiguous_names_are_rejected() {
 #[test]
 fn values_of_another_fork_are_rejected() {
     let mut errors = Errors::default();
-    let mut said = response("eth_getBlockByNumber/get-safe.io");
-    let members = said.as_object_mut().unwrap();
-    let moved = members.remove("requestsHash").unwrap();
-    members.insert("blockAccessListHash".to_owned(), moved);
-    errors.push(header(&raw(&said), Level::Headers));
+    let mut recorded = response("eth_getBlockByNumber/get-safe.io");
+    let members = recorded.as_object_mut().unwrap();
+    let value = members.remove("requestsHash").unwrap();
+    members.insert("blockAccessListHash".to_owned(), value);
+    errors.push(header(&raw(&recorded), Level::Headers));
     errors.check(expect![[r#"
         requestsHash: missing, expected a value, because a later fork's member is present
     "#]]);
@@ -198,11 +199,11 @@ fn values_of_another_fork_are_rejected() {
 /// An unknown type makes a response unverifiable, not false.
 #[test]
 fn unknown_types_are_unverifiable() {
-    let error = full(&changed("/transactions/2/type", json!("0x7e"))).unwrap_err();
+    let error = full(&block_with("/transactions/2/type", json!("0x7e"))).unwrap_err();
     assert!(error.is_unverifiable());
     expect![[r#"transactions[2].type: cannot be verified: type "0x7e", known are 0x0 to 0x4"#]]
         .assert_eq(&error.to_string());
-    let error = full(&changed("/transactions/2/nonce", json!("0x7e"))).unwrap_err();
+    let error = full(&block_with("/transactions/2/nonce", json!("0x7e"))).unwrap_err();
     assert!(!error.is_unverifiable());
 }
 
@@ -210,17 +211,17 @@ fn unknown_types_are_unverifiable() {
 fn missing_and_extra_receipts_are_rejected() {
     let mut errors = Errors::default();
     let (block, sample) = sample();
-    let all = sample.receipts.as_array().unwrap();
-    let mut more = all.clone();
-    more.push(all[8].clone());
-    let mut swapped = all.clone();
+    let all_receipts = sample.receipts.as_array().unwrap();
+    let mut extra = all_receipts.clone();
+    extra.push(all_receipts[8].clone());
+    let mut swapped = all_receipts.clone();
     swapped.swap(0, 1);
-    let (less, more, swapped): (Value, Value, Value) =
-        (all[..8].into(), more.into(), swapped.into());
-    errors.push(receipts(&block, &raw(&less), Level::Off));
-    errors.push(receipts(&block, &raw(&less), Level::Full));
-    errors.push(receipts(&block, &raw(&more), Level::Off));
-    errors.push(receipts(&block, &raw(&more), Level::Full));
+    let (missing, extra, swapped): (Value, Value, Value) =
+        (all_receipts[..8].into(), extra.into(), swapped.into());
+    errors.push(receipts(&block, &raw(&missing), Level::Off));
+    errors.push(receipts(&block, &raw(&missing), Level::Full));
+    errors.push(receipts(&block, &raw(&extra), Level::Off));
+    errors.push(receipts(&block, &raw(&extra), Level::Full));
     errors.push(receipts(&block, &raw(&swapped), Level::Off));
     errors.push(receipts(&block, &raw(&swapped), Level::Full));
     errors.push(receipts(&block, b"{}", Level::Full));
@@ -242,11 +243,11 @@ fn a_header_with_another_bloom_is_rejected() {
     let (mut block, sample) = sample();
     for bit in [0, 255] {
         let bloom = &mut block.header.as_mut().unwrap().logs_bloom;
-        let before = *bloom;
+        let original_bloom = *bloom;
         bloom[bit] ^= 1;
         errors.push(receipts(&block, &raw(&sample.receipts), Level::Full));
         errors.push(logs(&block, &raw(&sample.logs()), Level::Headers));
-        block.header.as_mut().unwrap().logs_bloom = before;
+        block.header.as_mut().unwrap().logs_bloom = original_bloom;
     }
     receipts(&block, &raw(&sample.receipts), Level::Full).unwrap();
     errors.check(expect![[r#"
@@ -261,22 +262,22 @@ fn a_header_with_another_bloom_is_rejected() {
 fn missing_logs_are_rejected() {
     let mut errors = Errors::default();
     let (block, sample) = sample();
-    let all = sample.logs().as_array().unwrap().clone();
+    let all_logs = sample.logs().as_array().unwrap().clone();
     // The last log has no topics, and its address emits others, so no bloom reveals that it is
     // missing.
-    let less: Value = all[..all.len() - 1].into();
-    logs(&block, &raw(&less), Level::Headers).unwrap();
-    let less: Value = all[..all.len() - 2].into();
-    errors.push(logs(&block, &raw(&less), Level::Headers));
-    errors.push(logs(&block, &raw(&all[1..].into()), Level::Headers));
+    let some_logs: Value = all_logs[..all_logs.len() - 1].into();
+    logs(&block, &raw(&some_logs), Level::Headers).unwrap();
+    let some_logs: Value = all_logs[..all_logs.len() - 2].into();
+    errors.push(logs(&block, &raw(&some_logs), Level::Headers));
+    errors.push(logs(&block, &raw(&all_logs[1..].into()), Level::Headers));
     errors.push(logs(&block, b"[]", Level::Headers));
     logs(&block, b"[]", Level::Off).unwrap();
-    let mut swapped = all.clone();
+    let mut swapped = all_logs.clone();
     swapped.swap(0, 5);
     errors.push(logs(&block, &raw(&swapped.into()), Level::Headers));
-    let mut far = sample.logs();
-    far[3]["transactionIndex"] = json!("0xffffffffffffffff");
-    errors.push(logs(&block, &raw(&far), Level::Headers));
+    let mut out_of_range = sample.logs();
+    out_of_range[3]["transactionIndex"] = json!("0xffffffffffffffff");
+    errors.push(logs(&block, &raw(&out_of_range), Level::Headers));
     errors.check(expect![[r#"
         logsBloom: found 10 bits that no log sets and 0 missing bits, expected none of either by the bloom of all logs
         logs[0].logIndex: found 0x1, expected 0x0 by counting the block's logs

@@ -1,16 +1,16 @@
-//! Goal: a change of any member is rejected, and the error names the member or its binding. Method:
-//! each member of real and synthetic responses is changed in turn. Lists name the members that
-//! nothing binds, and each entry must occur.
+//! Goal: a change of any member is rejected, and the error names the member or the hash that covers
+//! it. Method: each member of real and synthetic responses is changed in turn. Lists name the
+//! changes that no check detects, and each entry must occur.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use super::test_block::{self, TestBlock};
-use super::{bare_block, folder, json, raw, response, result};
+use super::{block_with_hashes, folder, json, raw, response, unwrap_result};
 use crate::verify::{Block, Error, Level, block, header, logs, receipts};
 
-/// How a member is changed.
+/// The way in which a member is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Change {
     /// Another value of almost the same form; one more digit may also make it malformed.
@@ -27,7 +27,7 @@ use Change::{Form, Null, Removed, Shorter};
 
 /// A position in a response, and its pattern with `*` for each index.
 #[derive(Debug, Clone)]
-struct Spot {
+struct Position {
     pointer: String,
     path: String,
     pattern: String,
@@ -35,16 +35,17 @@ struct Spot {
     kind: String,
 }
 
-/// The changes that nothing detects: patterns, transaction types (all if empty), changes.
-type Unbound = &'static [(&'static str, &'static str, &'static [Change])];
+/// Changes that no check detects: the pattern of the member, the transaction types (all types if
+/// empty), and the changes.
+type UndetectedChanges = &'static [(&'static str, &'static str, &'static [Change])];
 
 /// The change of an optional member that is missing afterwards.
 const ABSENT: &[Change] = &[Null, Removed];
 
-const UNBOUND_IN_BLOCKS: Unbound = &[
-    // It is the sum of all blocks before.
+const UNDETECTED_IN_BLOCKS: UndetectedChanges = &[
+    // It is the sum over all previous blocks.
     ("totalDifficulty", "", &[Change::Value, Null, Removed]),
-    // Only the signature binds it, at `Level::Senders`.
+    // Only the signature covers it, at `Level::Senders`.
     ("transactions[*].from", "", &[Change::Value]),
     // It is not in the standard; some nodes recover it.
     ("transactions[*].authorizationList[*].authority", "", &[Change::Value, Null, Removed, Form]),
@@ -60,7 +61,7 @@ const UNBOUND_IN_BLOCKS: Unbound = &[
 ];
 
 /// A block lists the hashes of its uncles, but `sha3Uncles` hashes their headers.
-const UNBOUND_BESIDE_UNCLES: Unbound = &[
+const UNDETECTED_BESIDE_UNCLES: UndetectedChanges = &[
     ("uncles[*]", "", &[Change::Value]),
     ("size", "", &[Change::Value, Null, Removed]),
     ("transactions[*].from", "", &[Change::Value]),
@@ -71,7 +72,7 @@ const UNBOUND_BESIDE_UNCLES: Unbound = &[
     ("transactions[*].yParity", "0x1", ABSENT),
 ];
 
-const UNBOUND_IN_RECEIPTS: Unbound = &[
+const UNDETECTED_IN_RECEIPTS: UndetectedChanges = &[
     ("receipts[*].type", "", ABSENT),
     ("receipts[*].blockTimestamp", "", ABSENT),
     ("receipts[*].effectiveGasPrice", "", ABSENT),
@@ -81,8 +82,8 @@ const UNBOUND_IN_RECEIPTS: Unbound = &[
     ("receipts[*].logs[*].removed", "", ABSENT),
 ];
 
-/// More changes that nothing detects without the transactions.
-const UNBOUND_IN_BARE_RECEIPTS: Unbound = &[
+/// More changes that no check detects without the transactions.
+const UNDETECTED_IN_RECEIPTS_ALONE: UndetectedChanges = &[
     ("receipts[*].from", "", &[Change::Value, Null, Removed, Form]),
     ("receipts[*].to", "", &[Change::Value, Null, Removed, Form]),
     ("receipts[*].contractAddress", "", &[Change::Value, Form]),
@@ -91,30 +92,30 @@ const UNBOUND_IN_BARE_RECEIPTS: Unbound = &[
     ("receipts[*].logs[*].removed", "", ABSENT),
 ];
 
-const UNBOUND_IN_LOGS: Unbound = &[
-    // Only the receipts' root binds them, together with the receipts.
+const UNDETECTED_IN_LOGS: UndetectedChanges = &[
+    // Only the receipts' root covers them, together with the receipts.
     ("logs[*].data", "", &[Change::Value]),
     ("logs[*].blockTimestamp", "", ABSENT),
     ("logs[*].removed", "", ABSENT),
 ];
 
 /// Returns true if an error of this field may result from a change at this spot.
-fn covers(field: &str, spot: &Spot) -> bool {
-    let path = spot.path.as_str();
-    let of_element = |list: &str| {
+fn covers(field: &str, position: &Position) -> bool {
+    let path = position.path.as_str();
+    let element_path = |list: &str| {
         path.strip_prefix(list)
             .and_then(|rest| rest.find(']').map(|end| &path[..list.len() + end + 1]))
     };
     if field == path {
         return true;
     }
-    if let Some(transaction) = of_element("transactions[") {
-        // An error of the hash covers every member that it binds.
+    if let Some(transaction) = element_path("transactions[") {
+        // The transaction's hash covers every member, so the error may name the hash.
         return field.starts_with(&format!("{transaction}."));
     }
-    if let Some(receipt) = of_element("receipts[") {
-        let pattern = spot.pattern.strip_prefix("receipts[*].").unwrap_or_default();
-        let bound = match pattern {
+    if let Some(receipt) = element_path("receipts[") {
+        let pattern = position.pattern.strip_prefix("receipts[*].").unwrap_or_default();
+        let bound_member = match pattern {
             "cumulativeGasUsed" => "gasUsed",
             // Only one of the two members exists.
             "root" => "status",
@@ -123,14 +124,14 @@ fn covers(field: &str, spot: &Spot) -> bool {
         };
         // Two logs may have the same topics, and no bloom covers the other members.
         let in_root = ["status", "root", "type", "logs[*].topics", "logs[*].data", "logs"];
-        return field == format!("{receipt}.{bound}")
+        return field == format!("{receipt}.{bound_member}")
             || (in_root.contains(&pattern) && field == "receiptsRoot")
             // All receipts with blobs have the same price.
             || (pattern == "blobGasPrice" && field.ends_with(".blobGasPrice"))
             // The logs of the next receipt get other indexes.
             || (pattern == "logs" && field.ends_with(".logIndex"));
     }
-    match spot.pattern.as_str() {
+    match position.pattern.as_str() {
         "transactions" => field == "transactionsRoot",
         "receipts" => field == "receipts",
         "logs" => field == "logsBloom",
@@ -143,32 +144,32 @@ fn covers(field: &str, spot: &Spot) -> bool {
 }
 
 /// Every position below a value.
-fn spots(value: &Value, at: &Spot, found: &mut Vec<Spot>) {
+fn positions(value: &Value, parent: &Position, positions_found: &mut Vec<Position>) {
     match value {
         Value::Object(members) => {
-            let kind = members.get("type").and_then(Value::as_str).unwrap_or(&at.kind);
+            let kind = members.get("type").and_then(Value::as_str).unwrap_or(&parent.kind);
             for (name, member) in members {
-                let point = if at.path.is_empty() { "" } else { "." };
-                let below = Spot {
-                    pointer: format!("{}/{name}", at.pointer),
-                    path: format!("{}{point}{name}", at.path),
-                    pattern: format!("{}{point}{name}", at.pattern),
+                let separator = if parent.path.is_empty() { "" } else { "." };
+                let child = Position {
+                    pointer: format!("{}/{name}", parent.pointer),
+                    path: format!("{}{separator}{name}", parent.path),
+                    pattern: format!("{}{separator}{name}", parent.pattern),
                     kind: kind.to_owned(),
                 };
-                spots(member, &below, found);
-                found.push(below);
+                positions(member, &child, positions_found);
+                positions_found.push(child);
             }
         }
         Value::Array(elements) => {
             for (index, element) in elements.iter().enumerate() {
-                let below = Spot {
-                    pointer: format!("{}/{index}", at.pointer),
-                    path: format!("{}[{index}]", at.path),
-                    pattern: format!("{}[*]", at.pattern),
-                    kind: at.kind.clone(),
+                let child = Position {
+                    pointer: format!("{}/{index}", parent.pointer),
+                    path: format!("{}[{index}]", parent.path),
+                    pattern: format!("{}[*]", parent.pattern),
+                    kind: parent.kind.clone(),
                 };
-                spots(element, &below, found);
-                found.push(below);
+                positions(element, &child, positions_found);
+                positions_found.push(child);
             }
         }
         _ => {}
@@ -176,24 +177,24 @@ fn spots(value: &Value, at: &Spot, found: &mut Vec<Spot>) {
 }
 
 /// A few positions of each pattern and type: the first, the last, and some in equal steps between.
-fn sampled(value: &Value, root: &str, each: usize) -> Vec<Spot> {
-    let at = Spot {
+fn sample_positions(value: &Value, root: &str, each: usize) -> Vec<Position> {
+    let root_position = Position {
         pointer: String::new(),
         path: root.to_owned(),
         pattern: root.to_owned(),
         kind: String::new(),
     };
-    let mut found = Vec::new();
-    spots(value, &at, &mut found);
-    let mut groups: BTreeMap<(String, String), Vec<Spot>> = BTreeMap::new();
-    for spot in found {
-        groups.entry((spot.pattern.clone(), spot.kind.clone())).or_default().push(spot);
+    let mut positions_found = Vec::new();
+    positions(value, &root_position, &mut positions_found);
+    let mut groups: BTreeMap<(String, String), Vec<Position>> = BTreeMap::new();
+    for position in positions_found {
+        groups.entry((position.pattern.clone(), position.kind.clone())).or_default().push(position);
     }
-    let sample = |spots: Vec<Spot>| {
-        let last = spots.len() - 1;
+    let sample = |positions: Vec<Position>| {
+        let last_index = positions.len() - 1;
         let steps = each.saturating_sub(1).max(1);
-        let picks: BTreeSet<usize> = (0..each).map(|step| last * step / steps).collect();
-        picks.into_iter().map(move |pick| spots[pick].clone())
+        let picks: BTreeSet<usize> = (0..each).map(|step| last_index * step / steps).collect();
+        picks.into_iter().map(move |pick| positions[pick].clone())
     };
     groups.into_values().flat_map(sample).collect()
 }
@@ -212,8 +213,8 @@ fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
         Value::String(text) if text == "0x" => changes.push(value_to("0x00".to_owned())),
         Value::String(text) => {
             let digit = |at: usize| text[at..=at].chars().next().unwrap().to_digit(16).unwrap();
-            let last = text.len() - 1;
-            changes.push(value_to(format!("{}{:x}", &text[..last], digit(last) ^ 1)));
+            let last_index = text.len() - 1;
+            changes.push(value_to(format!("{}{:x}", &text[..last_index], digit(last_index) ^ 1)));
             changes.push(value_to(format!("0x{:x}{}", digit(2) % 15 + 1, &text[3..])));
             changes.push(value_to(format!("{text}0")));
         }
@@ -230,22 +231,22 @@ fn changes(value: &Value, in_array: bool) -> Vec<(Change, Option<Value>)> {
     changes
 }
 
-/// The members that nothing binds, and which of them occurred.
+/// The changes that no check detects, and the entries that have occurred.
 struct Mutations {
-    unbound: Unbound,
+    undetected: UndetectedChanges,
     occurred: BTreeSet<(usize, Change)>,
     rejected: usize,
 }
 
 impl Mutations {
-    fn new(unbound: Unbound) -> Self {
-        Self { unbound, occurred: BTreeSet::new(), rejected: 0 }
+    fn new(undetected: UndetectedChanges) -> Self {
+        Self { undetected, occurred: BTreeSet::new(), rejected: 0 }
     }
 
-    fn entry(&self, spot: &Spot, change: Change) -> Option<usize> {
-        self.unbound.iter().position(|(pattern, kinds, changes)| {
-            let kind = kinds.is_empty() || kinds.split(' ').any(|kind| kind == spot.kind);
-            *pattern == spot.pattern && kind && changes.contains(&change)
+    fn entry(&self, position: &Position, change: Change) -> Option<usize> {
+        self.undetected.iter().position(|(pattern, kinds, changes)| {
+            let kind = kinds.is_empty() || kinds.split(' ').any(|kind| kind == position.kind);
+            *pattern == position.pattern && kind && changes.contains(&change)
         })
     }
 
@@ -258,17 +259,17 @@ impl Mutations {
         check: impl Fn(&[u8]) -> Result<(), Error>,
     ) {
         check(&raw(response)).unwrap();
-        let spots = sampled(response, root, each);
-        assert!(spots.len() > 10, "nothing to change");
-        for spot in spots {
-            let value = response.pointer(&spot.pointer).unwrap();
-            let (parent, name) = spot.pointer.rsplit_once('/').unwrap();
+        let positions = sample_positions(response, root, each);
+        assert!(positions.len() > 10, "nothing to change");
+        for position in positions {
+            let value = response.pointer(&position.pointer).unwrap();
+            let (parent, name) = position.pointer.rsplit_once('/').unwrap();
             let in_array = response.pointer(parent).unwrap().is_array();
             for (change, changed) in changes(value, in_array) {
                 let mut changed_response = response.clone();
                 match changed {
                     Some(changed) => {
-                        *changed_response.pointer_mut(&spot.pointer).unwrap() = changed
+                        *changed_response.pointer_mut(&position.pointer).unwrap() = changed
                     }
                     None => {
                         let object =
@@ -276,22 +277,27 @@ impl Mutations {
                         object.remove(name);
                     }
                 }
-                let checked = check(&raw(&changed_response));
-                let what = || format!("{change:?} of {} ({}): {checked:?}", spot.path, spot.kind);
-                if let Some(entry) = self.entry(&spot, change) {
+                let result = check(&raw(&changed_response));
+                let description =
+                    || format!("{change:?} of {} ({}): {result:?}", position.path, position.kind);
+                if let Some(entry) = self.entry(&position, change) {
                     // One more digit may also break the form, which is rejected.
-                    let form = checked
-                        .as_ref()
-                        .is_err_and(|error| change == Change::Value && error.field == spot.path);
-                    assert!(checked.is_ok() || form, "{}", what());
-                    if checked.is_ok() {
+                    let is_malformed = result.as_ref().is_err_and(|error| {
+                        change == Change::Value && error.field == position.path
+                    });
+                    assert!(result.is_ok() || is_malformed, "{}", description());
+                    if result.is_ok() {
                         self.occurred.insert((entry, change));
                     }
                 } else if value.is_null() && change == Removed {
-                    assert!(checked.is_ok(), "{}", what());
+                    assert!(result.is_ok(), "{}", description());
                 } else {
-                    let field = checked.as_ref().err().map(|error| error.field.as_str());
-                    assert!(field.is_some_and(|field| covers(field, &spot)), "{}", what());
+                    let field = result.as_ref().err().map(|error| error.field.as_str());
+                    assert!(
+                        field.is_some_and(|field| covers(field, &position)),
+                        "{}",
+                        description()
+                    );
                     self.rejected += 1;
                 }
             }
@@ -300,7 +306,7 @@ impl Mutations {
 
     /// Checks that each entry of the list occurred, so that no entry outlives its reason.
     fn end(&self, rejected_min: usize) {
-        for (entry, (pattern, _, changes)) in self.unbound.iter().enumerate() {
+        for (entry, (pattern, _, changes)) in self.undetected.iter().enumerate() {
             for change in *changes {
                 assert!(
                     self.occurred.contains(&(entry, *change)),
@@ -318,7 +324,7 @@ fn full(raw: &[u8]) -> Result<(), Error> {
 
 #[test]
 fn changed_blocks_are_rejected() {
-    let mut mutations = Mutations::new(UNBOUND_IN_BLOCKS);
+    let mut mutations = Mutations::new(UNDETECTED_IN_BLOCKS);
     mutations.run(&TestBlock::new().block, "", 3, full);
     // One block of each fork that changed blocks or transactions.
     let chain = test_block::chain();
@@ -327,12 +333,12 @@ fn changed_blocks_are_rejected() {
     }
     mutations.run(&response("eth_getBlockByNumber/get-safe.io"), "", 2, full);
     for file in ["op-service-goerli/blocks/post-shanghai-success_data", "nimbus-blocks/Frontier"] {
-        mutations.run(&result(json(&folder(&format!("mainnet/{file}.json")))), "", 2, full);
+        mutations.run(&unwrap_result(json(&folder(&format!("mainnet/{file}.json")))), "", 2, full);
     }
-    mutations.run(&result(json(&folder("mainnet/nimbus-blocks/Cancun.json"))), "", 1, full);
+    mutations.run(&unwrap_result(json(&folder("mainnet/nimbus-blocks/Cancun.json"))), "", 1, full);
     mutations.end(5_000);
 
-    let mut mutations = Mutations::new(UNBOUND_BESIDE_UNCLES);
+    let mut mutations = Mutations::new(UNDETECTED_BESIDE_UNCLES);
     for number in [3, 29] {
         mutations.run(&chain[number - 1], "", 2, full);
     }
@@ -341,8 +347,9 @@ fn changed_blocks_are_rejected() {
 
 #[test]
 fn changed_headers_are_rejected() {
-    const UNBOUND: Unbound = &[("totalDifficulty", "", &[Change::Value, Null, Removed])];
-    let mut mutations = Mutations::new(UNBOUND);
+    const UNDETECTED: UndetectedChanges =
+        &[("totalDifficulty", "", &[Change::Value, Null, Removed])];
+    let mut mutations = Mutations::new(UNDETECTED);
     let file = "mainnet/op-service-goerli/headers/post-shanghai-success_data.json";
     let mut sample = json(&folder(file));
     let members = sample.as_object_mut().unwrap();
@@ -354,45 +361,46 @@ fn changed_headers_are_rejected() {
 #[test]
 fn changed_senders_are_rejected() {
     let sample = TestBlock::new().block;
-    let mut tried = 0;
-    for spot in
-        sampled(&sample, "", 100).into_iter().filter(|spot| spot.pattern == "transactions[*].from")
+    let mut count = 0;
+    for position in sample_positions(&sample, "", 100)
+        .into_iter()
+        .filter(|position| position.pattern == "transactions[*].from")
     {
         let mut changed = sample.clone();
-        *changed.pointer_mut(&spot.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
+        *changed.pointer_mut(&position.pointer).unwrap() = json!(format!("0x{}", "5".repeat(40)));
         full(&raw(&changed)).unwrap();
-        assert_eq!(block(&raw(&changed), Level::Senders).unwrap_err().field, spot.path);
-        tried += 1;
+        assert_eq!(block(&raw(&changed), Level::Senders).unwrap_err().field, position.path);
+        count += 1;
     }
-    assert_eq!(tried, 9);
+    assert_eq!(count, 9);
 }
 
 #[test]
 fn changed_receipts_are_rejected() {
-    let mut mutations = Mutations::new(UNBOUND_IN_RECEIPTS);
+    let mut mutations = Mutations::new(UNDETECTED_IN_RECEIPTS);
     let check = |block: Block| move |raw: &[u8]| receipts(&block, raw, Level::Full);
     let sample = TestBlock::new();
-    let of_sample = block(&raw(&sample.block), Level::Full).unwrap();
-    mutations.run(&sample.receipts, "receipts", 3, check(of_sample));
-    for (of_block, of_receipts) in [
+    let verified_sample = block(&raw(&sample.block), Level::Full).unwrap();
+    mutations.run(&sample.receipts, "receipts", 3, check(verified_sample));
+    for (block_file, receipts_file) in [
         ("eth_getBlockByHash/get-block-by-hash.io", "get-block-receipts-by-hash.io"),
         ("eth_getBlockByNumber/get-safe.io", "get-block-receipts-latest.io"),
     ] {
-        let block = block(&raw(&response(of_block)), Level::Full).unwrap();
-        let sample = response(&format!("eth_getBlockReceipts/{of_receipts}"));
+        let block = block(&raw(&response(block_file)), Level::Full).unwrap();
+        let sample = response(&format!("eth_getBlockReceipts/{receipts_file}"));
         mutations.run(&sample, "receipts", 2, check(block));
     }
     mutations.end(600);
 
-    let mut mutations = Mutations::new(UNBOUND_IN_BARE_RECEIPTS);
-    let block = bare_block(&json(&folder("mainnet/helios/block.json")));
+    let mut mutations = Mutations::new(UNDETECTED_IN_RECEIPTS_ALONE);
+    let block = block_with_hashes(&json(&folder("mainnet/helios/block.json")));
     mutations.run(&json(&folder("mainnet/helios/receipts.json")), "receipts", 1, check(block));
     mutations.end(100);
 }
 
 #[test]
 fn changed_logs_are_rejected() {
-    let mut mutations = Mutations::new(UNBOUND_IN_LOGS);
+    let mut mutations = Mutations::new(UNDETECTED_IN_LOGS);
     let sample = TestBlock::new();
     let block = block(&raw(&sample.block), Level::Full).unwrap();
     mutations.run(&sample.logs(), "logs", 5, |raw| logs(&block, raw, Level::Headers));

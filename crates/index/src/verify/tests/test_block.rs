@@ -1,6 +1,6 @@
-//! Converts blocks of `alloy_consensus` to the JSON of a node: those of a real chain, and synthetic
-//! blocks with a transaction of every type. `alloy_consensus` computes the roots and hashes, not
-//! the code under test.
+//! Converts blocks of `alloy_consensus` to the JSON of a node: blocks of a real chain, and
+//! synthetic blocks with a transaction of every type. `alloy_consensus` computes the roots and
+//! hashes, not the code under test.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -66,7 +66,7 @@ fn block_json(block: &Block) -> Value {
         "mixHash": hex(header.mix_hash),
         "nonce": hex(header.nonce),
         "size": hex(block.length()),
-        "uncles": block.body.ommers.iter().map(|one| hex(one.hash_slow())).collect::<Value>(),
+        "uncles": block.body.ommers.iter().map(|ommer| hex(ommer.hash_slow())).collect::<Value>(),
     });
     set(&mut json, "baseFeePerGas", header.base_fee_per_gas);
     set(&mut json, "withdrawalsRoot", header.withdrawals_root);
@@ -77,18 +77,19 @@ fn block_json(block: &Block) -> Value {
     set(&mut json, "blockAccessListHash", header.block_access_list_hash);
     set(&mut json, "slotNumber", header.slot_number);
     if let Some(withdrawals) = &block.body.withdrawals {
-        let one = |one: &Withdrawal| {
+        let withdrawal_json = |withdrawal: &Withdrawal| {
             json!({
-                "index": hex(one.index),
-                "validatorIndex": hex(one.validator_index),
-                "address": hex(one.address),
-                "amount": hex(one.amount),
+                "index": hex(withdrawal.index),
+                "validatorIndex": hex(withdrawal.validator_index),
+                "address": hex(withdrawal.address),
+                "amount": hex(withdrawal.amount),
             })
         };
-        json["withdrawals"] = withdrawals.iter().map(one).collect();
+        json["withdrawals"] = withdrawals.iter().map(withdrawal_json).collect();
     }
     let transactions = block.body.transactions.iter().enumerate();
-    json["transactions"] = transactions.map(|(at, tx)| transaction_json(tx, at, header)).collect();
+    json["transactions"] =
+        transactions.map(|(index, tx)| transaction_json(tx, index, header)).collect();
     json
 }
 
@@ -140,18 +141,18 @@ fn transaction_json(tx: &Tx, index: usize, header: &Header) -> Value {
         json["blobVersionedHashes"] = hashes.iter().map(hex).collect();
     }
     if let Some(list) = tx.authorization_list() {
-        let one = |one: &SignedAuthorization| {
+        let authorization_json = |authorization: &SignedAuthorization| {
             json!({
-                "chainId": hex(one.chain_id),
-                "address": hex(one.address),
-                "nonce": hex(one.nonce),
-                "yParity": hex(one.y_parity()),
+                "chainId": hex(authorization.chain_id),
+                "address": hex(authorization.address),
+                "nonce": hex(authorization.nonce),
+                "yParity": hex(authorization.y_parity()),
                 "authority": hex(Address::ZERO),
-                "r": hex(one.r()),
-                "s": hex(one.s()),
+                "r": hex(authorization.r()),
+                "s": hex(authorization.s()),
             })
         };
-        json["authorizationList"] = list.iter().map(one).collect();
+        json["authorizationList"] = list.iter().map(authorization_json).collect();
     }
     json
 }
@@ -166,8 +167,8 @@ pub(crate) struct TestBlock {
 impl TestBlock {
     /// A block with a transaction of every type.
     pub(super) fn new() -> Self {
-        static MADE: OnceLock<TestBlock> = OnceLock::new();
-        MADE.get_or_init(|| Self::of(transactions())).clone()
+        static BLOCK: OnceLock<TestBlock> = OnceLock::new();
+        BLOCK.get_or_init(|| Self::with_transactions(transactions())).clone()
     }
 
     /// All logs of the block.
@@ -176,30 +177,30 @@ impl TestBlock {
         receipts.iter().flat_map(|receipt| receipt["logs"].as_array().unwrap().clone()).collect()
     }
 
-    /// Linked blocks from this number on, each with a transaction of every type.
+    /// Returns a chain of blocks from this number on, each with a transaction of every type.
     pub(crate) fn chain(first: u64, count: u64) -> Vec<Self> {
         let mut parent = B256::repeat_byte(0x11);
         let mut next = |number| {
-            let sample = Self::at(number, parent, transactions());
+            let sample = Self::with_number(number, parent, transactions());
             parent = sample.block["hash"].as_str().unwrap().parse().unwrap();
             sample
         };
         (first..first + count).map(&mut next).collect()
     }
 
-    fn of(transactions: Vec<Tx>) -> Self {
-        Self::at(30_000_000, B256::repeat_byte(0x11), transactions)
+    fn with_transactions(transactions: Vec<Tx>) -> Self {
+        Self::with_number(30_000_000, B256::repeat_byte(0x11), transactions)
     }
 
-    fn at(number: u64, parent: B256, transactions: Vec<Tx>) -> Self {
+    fn with_number(number: u64, parent: B256, transactions: Vec<Tx>) -> Self {
         let receipts: Vec<ReceiptEnvelope> =
-            transactions.iter().enumerate().map(|(at, tx)| receipt(tx.ty(), at)).collect();
+            transactions.iter().enumerate().map(|(index, tx)| receipt(tx.ty(), index)).collect();
         let withdrawals: Vec<Withdrawal> = (0..3)
-            .map(|at| Withdrawal {
-                index: at,
-                validator_index: 1_000 + at,
+            .map(|index| Withdrawal {
+                index,
+                validator_index: 1_000 + index,
                 address: Address::repeat_byte(0xaa),
-                amount: at * 1_000_000,
+                amount: index * 1_000_000,
             })
             .collect();
         let header = Header {
@@ -208,7 +209,9 @@ impl TestBlock {
             state_root: B256::repeat_byte(0x33),
             transactions_root: calculate_transaction_root(&transactions),
             receipts_root: calculate_receipt_root(&receipts),
-            logs_bloom: receipts.iter().fold(Bloom::ZERO, |sum, one| sum | *one.logs_bloom()),
+            logs_bloom: receipts
+                .iter()
+                .fold(Bloom::ZERO, |bloom, receipt| bloom | *receipt.logs_bloom()),
             number,
             gas_limit: 60_000_000,
             gas_used: receipts.last().unwrap().cumulative_gas_used(),
@@ -239,9 +242,9 @@ impl TestBlock {
 fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
     let header = &block.header;
     let (mut gas_before, mut log_count) = (0, 0);
-    let mut one = |(index, (receipt, tx)): (usize, (&ReceiptEnvelope, &Tx))| {
+    let mut receipt_json = |(index, (receipt, tx)): (usize, (&ReceiptEnvelope, &Tx))| {
         let from = sender(tx);
-        let place = json!({
+        let position = json!({
             "blockHash": hex(header.hash_slow()),
             "blockNumber": hex(header.number),
             "blockTimestamp": hex(header.timestamp),
@@ -249,7 +252,7 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
             "transactionIndex": hex(index),
         });
         let mut log = |log: &Log| {
-            let mut json = place.clone();
+            let mut json = position.clone();
             json["address"] = hex(log.address);
             json["topics"] = log.topics().iter().map(hex).collect();
             json["data"] = hex(&log.data.data);
@@ -260,7 +263,7 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
         };
         let logs: Value = receipt.logs().iter().map(&mut log).collect();
         let gas = receipt.cumulative_gas_used();
-        let mut json = place.clone();
+        let mut json = position.clone();
         json["type"] = hex(tx.ty());
         json["status"] = hex(u64::from(receipt.status()));
         json["cumulativeGasUsed"] = hex(gas);
@@ -277,18 +280,19 @@ fn receipts_json(block: &Block, receipts: &[ReceiptEnvelope]) -> Value {
         }
         json
     };
-    receipts.iter().zip(&block.body.transactions).enumerate().map(&mut one).collect()
+    receipts.iter().zip(&block.body.transactions).enumerate().map(&mut receipt_json).collect()
 }
 
-/// A receipt with as many logs as its index. Logs have up to four topics and data of any length;
-/// one and 55 bytes are edge cases of the encoding.
+/// Returns a receipt whose number of logs is its index. Logs have up to four topics and data of any
+/// length; one and 55 bytes are edge cases of the encoding.
 fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
     let data_bytes = [0, 1, 1, 32, 55, 56, 300];
-    let log = |at: usize| {
-        let topic = |of: usize| B256::from(U256::from(index << 16 | at << 8 | of));
-        let topics = (1..(index + at) % 5 + 1).map(topic).collect();
-        let fill = if at == 1 { 0x7f } else { 0x80 };
-        let data = vec![fill; data_bytes[at % data_bytes.len()]];
+    let log = |log_index: usize| {
+        let topic =
+            |topic_index: usize| B256::from(U256::from(index << 16 | log_index << 8 | topic_index));
+        let topics = (1..(index + log_index) % 5 + 1).map(topic).collect();
+        let fill = if log_index == 1 { 0x7f } else { 0x80 };
+        let data = vec![fill; data_bytes[log_index % data_bytes.len()]];
         let data = LogData::new_unchecked(topics, data.into());
         Log { address: Address::repeat_byte(index as u8), data }
     };
@@ -308,11 +312,13 @@ fn receipt(kind: u8, index: usize) -> ReceiptEnvelope {
 }
 
 /// Adds a sample signature, from which some sender is recovered.
-fn signed(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
+fn sign(tx: EthereumTypedTransaction<TxEip4844>) -> Tx {
     let hash = tx.signature_hash();
     let seed = U256::from_be_bytes(hash.0) >> 8;
     (0u64..)
-        .map(|at| Signature::new(seed + U256::from(at), U256::from(77 + at), at % 2 == 1))
+        .map(|attempt| {
+            Signature::new(seed + U256::from(attempt), U256::from(77 + attempt), attempt % 2 == 1)
+        })
         .find(|signature| signature.recover_address_from_prehash(&hash).is_ok())
         .map(|signature| Tx::new_unhashed(tx, signature))
         .unwrap()
@@ -362,10 +368,10 @@ fn transactions() -> Vec<Tx> {
         input: Bytes::new(),
     };
     vec![
-        signed(legacy(None, TxKind::Call(to)).into()),
-        signed(legacy(Some(1), TxKind::Create).into()),
-        signed(legacy(Some(3_503_995_874_084_926), TxKind::Create).into()),
-        signed(
+        sign(legacy(None, TxKind::Call(to)).into()),
+        sign(legacy(Some(1), TxKind::Create).into()),
+        sign(legacy(Some(3_503_995_874_084_926), TxKind::Create).into()),
+        sign(
             TxEip2930 {
                 chain_id: 1,
                 nonce: 1 << 40,
@@ -378,11 +384,11 @@ fn transactions() -> Vec<Tx> {
             }
             .into(),
         ),
-        signed(dynamic(TxKind::Call(to), 1).into()),
-        signed(dynamic(TxKind::Create, 3_999_999_999).into()),
-        signed(blobs(1, 7).into()),
-        signed(blobs(2, 1_000).into()),
-        signed(
+        sign(dynamic(TxKind::Call(to), 1).into()),
+        sign(dynamic(TxKind::Create, 3_999_999_999).into()),
+        sign(blobs(1, 7).into()),
+        sign(blobs(2, 1_000).into()),
+        sign(
             TxEip7702 {
                 chain_id: 1,
                 nonce: 5,
@@ -402,10 +408,10 @@ fn transactions() -> Vec<Tx> {
 
 /// The second authorization is invalid, but a block may hold it.
 fn authorizations() -> Vec<SignedAuthorization> {
-    let one = |nonce, parity| {
+    let authorization = |nonce, parity| {
         let address = Address::repeat_byte(0xcc);
         let inner = Authorization { chain_id: U256::from(1), address, nonce };
         SignedAuthorization::new_unchecked(inner, parity, U256::from(5), U256::from(6))
     };
-    vec![one(1, 1), one(2, 250)]
+    vec![authorization(1, 1), authorization(2, 250)]
 }

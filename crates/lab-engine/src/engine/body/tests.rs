@@ -1,5 +1,6 @@
-//! Goal: a body in any pieces ends as the whole body would, and nothing long is kept that is not
-//! asked for. Method: bodies on both sides of what is kept whole, cut at random, through the judge.
+//! Goal: a body that arrives in pieces has the outcome of the whole body, and a long body is not
+//! stored unless a sample needs it. Method: bodies below and above the stored length, cut at
+//! random.
 
 use lab_model::record::Class;
 use proptest::prelude::*;
@@ -13,7 +14,7 @@ fn feed_pieces(text: &[u8], sizes: &[usize], mut body: Body) -> Body {
     let (mut at, mut sizes) = (0, sizes.iter().cycle());
     while at < text.len() {
         let end = (at + sizes.next().unwrap()).min(text.len());
-        body.take(&text[at..end], MAX).unwrap();
+        body.append(&text[at..end], MAX).unwrap();
         at = end;
     }
     body
@@ -25,7 +26,7 @@ fn judged(text: &[u8]) -> (CallOutcome, Vec<CallOutcome>) {
     (classify::single(200, text, 7), outcomes)
 }
 
-/// A response of about so many bytes, or a batch of two.
+/// Returns a response of about `length` bytes, or a batch of two.
 fn text(length: usize, batch: bool, error: bool, end: &str) -> String {
     let log = r#"{"address":"0x00é","topics":["0x01","\u00e9"],"data":null,"n":-1.5e3},"#;
     let logs = log.repeat(length / log.len());
@@ -43,7 +44,7 @@ fn text(length: usize, batch: bool, error: bool, end: &str) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn any_split_is_judged_as_the_whole(
+    fn pieces_have_the_outcome_of_the_whole_body(
         length in 0usize..200_000,
         sizes in prop::collection::vec(1usize..70_000, 1..6),
         batch: bool,
@@ -63,20 +64,20 @@ proptest! {
         }
         let mut body = Body::default();
         if sampled {
-            body.keep();
+            body.store();
         }
         let body = feed_pieces(&text, &sizes, body);
         let came = body.received();
-        prop_assert_eq!(judged(came.judged), judged(&text));
+        prop_assert_eq!(judged(came.parsed), judged(&text));
         prop_assert_eq!(came.length, text.len());
         let kept = sampled || text.len() <= WHOLE_BYTES_MAX;
-        prop_assert_eq!(came.whole, kept.then_some(text.as_slice()));
+        prop_assert_eq!(came.stored, kept.then_some(text.as_slice()));
     }
 }
 
-/// What is planted at the end of 20 MB is found, and what is kept of them is small.
+/// An error at the end of a body of 20 MB is found, and little of the body is stored.
 #[test]
-fn faults_at_the_end_of_a_long_answer_are_found() {
+fn errors_at_the_end_of_a_long_response_are_found() {
     let good = text(20 << 20, false, false, "");
     let cases = [
         (good.clone(), Class::Ok),
@@ -89,21 +90,21 @@ fn faults_at_the_end_of_a_long_answer_are_found() {
     ];
     for (text, class) in cases {
         let mut body = Body::default();
-        body.keep();
+        body.store();
         let body = feed_pieces(text.as_bytes(), &[65_536, 10_001], body);
-        assert_eq!(classify::single(200, body.received().judged, 7).class, class);
-        assert_eq!(body.received().whole, None, "too long to be compared");
-        assert!(body.received().judged.len() < 100 && body.bytes.capacity() == 0);
+        assert_eq!(classify::single(200, body.received().parsed, 7).class, class);
+        assert_eq!(body.received().stored, None, "too long to be compared");
+        assert!(body.received().parsed.len() < 100 && body.bytes.capacity() == 0);
     }
 }
 
 #[test]
-fn more_than_is_allowed_is_refused() {
+fn a_body_above_the_limit_is_rejected() {
     let mut body = Body::default();
-    assert_eq!(body.take(&[b' '; 60_000], 100_000), Ok(()));
-    assert_eq!(body.take(&[b' '; 40_001], 100_000), Err(TooLong));
-    assert_eq!(body.take(&[b' '; 40_000], 100_000), Ok(()));
+    assert_eq!(body.append(&[b' '; 60_000], 100_000), Ok(()));
+    assert_eq!(body.append(&[b' '; 40_001], 100_000), Err(TooLong));
+    assert_eq!(body.append(&[b' '; 40_000], 100_000), Ok(()));
     body.reset();
     assert_eq!((body.length(), body.is_long()), (0, false));
-    assert_eq!(body.take(b"{", 1), Ok(()));
+    assert_eq!(body.append(b"{", 1), Ok(()));
 }

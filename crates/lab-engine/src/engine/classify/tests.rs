@@ -1,6 +1,6 @@
-//! Goal: every class is found from what a server may answer, and no other. Method: a table.
+//! Goal: each response of a server has the right class. Method: a table.
 
-use lab_model::plan::Recorded;
+use lab_model::plan::RecordedRequest;
 use lab_model::record::Class;
 
 use super::{CallOutcome, batch, recorded, recorded_batch, single};
@@ -39,7 +39,8 @@ fn single_calls() {
 
 #[test]
 fn recorded_calls() {
-    let mut asked = Recorded { method: 0, calls: 1, body: Box::default(), id: (*b"\"a\"").into() };
+    let mut asked =
+        RecordedRequest { method: 0, calls: 1, body: Box::default(), id: (*b"\"a\"").into() };
     let answer = br#"{"id":"a","result":1}"#;
     assert_eq!(recorded(200, answer, &asked).class, Class::Ok);
     asked.id = (*b"1").into();

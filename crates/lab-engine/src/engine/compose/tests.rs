@@ -1,5 +1,5 @@
-//! Goal: requests are the bytes that the plan describes. Method: each draw's text from known facts,
-//! and the frame around it read back.
+//! Goal: requests are the bytes that the plan describes. Method: the text of each generator for a
+//! known chain state, and requests that are parsed again.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ fn the_length_is_right_for_any_number_of_digits() {
             head: b"POST / HTTP/1.1\r\nContent-Length: ".to_vec(),
             scenarios: vec![super::ScenarioRequests {
                 steps: vec![super::StepSource::Choose {
-                    until: vec![1.0],
+                    cumulative: vec![1.0],
                     calls: vec![super::Call {
                         method: 3,
                         pieces: vec![lab_model::plan::Piece::Text(
@@ -87,8 +87,8 @@ fn the_length_is_right_for_any_number_of_digits() {
             }],
             facts: facts(false),
             bytes: Vec::new(),
-            begin: 0,
-            body: 0,
+            head_start: 0,
+            body_start: 0,
         };
         let which = RequestKey { scenario: 0, iteration: 42, step: 0 };
         let composed = composer.compose(which, &mut Vec::new());

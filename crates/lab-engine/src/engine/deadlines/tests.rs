@@ -1,28 +1,28 @@
-//! Goal: lines keep their order whoever leaves from wherever. Method: random entering and leaving
-//! beside a plain list.
+//! Goal: queues of deadlines keep their order when any entry is removed. Method: random insertions
+//! and removals, compared with a plain list.
 
 use proptest::prelude::*;
 
 use super::Deadlines;
 
 #[test]
-fn the_first_of_a_line_is_due_first() {
+fn the_first_entry_of_a_queue_expires_first() {
     let mut deadlines = Deadlines::new(3, &[10, 100]);
     deadlines.set(0, 2, 5);
     deadlines.set(0, 0, 6);
     deadlines.set(1, 1, 6);
     assert_eq!((deadlines.until(0), deadlines.until(1)), (Some(15), Some(106)));
-    assert_eq!(deadlines.due(0, 14), None);
-    assert_eq!(deadlines.due(0, 20), Some((2, 15)));
-    assert_eq!(deadlines.due(0, 20), Some((0, 16)));
-    assert_eq!(deadlines.due(0, 20), None);
+    assert_eq!(deadlines.take_expired(0, 14), None);
+    assert_eq!(deadlines.take_expired(0, 20), Some((2, 15)));
+    assert_eq!(deadlines.take_expired(0, 20), Some((0, 16)));
+    assert_eq!(deadlines.take_expired(0, 20), None);
     deadlines.remove(0);
     assert_eq!(deadlines.until(0), None);
 }
 
 proptest! {
     #[test]
-    fn lines_are_lists(steps in prop::collection::vec((0usize..3, 0u32..8), 1..200)) {
+    fn queues_equal_lists(steps in prop::collection::vec((0usize..3, 0u32..8), 1..200)) {
         let mut deadlines = Deadlines::new(8, &[7, 7]);
         let mut lists: [Vec<u32>; 2] = Default::default();
         for (now, &(action, worker)) in steps.iter().enumerate() {
@@ -37,7 +37,7 @@ proptest! {
         }
         for (line, list) in lists.iter().enumerate() {
             let mut left = Vec::new();
-            while let Some((worker, _)) = deadlines.due(line, u64::MAX) {
+            while let Some((worker, _)) = deadlines.take_expired(line, u64::MAX) {
                 left.push(worker);
             }
             prop_assert_eq!(&left, list);

@@ -1,5 +1,5 @@
-//! Goal: the same answer comes out however its bytes are cut, and what is no response is refused
-//! within bounds. Method: each text whole, byte by byte, and cut at random.
+//! Goal: a response is parsed the same however its bytes are cut, and bytes that are no response
+//! are rejected within limits. Method: each text whole, byte by byte, and cut at random.
 
 use std::time::{Duration, Instant};
 
@@ -13,99 +13,102 @@ use crate::engine::rng::Rng;
 const MAX: usize = 1000;
 
 #[derive(Debug, PartialEq, Eq, Clone)]
-enum Seen {
-    More,
-    Whole { status: u16, body: Vec<u8>, keep: bool, extra: bool, wait: Option<Duration> },
-    Bad(ParseError),
+enum Parsed {
+    Incomplete,
+    Complete { status: u16, body: Vec<u8>, keep_alive: bool, extra: bool, wait: Option<Duration> },
+    Invalid(ParseError),
 }
 
-fn seen(read: &Read<'_>) -> Seen {
+fn parsed(read: &Read<'_>) -> Parsed {
     match read {
-        Read::More => Seen::More,
-        Read::Bad(why) => Seen::Bad(*why),
-        Read::Whole { head, body, extra } => Seen::Whole {
+        Read::Incomplete => Parsed::Incomplete,
+        Read::Invalid(why) => Parsed::Invalid(*why),
+        Read::Complete { head, body, extra } => Parsed::Complete {
             status: head.status,
-            body: body.whole.expect("these are short").to_vec(),
-            keep: head.keep,
+            body: body.stored.expect("these are short").to_vec(),
+            keep_alive: head.keep_alive,
             extra: *extra,
             wait: head.retry_after,
         },
     }
 }
 
-fn whole(status: u16, body: &str) -> Seen {
-    Seen::Whole { status, body: body.into(), keep: true, extra: false, wait: None }
+fn whole(status: u16, body: &str) -> Parsed {
+    Parsed::Complete { status, body: body.into(), keep_alive: true, extra: false, wait: None }
 }
 
-fn feed_pieces(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Seen {
+fn feed_pieces(text: &[u8], sizes: impl IntoIterator<Item = usize>) -> Parsed {
     let mut reader = Reader::default();
-    let (mut at, mut last) = (0, Seen::More);
+    let (mut at, mut last) = (0, Parsed::Incomplete);
     for size in sizes {
         let end = (at + size).min(text.len());
-        last = seen(&reader.feed(&text[at..end], MAX));
+        last = parsed(&reader.feed(&text[at..end], MAX));
         at = end;
-        if last != Seen::More || at == text.len() {
+        if last != Parsed::Incomplete || at == text.len() {
             break;
         }
     }
     last
 }
 
-fn check(text: &str, expected: &Seen) {
+fn check(text: &str, expected: &Parsed) {
     let bytes = text.as_bytes();
     assert_eq!(&feed_pieces(bytes, [bytes.len()]), expected, "in one piece: {text:?}");
     assert_eq!(&feed_pieces(bytes, std::iter::repeat(1)), expected, "byte by byte: {text:?}");
 }
 
 #[test]
-fn answers_with_a_length() {
+fn responses_with_a_length() {
     check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", &whole(200, "{}"));
     check("HTTP/1.1 200 OK\nx: y\ncontent-length:2\n\n{}", &whole(200, "{}"));
     check("HTTP/1.1 204 No Content\r\n\r\n", &whole(204, ""));
-    check("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", &Seen::More);
-    check("HTTP/1.1 200 OK\r\nContent-Length: 2", &Seen::More);
+    check("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{}", &Parsed::Incomplete);
+    check("HTTP/1.1 200 OK\r\nContent-Length: 2", &Parsed::Incomplete);
 }
 
 #[test]
-fn interim_answers_are_passed() {
+fn interim_responses_are_skipped() {
     let text = "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n\
                 HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
     check(text, &whole(200, "{}"));
-    check("HTTP/1.1 101 Switching\r\n\r\n", &Seen::Bad(ParseError::NotHttp));
+    check("HTTP/1.1 101 Switching\r\n\r\n", &Parsed::Invalid(ParseError::NotHttp));
 }
 
 #[test]
-fn answers_in_chunks() {
+fn responses_in_chunks() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     check(&format!("{head}2\r\n{{}}\r\n0\r\n\r\n"), &whole(200, "{}"));
     check(&format!("{head}1;x=y\r\n{{\r\n01 \r\n}}\r\n0\r\nTrailer: z\r\n\r\n"), &whole(200, "{}"));
-    check(&format!("{head}2\r\n{{}}\r\n0\r\n"), &Seen::More);
-    check(&format!("{head}x\r\n"), &Seen::Bad(ParseError::NotHttp));
-    check(&format!("{head}2\r\n{{}}x"), &Seen::Bad(ParseError::NotHttp));
-    check(&format!("{head}fffffffffffffffff\r\n"), &Seen::Bad(ParseError::NotHttp));
-    check(&format!("{head}7ff\r\n{}", "x".repeat(0x7ff)), &Seen::Bad(ParseError::TooLong));
-    check(&format!("{head}1{}", ";".repeat(5000)), &Seen::Bad(ParseError::NotHttp));
+    check(&format!("{head}2\r\n{{}}\r\n0\r\n"), &Parsed::Incomplete);
+    check(&format!("{head}x\r\n"), &Parsed::Invalid(ParseError::NotHttp));
+    check(&format!("{head}2\r\n{{}}x"), &Parsed::Invalid(ParseError::NotHttp));
+    check(&format!("{head}fffffffffffffffff\r\n"), &Parsed::Invalid(ParseError::NotHttp));
+    check(&format!("{head}7ff\r\n{}", "x".repeat(0x7ff)), &Parsed::Invalid(ParseError::TooLong));
+    check(&format!("{head}1{}", ";".repeat(5000)), &Parsed::Invalid(ParseError::NotHttp));
 }
 
 #[test]
-fn answers_up_to_the_end_of_the_connection() {
+fn responses_up_to_the_end_of_the_connection() {
     let mut reader = Reader::default();
-    assert_eq!(reader.feed(b"HTTP/1.0 200 OK\r\n\r\n{", MAX), Read::More);
-    assert_eq!(reader.feed(b"}", MAX), Read::More);
+    assert_eq!(reader.feed(b"HTTP/1.0 200 OK\r\n\r\n{", MAX), Read::Incomplete);
+    assert_eq!(reader.feed(b"}", MAX), Read::Incomplete);
     let (head, body) = reader.at_end().unwrap();
-    assert_eq!((head.status, head.keep, body.judged), (200, false, b"{}".as_slice()));
+    assert_eq!((head.status, head.keep_alive, body.parsed), (200, false, b"{}".as_slice()));
     let mut reader = Reader::default();
-    assert_eq!(reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{", MAX), Read::More);
+    assert_eq!(
+        reader.feed(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n{", MAX),
+        Read::Incomplete
+    );
     assert_eq!(reader.at_end(), None);
     reader.reset();
     let text = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n1";
-    assert!(matches!(reader.feed(text, MAX), Read::Whole { body, .. } if body.judged == b"1"));
+    assert!(matches!(reader.feed(text, MAX), Read::Complete { body, .. } if body.parsed == b"1"));
 }
 
 #[test]
 fn what_closes_the_connection() {
     let closing = |text: &str| match feed_pieces(text.as_bytes(), [text.len()]) {
-        Seen::Whole { keep, .. } => !keep,
+        Parsed::Complete { keep_alive, .. } => !keep_alive,
         other => panic!("{other:?}"),
     };
     let tail = "Content-Length: 0\r\n\r\n";
@@ -116,12 +119,12 @@ fn what_closes_the_connection() {
 }
 
 #[test]
-fn what_is_to_be_waited() {
+fn retry_after_is_read() {
     let wait = |value: &str| {
         let text =
             format!("HTTP/1.1 429 Slow\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n");
         match feed_pieces(text.as_bytes(), [text.len()]) {
-            Seen::Whole { wait, .. } => wait,
+            Parsed::Complete { wait, .. } => wait,
             other => panic!("{other:?}"),
         }
     };
@@ -134,30 +137,30 @@ fn what_is_to_be_waited() {
 }
 
 #[test]
-fn what_is_no_answer() {
-    let bad = Seen::Bad(ParseError::NotHttp);
+fn invalid_responses_are_rejected() {
+    let bad = Parsed::Invalid(ParseError::NotHttp);
     check("SSH-2.0-OpenSSH_9.6\r\n\r\n", &bad);
     let head = "HTTP/1.1 200 OK\r\n";
     check(&format!("{head}Content-Length: -1\r\n\r\n"), &bad);
     check(&format!("{head}Content-Length: 1\r\nContent-Length: 2\r\n\r\n"), &bad);
     check(&format!("{head}Transfer-Encoding: gzip\r\n\r\n"), &bad);
-    check(&format!("{head}Content-Length: 1001\r\n\r\n"), &Seen::Bad(ParseError::TooLong));
+    check(&format!("{head}Content-Length: 1001\r\n\r\n"), &Parsed::Invalid(ParseError::TooLong));
     let mut reader = Reader::default();
     let long = format!("{head}x: {}", "y".repeat(70_000));
-    assert_eq!(seen(&reader.feed(long.as_bytes(), MAX)), bad);
+    assert_eq!(parsed(&reader.feed(long.as_bytes(), MAX)), bad);
     let many = format!("{head}{}\r\n", "x: y\r\n".repeat(129));
     assert_eq!(feed_pieces(many.as_bytes(), [many.len()]), bad);
 }
 
 #[test]
-fn bytes_after_an_answer_are_noticed() {
+fn bytes_after_a_response_are_detected() {
     let text = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}HTTP/1.1";
-    assert!(matches!(feed_pieces(text, [text.len()]), Seen::Whole { extra: true, .. }));
+    assert!(matches!(feed_pieces(text, [text.len()]), Parsed::Complete { extra: true, .. }));
     let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nx";
-    assert!(matches!(feed_pieces(text, [text.len()]), Seen::Whole { extra: true, .. }));
+    assert!(matches!(feed_pieces(text, [text.len()]), Parsed::Complete { extra: true, .. }));
 }
 
-/// One random edit: a bit, a piece gone, a piece twice, or a byte in between.
+/// Makes one random edit: flips a bit, removes or repeats a piece, or inserts a byte.
 fn edit(text: &mut Vec<u8>, rng: &mut Rng) {
     if text.is_empty() {
         return text.push(rng.next() as u8);
@@ -175,24 +178,24 @@ fn edit(text: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// A response that is whole in one piece is the same byte by byte, and judging it ends.
-fn hold(text: &[u8]) {
+/// Checks that a text is parsed the same in one piece and byte by byte, and that parsing ends.
+fn check_pieces(text: &[u8]) {
     let (at_once, singly) =
         (feed_pieces(text, [text.len()]), feed_pieces(text, std::iter::repeat(1)));
-    if let Seen::Whole { status, body, keep, wait: Some(_) | None, .. } = &at_once {
-        let Seen::Whole { status: other, body: same, keep: kept, .. } = &singly else {
+    if let Parsed::Complete { status, body, keep_alive, wait: Some(_) | None, .. } = &at_once {
+        let Parsed::Complete { status: other, body: same, keep_alive: kept, .. } = &singly else {
             panic!("{:?} byte by byte: {singly:?}", String::from_utf8_lossy(text))
         };
-        assert_eq!((status, body, keep), (other, same, kept));
+        assert_eq!((status, body, keep_alive), (other, same, kept));
         classify::single(*status, body, 7);
         classify::batch(*status, body, 7, 3, &mut [CallOutcome::of(Class::Ok); 2]);
     } else {
-        assert!(!matches!(singly, Seen::Whole { .. }), "{:?}", String::from_utf8_lossy(text));
+        assert!(!matches!(singly, Parsed::Complete { .. }), "{:?}", String::from_utf8_lossy(text));
     }
 }
 
 #[test]
-fn a_second_of_edited_answers_holds() {
+fn edited_responses_are_parsed_the_same_in_pieces() {
     let body =
         r#"[{"jsonrpc":"2.0","id":7,"result":"0x1"},{"id":10,"error":{"code":-1,"message":""}}]"#;
     let seeds = [
@@ -206,7 +209,7 @@ fn a_second_of_edited_answers_holds() {
         "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
         "HTTP/1.1 502 Bad Gateway\nServer: x\n\n<html>".to_owned(),
     ];
-    seeds.iter().for_each(|seed| hold(seed.as_bytes()));
+    seeds.iter().for_each(|seed| check_pieces(seed.as_bytes()));
     let (start, mut tried) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_secs(1) {
         tried += 1;
@@ -216,7 +219,7 @@ fn a_second_of_edited_answers_holds() {
         for _ in 0..rng.between(1, 6) {
             edit(&mut text, &mut rng);
         }
-        hold(&text);
+        check_pieces(&text);
     }
     assert!(tried > 100, "only {tried} inputs in a second");
 }
@@ -233,7 +236,7 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_end_in_a_verdict(bytes in prop::collection::vec(any::<u8>(), 0..300), size in 1usize..50) {
+    fn any_bytes_have_a_result(bytes in prop::collection::vec(any::<u8>(), 0..300), size in 1usize..50) {
         let text = [b"HTTP/1.1 200 OK\r\n".as_slice(), &bytes].concat();
         feed_pieces(&text, std::iter::repeat(size));
     }

@@ -1,19 +1,19 @@
-//! Goal: each way in which a call can end is told from the others. Method: a server that ends calls
-//! in that way, and nothing but that class may be counted.
+//! Goal: each class of calls is counted for its cause alone. Method: a server that ends all calls
+//! in one way, and only the class of that way may be counted.
 
 use std::time::{Duration, Instant};
 
 use super::server::{Reply, Request, Server, http};
 use super::{Class, Ran, SECOND, plan, run, start};
 
-/// Three calls, all answered so, must all be of this class.
+/// Makes three calls with this response; all must be of this class.
 fn check(class: Class, reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Ran {
     let server = Server::new(reply);
     let ran = run(plan(&server, 3), &server);
     ran.check_all(class, 3);
     let iterations = ran.totals.iterations[0];
-    assert_eq!((iterations.due, iterations.begun, iterations.ended), (3, 3, 3));
-    assert_eq!((iterations.dropped, iterations.cut), (0, 0));
+    assert_eq!((iterations.scheduled, iterations.started, iterations.ended), (3, 3, 3));
+    assert_eq!((iterations.dropped, iterations.interrupted), (0, 0));
     assert_eq!(ran.totals.traffic.requests, 3);
     ran
 }
@@ -100,7 +100,7 @@ fn resets() {
 }
 
 #[test]
-fn what_is_no_answer() {
+fn invalid_responses() {
     check(Class::Malformed, |_| Reply::Bytes(b"what?\r\n\r\n".to_vec()));
     check(Class::Malformed, |_| Reply::body(200, "", "{\"jsonrpc\":\"2.0\""));
     check(Class::Malformed, |_| Reply::body(200, "Content-Encoding: gzip\r\n", "\x1f\u{8b}"));
@@ -119,7 +119,7 @@ fn what_is_no_answer() {
 }
 
 #[test]
-fn answers_to_other_calls() {
+fn responses_to_other_calls() {
     check(Class::WrongId, |_| Reply::body(200, "", r#"{"jsonrpc":"2.0","id":999999,"result":1}"#));
 }
 
@@ -147,7 +147,7 @@ fn at_once(longest: impl Fn() -> u64, most: u64) {
 }
 
 #[test]
-fn an_answer_past_its_deadline_is_of_no_use() {
+fn a_response_after_the_deadline_is_a_timeout() {
     let server = Server::new(|asked| {
         let answer = http(200, "", &asked.answer("\"result\":1"));
         if asked.connection == 0 {
@@ -176,7 +176,7 @@ fn refused_connections() {
     assert!(ran.took >= Duration::from_millis(200), "{:?}", ran.took);
 }
 
-/// A stand-in for a server that has gone: nothing listens at its address.
+/// Returns a server in name only: nothing listens at its address.
 fn wait_until_refused(address: std::net::SocketAddr) -> Server {
     while std::net::TcpStream::connect(address).is_ok() {}
     let mut gone = Server::new(Request::ok);
@@ -224,7 +224,7 @@ fn a_second_address_is_tried() {
 }
 
 #[test]
-fn an_address_that_says_nothing_is_left() {
+fn an_address_without_response_is_given_up() {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, 5);
     plan.target.timeout = SECOND / 4;
@@ -249,7 +249,7 @@ fn an_address_that_says_nothing_is_left() {
 }
 
 #[test]
-fn stopping_cuts_what_is_under_way() {
+fn stopping_interrupts_running_calls() {
     let server = Server::new(|_| Reply::Silence);
     let engine = start(plan(&server, 3), &server).unwrap();
     while server.seen().is_empty() {
@@ -259,6 +259,6 @@ fn stopping_cuts_what_is_under_way() {
     let ran = super::collect(engine);
     assert!(ran.took < SECOND, "{:?}", ran.took);
     let iterations = ran.totals.iterations[0];
-    assert_eq!((iterations.begun, iterations.ended, iterations.cut), (1, 0, 1));
+    assert_eq!((iterations.started, iterations.ended, iterations.interrupted), (1, 0, 1));
     assert_eq!(ran.totals.count(|_| true), 0);
 }

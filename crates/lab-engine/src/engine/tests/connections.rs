@@ -1,5 +1,5 @@
-//! Goal: connections are used as often as the plan says, and their ends are counted by who made
-//! them. Method: the server counts them too.
+//! Goal: connections are reused as often as the plan says, and their closes are counted by the side
+//! that closed. Method: the server counts them too.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ fn check(reuse: Reuse, iterations: u64, connections: usize, closing: bool) {
 }
 
 #[test]
-fn one_connection_for_all() {
+fn one_connection_for_all_requests() {
     check(Reuse::Always, 20, 1, false);
 }
 
 #[test]
-fn a_connection_for_each() {
+fn a_connection_for_each_request() {
     check(Reuse::Never, 20, 20, true);
 }
 
 #[test]
-fn a_connection_for_some() {
+fn a_connection_for_several_requests() {
     check(Reuse::Requests(3), 20, 7, false);
 }
 
@@ -51,7 +51,7 @@ fn a_connection_that_was_closed_while_idle_is_replaced() {
 }
 
 #[test]
-fn a_server_that_announces_the_end_is_believed() {
+fn a_connection_that_the_server_will_close_is_not_reused() {
     let server = Server::new(|asked| {
         let fields = if asked.nth == 1 { "Connection: close\r\n" } else { "" };
         Reply::body(200, fields, &asked.answer("\"result\":1"))
@@ -80,7 +80,7 @@ fn no_more_connections_than_needed() {
 }
 
 #[test]
-fn heads_are_as_the_plan_says() {
+fn request_headers_are_those_of_the_plan() {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, 1);
     plan.target.headers =
@@ -101,7 +101,7 @@ fn heads_are_as_the_plan_says() {
 }
 
 #[test]
-fn headers_that_would_break_the_request_are_refused() {
+fn headers_that_would_break_the_request_are_rejected() {
     let server = Server::new(Request::ok);
     for (name, value) in [("a b", "x"), ("x", "y\r\nz: 1"), ("Content-Length", "5"), ("", "")] {
         let mut plan = plan(&server, 1);

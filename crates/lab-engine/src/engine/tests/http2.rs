@@ -12,20 +12,20 @@ use http::{Request, Response};
 
 use super::{Class, HttpVersion, Late, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
 
-/// What is done with a request.
+/// Action of the server for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deed {
     Answer(u16, usize),
     ResetStream,
     Silence,
-    /// The usual response, and that the connection is to be left.
+    /// The default response and a GOAWAY frame.
     Leave,
-    /// The connection is closed.
+    /// Closes the connection.
     Drop,
 }
 
 struct Server2 {
-    /// Stands in for it where a plan is made.
+    /// Server with the same address, for the functions that make a plan.
     plain: Server,
     connections: Arc<AtomicUsize>,
     over: Option<tokio::sync::oneshot::Sender<()>>,
@@ -38,7 +38,7 @@ impl Drop for Server2 {
 }
 
 impl Server2 {
-    /// Does this with the n-th request of a connection, from 0.
+    /// Starts a server that acts so for the n-th request of a connection, from 0.
     fn new(deed: impl Fn(usize) -> Deed + Send + Sync + 'static) -> Server2 {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -157,14 +157,14 @@ fn many_workers_with_a_connection_for_each_request() {
 }
 
 #[test]
-fn answers_larger_than_the_usual_window() {
+fn responses_larger_than_the_default_window() {
     let ran = check(Class::Ok, Deed::Answer(200, 900_000));
     assert!(ran.totals.traffic.bytes_received > 2_700_000);
 }
 
-/// More than a stream's whole window, several at a time.
+/// Several responses at a time are larger than the window of a stream.
 #[test]
-fn answers_longer_than_all_windows() {
+fn responses_larger_than_all_windows() {
     let server = Server2::new(|_| Deed::Answer(200, 9 << 20));
     let mut plan = server.plan(8);
     plan.target.response_bytes_max = 64 << 20;
@@ -186,7 +186,7 @@ fn classes() {
 }
 
 #[test]
-fn a_timeout_ends_its_stream_alone() {
+fn a_timeout_ends_only_its_stream() {
     let server = Server2::new(|nth| if nth == 1 { Deed::Silence } else { Deed::Answer(200, 1) });
     let mut plan = server.plan(10);
     plan.target.timeout = Duration::from_millis(200);
@@ -196,7 +196,7 @@ fn a_timeout_ends_its_stream_alone() {
 }
 
 #[test]
-fn a_server_that_leaves_is_left() {
+fn a_connection_ends_after_goaway() {
     let server = Server2::new(|nth| if nth == 4 { Deed::Leave } else { Deed::Answer(200, 1) });
     let mut plan = server.plan(20);
     plan.scenarios[0].pause = Duration::from_millis(5);
@@ -206,7 +206,7 @@ fn a_server_that_leaves_is_left() {
 }
 
 #[test]
-fn a_server_that_does_not_speak_it() {
+fn a_server_without_http2() {
     let server = Server::new(super::server::Request::ok);
     let mut plan = plan(&server, 2);
     plan.connections.http = HttpVersion::Http2;

@@ -1,11 +1,12 @@
-//! Goal: the load is the planned one: as many, when, with which bytes, and measured from when it
-//! was due. Method: counts that are known beforehand, and a server that stalls at a known time.
+//! Goal: the load has the planned number of requests, times and bytes, and latencies are measured
+//! from the scheduled time. Method: known counts, and a server that stalls at a known time.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use lab_model::plan::{
-    Batch, Draw, Mix, Model, Piece, Plan, Recorded, Reference, Scenario, Step, Template, Weighted,
+    Batch, Draw, Mix, Model, Piece, Plan, RecordedRequest, Reference, Scenario, Step, Template,
+    Weighted,
 };
 use lab_model::record::{Slot, Times};
 
@@ -34,8 +35,8 @@ fn open_iterations_are_exact_over_threads() {
     let ran = run(plan, &server);
     ran.check_all(Class::Ok, 500);
     let iterations = ran.totals.iterations[0];
-    assert_eq!((iterations.due, iterations.ended), (500, 500));
-    assert_eq!(ran.totals.lateness.len(), 500);
+    assert_eq!((iterations.scheduled, iterations.ended), (500, 500));
+    assert_eq!(ran.totals.scheduling_delay.len(), 500);
 }
 
 #[test]
@@ -46,12 +47,12 @@ fn more_threads_than_workers_lose_nothing() {
     run(plan, &server).check_all(Class::Ok, 200);
 }
 
-/// Stalls for a second, 0.5 s after the first request: nothing is answered in that time.
+/// Returns a server that stops responding for a second, 0.5 s after the first request.
 fn stalling() -> Server {
     let first = parking_lot::Mutex::new(None);
     Server::new(move |asked| {
-        let begun = *first.lock().get_or_insert_with(Instant::now);
-        let (from, to) = (begun + SECOND / 2, begun + SECOND * 3 / 2);
+        let started = *first.lock().get_or_insert_with(Instant::now);
+        let (from, to) = (started + SECOND / 2, started + SECOND * 3 / 2);
         let answer = http(200, "", &asked.answer("\"result\":1"));
         if asked.at >= from && asked.at < to { Reply::At(to, answer) } else { Reply::Bytes(answer) }
     })
@@ -80,26 +81,26 @@ fn check_stall(late: Late, workers: usize) {
 }
 
 #[test]
-fn a_stall_is_seen_by_every_call_that_was_due_in_it() {
+fn a_stall_delays_every_call_scheduled_in_it() {
     check_stall(Late::Drop, 500);
 }
 
 #[test]
-fn a_stall_is_seen_by_those_who_waited_for_a_worker() {
+fn a_stall_delays_iterations_that_wait_for_a_worker() {
     check_stall(Late::Queue { max: 1000 }, 3);
 }
 
 #[test]
-fn what_finds_no_worker_is_dropped() {
+fn iterations_without_a_worker_are_dropped() {
     let server = stalling();
     let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, Late::Drop), &server);
     let iterations = ran.totals.iterations[0];
-    assert_eq!((iterations.due, iterations.begun), (800, ran.count(Class::Ok)));
-    assert_eq!(iterations.dropped, 800 - iterations.begun);
+    assert_eq!((iterations.scheduled, iterations.started), (800, ran.count(Class::Ok)));
+    assert_eq!(iterations.dropped, 800 - iterations.started);
     assert!((392..=420).contains(&iterations.dropped), "{}", iterations.dropped);
 }
 
-/// Answers so long after it was asked.
+/// Returns a server that responds after this time.
 fn slow(time: Duration) -> Server {
     Server::new(move |asked| {
         Reply::At(asked.at + time, http(200, "", &asked.answer("\"result\":1")))
@@ -107,45 +108,48 @@ fn slow(time: Duration) -> Server {
 }
 
 #[test]
-fn who_comes_free_later_takes_nothing_that_was_due_before() {
+fn a_worker_starts_no_iteration_that_was_scheduled_before_it_was_idle() {
     let server = slow(SECOND / 10);
     let ran = run(open(plan(&server, 0), 100.0, SECOND * 2, 1, Late::Drop), &server);
     let iterations = ran.totals.iterations[0];
-    assert_eq!(iterations.begun + iterations.dropped, 200, "{iterations:?}");
+    assert_eq!(iterations.started + iterations.dropped, 200, "{iterations:?}");
     // A worker that is free after somewhat more than 100 ms waits for the call that is due at 110
     // ms. One that took the call of 100 ms would begin 20 times.
-    assert!((11..=19).contains(&iterations.begun), "{iterations:?}");
+    assert!((11..=19).contains(&iterations.started), "{iterations:?}");
     let latency = ran.totals.latency(|_| true).min();
     // Measured from when it was due: a call that was taken 10 ms late would take 110 ms.
     assert!((100_000_000..110_000_000).contains(&latency), "{latency} ns");
 }
 
 #[test]
-fn what_waits_past_the_end_is_measured_and_counted_apart() {
+fn iterations_after_the_end_are_counted_separately() {
     let server = slow(SECOND / 50);
     let mut plan = open(plan(&server, 0), 200.0, SECOND, 1, Late::Queue { max: 1000 });
     plan.scenarios[0].grace = SECOND * 30;
     let ran = run(plan, &server);
     let iterations = ran.totals.iterations[0];
-    assert_eq!((iterations.due, iterations.begun, iterations.ended), (200, 200, 200));
+    assert_eq!((iterations.scheduled, iterations.started, iterations.ended), (200, 200, 200));
     // At most 50 of them in the second that they were planned for.
-    assert!((150..200).contains(&iterations.late), "{iterations:?}");
-    let late = ran.totals.count_late(|slot| slot.class == Class::Ok);
-    assert!(late >= iterations.late && late == iterations.ended_late, "{late} {iterations:?}");
+    assert!((150..200).contains(&iterations.started_after_end), "{iterations:?}");
+    let late = ran.totals.count_after_end(|slot| slot.class == Class::Ok);
+    assert!(
+        late >= iterations.started_after_end && late == iterations.ended_after_end,
+        "{late} {iterations:?}"
+    );
     assert_eq!(ran.totals.latency(|_| true).len(), 200);
 }
 
 #[test]
-fn what_is_in_time_is_not_called_late() {
+fn iterations_in_time_are_not_counted_after_the_end() {
     let server = Server::new(Request::ok);
     let ran = run(open(plan(&server, 0), 200.0, SECOND, 20, Late::Queue { max: 1000 }), &server);
-    assert_eq!(ran.totals.iterations[0].late, 0);
-    let late = ran.totals.count_late(|_| true);
+    assert_eq!(ran.totals.iterations[0].started_after_end, 0);
+    let late = ran.totals.count_after_end(|_| true);
     assert!(late <= 2, "{late}: only what was sent in the last moment ends after the end");
 }
 
 #[test]
-fn a_queue_has_an_end() {
+fn the_queue_is_bounded() {
     let server = stalling();
     let late = Late::Queue { max: 100 };
     let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, late), &server);
@@ -154,16 +158,16 @@ fn a_queue_has_an_end() {
 }
 
 #[test]
-fn what_is_late_through_the_server_is_not_our_lateness() {
+fn a_slow_server_adds_no_scheduling_delay() {
     let server = stalling();
     let late = Late::Queue { max: 1000 };
     let ran = run(open(plan(&server, 0), 400.0, SECOND * 2, 3, late), &server);
-    assert_eq!(ran.totals.lateness.len(), 800);
-    assert!(ran.totals.lateness.value_at_quantile(0.9) < 20_000_000);
+    assert_eq!(ran.totals.scheduling_delay.len(), 800);
+    assert!(ran.totals.scheduling_delay.value_at_quantile(0.9) < 20_000_000);
 }
 
 #[test]
-fn grace_is_kept_and_what_goes_on_is_cut() {
+fn calls_are_interrupted_after_the_grace_time() {
     let server = Server::new(|asked| {
         let answer = http(200, "", &asked.answer("\"result\":1"));
         Reply::At(asked.at + SECOND / 2, answer)
@@ -173,7 +177,7 @@ fn grace_is_kept_and_what_goes_on_is_cut() {
     let ran = run(short, &server);
     let iterations = ran.totals.iterations[0];
     // Due at 0, 0.1, … 0.9 s; over at 1.25 s: those due after 0.75 s are cut.
-    assert_eq!((iterations.begun, iterations.ended, iterations.cut), (10, 8, 2));
+    assert_eq!((iterations.started, iterations.ended, iterations.interrupted), (10, 8, 2));
     assert!(ran.took < Duration::from_millis(1500));
 }
 
@@ -223,7 +227,7 @@ fn text(text: &str) -> Piece {
     Piece::Text(text.as_bytes().into())
 }
 
-/// Two steps: a fixed call, then one of two.
+/// Returns a plan of two steps: a fixed call, then one of two calls.
 fn mixed(server: &Server, iterations: u64) -> Plan {
     let mut plan = plan(server, iterations);
     plan.methods = vec!["head".into(), "logs".into(), "block".into()];
@@ -303,7 +307,7 @@ fn a_seed_sends_the_same_calls_on_any_number_of_threads() {
 }
 
 #[test]
-fn a_seed_sends_the_same_calls_whichever_thread_begins_them() {
+fn a_seed_sends_the_same_calls_whichever_thread_starts_them() {
     let bodies = |threads, workers| {
         let server = Server::new(Request::ok);
         let mut plan = mixed(&server, 300);
@@ -321,7 +325,7 @@ fn a_seed_sends_the_same_calls_whichever_thread_begins_them() {
     assert_eq!(alone, bodies(3, 1), "two threads have nobody to work");
 }
 
-/// Answers each call of a batch, the last first; `skip` leaves one out.
+/// Responds to each call of a batch in reverse order, except to the call `skip`.
 fn answer_batch(asked: &Request, skip: Option<usize>) -> Reply {
     let calls: Vec<serde_json::Value> = serde_json::from_str(&asked.body).unwrap();
     let answers: Vec<String> = calls
@@ -358,14 +362,14 @@ fn some_calls_become_batches() {
 }
 
 #[test]
-fn recorded_bodies_are_sent_in_order_as_they_are() {
+fn recorded_bodies_are_sent_unchanged_and_in_order() {
     let server = Server::new(|asked| match asked.body.trim_start().as_bytes()[0] {
         b'[' => answer_batch(asked, None),
         _ => asked.ok(),
     });
     let texts =
         [r#"{"id":"a","method":"x"}"#, r#" { "method":"y", "id":5} "#, r#"[{"id":1},{"id":2}]"#];
-    let recorded = |(nth, text): (usize, &&str)| Recorded {
+    let recorded = |(nth, text): (usize, &&str)| RecordedRequest {
         method: 0,
         calls: if nth == 2 { 2 } else { 1 },
         body: text.as_bytes().into(),
@@ -380,7 +384,7 @@ fn recorded_bodies_are_sent_in_order_as_they_are() {
 }
 
 #[test]
-fn samples_carry_request_and_answer() {
+fn samples_contain_request_and_response() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 50);
     sampled.reference = Some(Reference {
@@ -399,7 +403,7 @@ fn samples_carry_request_and_answer() {
 }
 
 #[test]
-fn samples_that_nobody_takes_are_skipped() {
+fn samples_are_skipped_when_the_channel_is_full() {
     let server = Server::new(Request::ok);
     let mut sampled = plan(&server, 500);
     sampled.reference = Some(Reference {
@@ -453,7 +457,7 @@ fn nothing_is_sent_before_the_origin() {
 }
 
 #[test]
-fn what_the_chain_does_not_have_is_said_at_the_start() {
+fn missing_values_of_the_chain_are_reported_at_the_start() {
     let server = Server::new(Request::ok);
     let mut plan = plan(&server, 1);
     let hash = vec![text("["), Piece::Draw(Draw::TransactionHash), text("]")];

@@ -1,5 +1,5 @@
-//! Goal: a long response is judged like a short one, and nobody else's call is late because it is
-//! read. Method: one worker that asks for nothing but megabytes, beside a schedule of small calls.
+//! Goal: a long response is classified like a short one, and reading it delays no other call.
+//! Method: one worker with responses of megabytes, beside a schedule of small calls.
 
 use std::sync::Arc;
 
@@ -8,13 +8,14 @@ use lab_model::plan::{Mix, Model, Step, Template, Weighted};
 use super::server::{Reply, Request, Server, http};
 use super::{Class, Late, Plan, SECOND, open, plan, run};
 
-/// A result of so many bytes, with this at its end.
+/// Returns a result of this length that ends with `end`.
 fn logs(bytes: usize, end: &str) -> String {
     let log = r#"{"address":"0x00","topics":["0x01","0x02"],"data":"0x","removed":false},"#;
     format!("\"result\":[{}{end}", log.repeat(bytes / log.len()))
 }
 
-/// Answers `logs` with this member, and everything else as usual.
+/// Returns a server that responds to `logs` with this member, and has the default response for all
+/// other methods.
 fn server(member: String) -> Server {
     let member = Arc::new(member);
     Server::new(move |asked: &Request| match asked.body.contains("\"logs\"") {
@@ -23,7 +24,7 @@ fn server(member: String) -> Server {
     })
 }
 
-/// Asks for `logs`, one after the other.
+/// Returns a plan of one worker that calls `logs`.
 fn greedy(server: &Server, iterations: u64) -> Plan {
     let mut plan = plan(server, iterations);
     plan.target.response_bytes_max = 64 << 20;
@@ -36,7 +37,7 @@ fn greedy(server: &Server, iterations: u64) -> Plan {
 }
 
 #[test]
-fn long_answers_are_judged_and_their_bytes_counted() {
+fn long_responses_are_classified_and_their_bytes_counted() {
     let cases = [
         ("1]", Class::Ok),
         ("1},\"x\":1", Class::Malformed),
@@ -54,7 +55,7 @@ fn long_answers_are_judged_and_their_bytes_counted() {
 }
 
 #[test]
-fn a_long_answer_that_is_cut_off_is_no_answer() {
+fn a_long_response_that_is_cut_off_is_invalid() {
     let server = Server::new(|asked: &Request| {
         let mut answer = http(200, "", &asked.answer(&logs(3 << 20, "1]")));
         answer.truncate(2 << 20);
@@ -65,7 +66,7 @@ fn a_long_answer_that_is_cut_off_is_no_answer() {
 }
 
 #[test]
-fn nobody_is_late_because_a_long_answer_is_read() {
+fn long_responses_delay_no_other_call() {
     let server = server(logs(20 << 20, "1]"));
     let small = open(plan(&server, 0), 500.0, SECOND * 2, 50, Late::Queue { max: 1000 });
     let mut both = greedy(&server, 1_000_000);
@@ -80,6 +81,6 @@ fn nobody_is_late_because_a_long_answer_is_read() {
     assert!(long >= 5, "only {long} long answers");
     // The median, for a test machine has other work. Read and judged at once, a long response takes
     // tens of milliseconds, in which most calls would be due.
-    let median = ran.totals.lateness.value_at_quantile(0.5) as f64 / 1e6;
+    let median = ran.totals.scheduling_delay.value_at_quantile(0.5) as f64 / 1e6;
     assert!(median < 1.0, "half of the calls were {median} ms late and more");
 }

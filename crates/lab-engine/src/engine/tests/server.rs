@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// A request as it came.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) head: String,
     pub(super) body: String,
-    /// RequestKey connection of the server, from 0.
+    /// Number of the connection on this server, from 0.
     pub(super) connection: usize,
-    /// RequestKey request on its connection, from 0.
+    /// Number of the request on its connection, from 0.
     pub(super) nth: usize,
     pub(super) at: Instant,
 }
 
 impl Request {
-    /// The raw id of a single call.
+    /// Id of a single call, as raw JSON.
     pub(super) fn id(&self) -> &str {
         let (_, rest) = self.body.split_once("\"id\":").unwrap();
         rest.split([',', '}']).next().unwrap()
@@ -32,30 +32,30 @@ impl Request {
         format!(r#"{{"jsonrpc":"2.0","id":{},{member}}}"#, self.id())
     }
 
-    /// The usual response.
+    /// The default response.
     pub(super) fn ok(&self) -> Reply {
         Reply::body(200, "", &self.answer("\"result\":\"0x1\""))
     }
 }
 
-/// What is done with a request.
+/// Action of the server for a request.
 pub(super) enum Reply {
-    /// These bytes are written.
+    /// Sends these bytes.
     Bytes(Vec<u8>),
-    /// These bytes are written one by one.
+    /// Sends these bytes one by one.
     Singly(Vec<u8>),
-    /// These bytes, then the connection is closed.
+    /// Sends these bytes and closes the connection.
     Last(Vec<u8>),
-    /// These bytes, then the connection is reset.
+    /// Sends these bytes and resets the connection.
     Reset(Vec<u8>),
-    /// These bytes, once the time has come.
+    /// Sends these bytes after this time.
     At(Instant, Vec<u8>),
-    /// Nothing, ever.
+    /// Sends nothing.
     Silence,
 }
 
 impl Reply {
-    /// A whole response; `fields` are further header lines with their ends.
+    /// Sends a complete response; `fields` are further header lines with their line ends.
     pub(super) fn body(status: u16, fields: &str, body: &str) -> Reply {
         Reply::Bytes(http(status, fields, body))
     }
@@ -66,9 +66,9 @@ pub(super) fn http(status: u16, fields: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} X\r\n{fields}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// A server on a free port; ends with its owner.
+/// A server on an unused port, which stops when it is dropped.
 pub(super) struct Server {
-    /// Where clients are sent; a test may point it elsewhere.
+    /// Address for clients; a test may replace it.
     pub(super) address: SocketAddr,
     listens: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -76,7 +76,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves with this response to each request.
+    /// Starts a server with this response to each request.
     pub(super) fn new(reply: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -99,17 +99,17 @@ impl Server {
         Server { address, listens: address, seen, over }
     }
 
-    /// All requests so far.
+    /// Returns all requests so far.
     pub(super) fn seen(&self) -> Vec<Request> {
         self.seen.lock().clone()
     }
 
-    /// Bodies of all requests so far.
+    /// Returns the bodies of all requests so far.
     pub(super) fn bodies(&self) -> Vec<String> {
         self.seen.lock().iter().map(|request| request.body.clone()).collect()
     }
 
-    /// Connections on which something was asked.
+    /// Returns the number of connections with a request.
     pub(super) fn connections(&self) -> usize {
         let mut all: Vec<usize> = self.seen.lock().iter().map(|one| one.connection).collect();
         all.sort_unstable();

@@ -1,5 +1,5 @@
-//! Goal: handshakes are counted as the server counts them, and its faults are of class tls. Method:
-//! a rustls server with a certificate of its own, whose tickets can be switched off.
+//! Goal: handshakes are counted as the server counts them, and failed handshakes are of class tls.
+//! Method: a rustls server with a self-signed certificate and optional session tickets.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,9 +14,9 @@ use rustls::{HandshakeKind, ServerConfig, ServerConnection, StreamOwned};
 
 use super::{Class, Plan, Ran, Reuse, Server, plan, run};
 
-/// A TLS server that gives the usual response.
+/// A TLS server with the default response.
 struct Secure {
-    /// Stands in for it where a plan is made.
+    /// Server with the same address, for the functions that make a plan.
     plain: Server,
     ca: PathBuf,
     _folder: tempfile::TempDir,
@@ -99,7 +99,7 @@ impl Secure {
         Tls { ca: Some(self.ca.clone()), ..Tls::default() }
     }
 
-    /// Runs it; the engine must have counted what the server has.
+    /// Runs the plan; the counts of the engine must equal those of the server.
     fn run(&self, plan: Plan) -> Ran {
         let ran = run(plan, &self.plain);
         let server = (self.full.load(Ordering::Relaxed), self.resumed.load(Ordering::Relaxed));
@@ -176,7 +176,7 @@ fn resumption_is_measured() {
 }
 
 #[test]
-fn one_handshake_for_a_connection_that_stays() {
+fn one_handshake_for_a_connection_that_is_reused() {
     let server = Secure::new(&rustls::version::TLS13, true);
     let ran = server.run(server.plan(50, server.trusted()));
     ran.check_all(Class::Ok, 50);
@@ -185,7 +185,7 @@ fn one_handshake_for_a_connection_that_stays() {
 }
 
 #[test]
-fn certificates_are_checked_unless_the_plan_says_otherwise() {
+fn certificates_are_verified_unless_the_plan_is_insecure() {
     let server = Secure::new(&rustls::version::TLS13, true);
     let strange = run(server.plan(2, Tls::default()), &server.plain);
     strange.check_all(Class::Tls, 2);
@@ -196,14 +196,14 @@ fn certificates_are_checked_unless_the_plan_says_otherwise() {
 }
 
 #[test]
-fn a_version_that_the_server_does_not_have() {
+fn a_version_that_the_server_does_not_support() {
     let server = Secure::new(&rustls::version::TLS12, true);
     let newer = Tls { version: Some(TlsVersion::Tls13), ..server.trusted() };
     run(server.plan(2, newer), &server.plain).check_all(Class::Tls, 2);
 }
 
 #[test]
-fn a_cipher_is_the_only_one_offered() {
+fn only_the_configured_cipher_is_offered() {
     let server = Secure::new(&rustls::version::TLS12, true);
     let ecdsa = Tls {
         version: Some(TlsVersion::Tls12),
@@ -218,7 +218,7 @@ fn a_cipher_is_the_only_one_offered() {
 }
 
 #[test]
-fn a_server_that_speaks_no_tls() {
+fn a_server_without_tls() {
     let server = Server::new(|_| super::server::Reply::Silence);
     let mut plain = plan(&server, 2);
     let url = format!("https://localhost:{}/rpc", server.address.port());
@@ -228,7 +228,7 @@ fn a_server_that_speaks_no_tls() {
 }
 
 #[test]
-fn http2_has_to_be_agreed_on() {
+fn http2_requires_alpn() {
     let server = Secure::new(&rustls::version::TLS13, true);
     let mut plan = server.plan(2, server.trusted());
     plan.connections.http = lab_model::plan::HttpVersion::Http2;

@@ -17,162 +17,177 @@ use crate::engine::world::World;
 
 impl<W: World> EngineThread<W> {
     /// Sends the worker's call, on a new connection if it has none.
-    pub(super) fn call(&mut self, worker: u32) {
+    pub(super) fn call(&mut self, worker_id: u32) {
         let now = self.clock.read();
-        let at = &self.workers[worker as usize];
-        self.recorder.interval.lateness.saturating_record(now.saturating_sub(at.ready));
+        let worker = &self.workers[worker_id as usize];
+        self.recorder.interval.scheduling_delay.saturating_record(now.saturating_sub(worker.ready));
         if self.pool.is_some() {
-            self.send_pooled(worker);
-        } else if at.connection.is_some() {
-            self.transmit(worker);
+            self.send_pooled(worker_id);
+        } else if worker.connection.is_some() {
+            self.transmit(worker_id);
         } else {
-            self.dial(worker);
+            self.dial(worker_id);
         }
     }
 
     /// Sends the call on the open connection.
-    pub(super) fn transmit(&mut self, worker: u32) {
-        let at = &mut self.workers[worker as usize];
-        let Some(connection) = &mut at.connection else { return };
-        let composed = self.composer.compose(at.request.key, &mut at.methods);
-        (at.request.kind, at.request.calls) = (composed.kind, composed.calls);
-        at.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
+    pub(super) fn transmit(&mut self, worker_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        let Some(connection) = &mut worker.connection else { return };
+        let composed = self.composer.compose(worker.request.key, &mut worker.methods);
+        (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
+        worker.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
         if composed.sampled {
-            connection.reader.keep();
+            connection.reader.store_body();
         }
-        at.sent = self.clock.read();
+        worker.sent = self.clock.read();
         let traffic = &mut self.recorder.interval.traffic;
         if connection.send(self.composer.request(), traffic).is_ok() {
             connection.uses += 1;
-            at.state = WorkerState::AwaitingResponse;
-            self.deadlines.set(RESPONSE, worker, at.sent);
-            self.gauges.in_flight += at.request.calls as u64;
+            worker.state = WorkerState::AwaitingResponse;
+            self.deadlines.set(RESPONSE, worker_id, worker.sent);
+            self.gauges.in_flight += worker.request.calls as u64;
         } else if connection.uses > 0 {
             // The server closed the idle connection and its event has not arrived yet. No response
             // was lost.
             traffic.closed_by_server += 1;
-            at.connection = None;
-            self.dial(worker);
+            worker.connection = None;
+            self.dial(worker_id);
         } else {
-            at.state = WorkerState::AwaitingResponse;
-            self.gauges.in_flight += at.request.calls as u64;
-            self.connection_lost(worker);
+            worker.state = WorkerState::AwaitingResponse;
+            self.gauges.in_flight += worker.request.calls as u64;
+            self.connection_lost(worker_id);
         }
     }
 
     /// Classifies a response whose body is not in the connection's own buffers.
-    pub(super) fn judge(&mut self, worker: u32, status: u16, body: ReceivedBody<'_>, now: u64) {
-        let at = &mut self.workers[worker as usize];
-        judge_all(&self.composer, at.request, status, body.judged, &mut self.outcomes);
-        self.recorder.bytes(at.request.kind, &at.methods, body.length);
-        if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
-            let sample = sample(at.request, &self.outcomes, sent, whole, now);
-            keep(&self.samples, sample, &self.shared.skipped);
+    pub(super) fn classify_response(
+        &mut self,
+        worker_id: u32,
+        status: u16,
+        body: ReceivedBody<'_>,
+        now: u64,
+    ) {
+        let worker = &mut self.workers[worker_id as usize];
+        classify_calls(&self.composer, worker.request, status, body.parsed, &mut self.outcomes);
+        self.recorder.bytes(worker.request.kind, &worker.methods, body.length);
+        if let Some((request_body, response_body)) = worker.sample.take().zip(body.stored) {
+            let sample = sample(worker.request, &self.outcomes, request_body, response_body, now);
+            send_sample(&self.samples, sample, &self.shared.skipped);
         }
     }
 
-    /// Closes the connection, or keeps it for the next call.
-    pub(super) fn after_answer(&mut self, worker: u32, head: Head, ending: bool) {
-        let Some(connection) = &mut self.workers[worker as usize].connection else { return };
+    /// Closes the connection after a response, or keeps it open for the next call. `ending` is true
+    /// if the server has closed its side.
+    pub(super) fn after_response(&mut self, worker_id: u32, head: Head, ending: bool) {
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.reader.reset();
         let unsent = !connection.sent_all();
-        let used_up = match self.reuse {
+        let uses_exhausted = match self.reuse {
             Reuse::Always => false,
             Reuse::Never => true,
-            Reuse::Requests(most) => connection.uses >= most,
+            Reuse::Requests(requests_max) => connection.uses >= requests_max,
         };
         if ending {
-            self.recorder.interval.traffic.closed_by_server += u64::from(!used_up);
-            self.close(worker);
-        } else if !head.keep {
-            self.recorder.interval.traffic.closed_by_server += u64::from(!used_up);
-            self.drain(worker);
-        } else if used_up || unsent {
-            self.close(worker);
+            self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
+            self.close(worker_id);
+        } else if !head.keep_alive {
+            self.recorder.interval.traffic.closed_by_server += u64::from(!uses_exhausted);
+            self.drain(worker_id);
+        } else if uses_exhausted || unsent {
+            self.close(worker_id);
         }
     }
 
     /// Handles a connection that the server has closed or reset.
-    pub(super) fn connection_lost(&mut self, worker: u32) {
+    pub(super) fn connection_lost(&mut self, worker_id: u32) {
         self.recorder.interval.traffic.closed_by_server += 1;
-        let at = &mut self.workers[worker as usize];
-        let Some(connection) = at.connection.take() else { return };
-        if at.state != WorkerState::AwaitingResponse {
+        let worker = &mut self.workers[worker_id as usize];
+        let Some(connection) = worker.connection.take() else { return };
+        if worker.state != WorkerState::AwaitingResponse {
             return;
         }
         let now = self.clock.read();
-        let request = self.workers[worker as usize].request;
+        let request = self.workers[worker_id as usize].request;
         match connection.reader.at_end() {
             Some((head, body)) => {
-                judge_all(&self.composer, request, head.status, body.judged, &mut self.outcomes);
-                let own = &self.workers[worker as usize];
-                self.recorder.bytes(request.kind, &own.methods, body.length);
-                self.recorder.answer(head.status, head.retry_after);
-                self.finish(worker, now);
+                classify_calls(
+                    &self.composer,
+                    request,
+                    head.status,
+                    body.parsed,
+                    &mut self.outcomes,
+                );
+                let worker = &self.workers[worker_id as usize];
+                self.recorder.bytes(request.kind, &worker.methods, body.length);
+                self.recorder.response(head.status, head.retry_after);
+                self.finish(worker_id, now);
             }
-            None => self.fail(worker, Class::Reset, now),
+            None => self.fail(worker_id, Class::Reset, now),
         }
     }
 
     /// Counts all calls of the request in one class, without a response.
-    pub(super) fn fail(&mut self, worker: u32, class: Class, at: u64) {
-        if self.is_pooled(worker) {
-            return self.pooled_failed(worker, class, at);
+    pub(super) fn fail(&mut self, worker_id: u32, class: Class, ended_at: u64) {
+        if self.is_pooled(worker_id) {
+            return self.pooled_connect_failed(worker_id, class, ended_at);
         }
-        let own = &mut self.workers[worker as usize];
-        if own.state == WorkerState::Dialing {
+        let worker = &mut self.workers[worker_id as usize];
+        if worker.state == WorkerState::Dialing {
             // The request was not sent, but its calls are counted by method all the same.
-            let composed = self.composer.compose(own.request.key, &mut own.methods);
-            (own.request.kind, own.request.calls) = (composed.kind, composed.calls);
-            self.gauges.in_flight += own.request.calls as u64;
+            let composed = self.composer.compose(worker.request.key, &mut worker.methods);
+            (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
+            self.gauges.in_flight += worker.request.calls as u64;
         }
-        own.sample = None;
+        worker.sample = None;
         self.outcomes.clear();
-        self.outcomes.resize(own.request.calls, CallOutcome::of(class));
-        self.finish(worker, at);
+        self.outcomes.resize(worker.request.calls, CallOutcome::of(class));
+        self.finish(worker_id, ended_at);
     }
 
     /// Counts the calls of the request and continues the iteration.
-    pub(super) fn finish(&mut self, worker: u32, at: u64) {
-        self.deadlines.remove(worker);
-        let own = &mut self.workers[worker as usize];
-        own.state = WorkerState::Idle;
-        let (latency, service) = (at.saturating_sub(own.call_due), at.saturating_sub(own.sent));
-        let stage = own.request.stage;
-        let after_scenario = at > self.scenarios[usize::from(own.request.key.scenario)].end();
-        let after_stage = at > self.stage_ends[usize::from(stage)];
+    pub(super) fn finish(&mut self, worker_id: u32, ended_at: u64) {
+        self.deadlines.remove(worker_id);
+        let worker = &mut self.workers[worker_id as usize];
+        worker.state = WorkerState::Idle;
+        let latency = ended_at.saturating_sub(worker.call_scheduled);
+        let service = ended_at.saturating_sub(worker.sent);
+        let stage = worker.request.stage;
+        let after_scenario =
+            ended_at > self.scenarios[usize::from(worker.request.key.scenario)].end();
+        let after_stage = ended_at > self.stage_ends[usize::from(stage)];
         let mut unconnected = false;
-        for (nth, &ending) in self.outcomes.iter().enumerate() {
-            let method = match own.request.kind {
+        for (index, &outcome) in self.outcomes.iter().enumerate() {
+            let method = match worker.request.kind {
                 RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
-                RequestKind::Batch { .. } => own.methods.get(nth).copied().unwrap_or_default(),
+                RequestKind::Batch { .. } => worker.methods.get(index).copied().unwrap_or_default(),
             };
-            unconnected |= matches!(ending.class, Class::Connect | Class::Tls);
-            self.recorder.call(own.request.stage, method, ending, latency, service);
+            unconnected |= matches!(outcome.class, Class::Connect | Class::Tls);
+            self.recorder.call(worker.request.stage, method, outcome, latency, service);
             if after_scenario || after_stage {
-                let slot = Slot { stage, method, class: ending.class };
-                self.recorder.late(slot, after_scenario);
+                let slot = Slot { stage, method, class: outcome.class };
+                self.recorder.ended_late(slot, after_scenario);
             }
         }
         self.recorder.interval.traffic.requests += 1;
-        self.gauges.in_flight -= own.request.calls as u64;
-        if own.request.key.step + 1 < self.composer.steps(own.request.key.scenario) {
-            own.request.key.step += 1;
-            (own.call_due, own.ready) = (at, at);
-            self.call(worker);
+        self.gauges.in_flight -= worker.request.calls as u64;
+        if worker.request.key.step + 1 < self.composer.steps(worker.request.key.scenario) {
+            worker.request.key.step += 1;
+            (worker.call_scheduled, worker.ready) = (ended_at, ended_at);
+            self.call(worker_id);
         } else {
-            let took = at.saturating_sub(own.due);
+            let elapsed = ended_at.saturating_sub(worker.scheduled);
             let counts = &mut self.recorder.interval.iterations[usize::from(stage)];
             counts.ended += 1;
-            counts.ended_late += u64::from(after_scenario);
-            self.recorder.interval.iteration_time.saturating_record(took);
-            self.release(worker, at, unconnected);
+            counts.ended_after_end += u64::from(after_scenario);
+            self.recorder.interval.iteration_time.saturating_record(elapsed);
+            self.release(worker_id, ended_at, unconnected);
         }
     }
 }
 
 /// Classifies all calls of one request by its response.
-pub(super) fn judge_all(
+pub(super) fn classify_calls(
     composer: &Composer,
     request: Request,
     status: u16,
@@ -189,10 +204,12 @@ pub(super) fn judge_all(
         RequestKind::Recorded { index, .. } => {
             outcomes.resize(request.calls, CallOutcome::of(Class::Malformed));
             match composer.recorded(request.key, index) {
-                Some(asked) if asked.body.trim_ascii_start().starts_with(b"[") => {
+                Some(recorded_call) if recorded_call.body.trim_ascii_start().starts_with(b"[") => {
                     classify::recorded_batch(status, body, outcomes);
                 }
-                Some(asked) => outcomes.fill(classify::recorded(status, body, asked)),
+                Some(recorded_call) => {
+                    outcomes.fill(classify::recorded(status, body, recorded_call))
+                }
                 None => {}
             }
         }
@@ -203,8 +220,8 @@ pub(super) fn judge_all(
 pub(super) fn sample(
     request: Request,
     outcomes: &[CallOutcome],
-    sent: Vec<u8>,
-    body: &[u8],
+    request_body: Vec<u8>,
+    response_body: &[u8],
     now: u64,
 ) -> Option<Sample> {
     let method = match request.kind {
@@ -212,18 +229,23 @@ pub(super) fn sample(
         RequestKind::Batch { .. } => return None,
     };
     let class = outcomes.first()?.class;
-    let fits = matches!(class, Class::Ok | Class::RpcError) && body.len() <= SAMPLE_BYTES_MAX;
-    fits.then(|| Sample {
+    let is_comparable =
+        matches!(class, Class::Ok | Class::RpcError) && response_body.len() <= SAMPLE_BYTES_MAX;
+    is_comparable.then(|| Sample {
         at: Duration::from_nanos(now),
         stage: request.stage,
         method,
-        request: sent,
-        answer: body.to_vec(),
+        request: request_body,
+        answer: response_body.to_vec(),
     })
 }
 
 /// Sends a sample to the comparison. Skips it if the queue is full.
-pub(super) fn keep(samples: &SyncSender<Sample>, sample: Option<Sample>, skipped: &AtomicU64) {
+pub(super) fn send_sample(
+    samples: &SyncSender<Sample>,
+    sample: Option<Sample>,
+    skipped: &AtomicU64,
+) {
     if sample.is_some_and(|sample| samples.try_send(sample).is_err()) {
         skipped.fetch_add(1, Ordering::Relaxed);
     }

@@ -16,28 +16,28 @@ pub(crate) const DRAINING_MAX: usize = 4096;
 
 impl<W: World> EngineThread<W> {
     /// Starts to connect. The call is sent once the connection is open.
-    pub(super) fn dial(&mut self, worker: u32) {
+    pub(super) fn dial(&mut self, worker_id: u32) {
         let now = self.clock.now;
-        let at = &mut self.workers[worker as usize];
-        (at.first, at.tried) = (self.address, 0);
-        at.sent = now;
-        at.state = WorkerState::Dialing;
-        self.deadlines.set(DIAL, worker, now);
-        self.dial_next(worker);
+        let worker = &mut self.workers[worker_id as usize];
+        (worker.first_address, worker.tried) = (self.address, 0);
+        worker.sent = now;
+        worker.state = WorkerState::Dialing;
+        self.deadlines.set(DIAL, worker_id, now);
+        self.dial_next(worker_id);
     }
 
     /// Tries the remaining addresses in order.
-    fn dial_next(&mut self, worker: u32) {
+    fn dial_next(&mut self, worker_id: u32) {
         let traffic = &mut self.recorder.interval.traffic;
-        while self.workers[worker as usize].tried < self.addresses.len() {
-            let at = &mut self.workers[worker as usize];
-            let place = (at.first + at.tried) % self.addresses.len();
-            match self.clock.world.connect(self.addresses[place]) {
+        while self.workers[worker_id as usize].tried < self.addresses.len() {
+            let worker = &mut self.workers[worker_id as usize];
+            let index = (worker.first_address + worker.tried) % self.addresses.len();
+            match self.clock.world.connect(self.addresses[index]) {
                 Ok(socket) => {
-                    at.generation = at.generation.wrapping_add(1);
-                    let token = u64::from(at.generation) << 32 | u64::from(worker);
+                    worker.generation = worker.generation.wrapping_add(1);
+                    let token = u64::from(worker.generation) << 32 | u64::from(worker_id);
                     if self.clock.world.watch(&socket, token).is_ok() {
-                        at.connection = Some(Connection::new(socket, self.clock.now));
+                        worker.connection = Some(Connection::new(socket, self.clock.now));
                         return;
                     }
                     break;
@@ -47,105 +47,107 @@ impl<W: World> EngineThread<W> {
                         traffic.ports_exhausted += 1;
                         break;
                     }
-                    at.tried += 1;
+                    worker.tried += 1;
                 }
             }
         }
         traffic.connections_failed += 1;
-        self.deadlines.remove(worker);
+        self.deadlines.remove(worker_id);
         let now = self.clock.read();
-        self.fail(worker, Class::Connect, now);
+        self.fail(worker_id, Class::Connect, now);
     }
 
     /// Makes the next address the first to try, after this one timed out.
-    pub(super) fn skip_address(&mut self, worker: u32) {
-        let at = &self.workers[worker as usize];
+    pub(super) fn skip_address(&mut self, worker_id: u32) {
+        let worker = &self.workers[worker_id as usize];
         // Another worker may already have skipped this address.
-        if at.first == self.address {
-            self.address = (at.first + at.tried + 1) % self.addresses.len();
+        if worker.first_address == self.address {
+            self.address = (worker.first_address + worker.tried + 1) % self.addresses.len();
         }
     }
 
     /// Handles the result of a TCP connect.
-    pub(super) fn connected(&mut self, worker: u32) {
+    pub(super) fn connected(&mut self, worker_id: u32) {
         let now = self.clock.read();
-        let at = &mut self.workers[worker as usize];
-        let Some(connection) = &mut at.connection else { return };
+        let worker = &mut self.workers[worker_id as usize];
+        let Some(connection) = &mut worker.connection else { return };
         if connection.connect_fault().is_some() {
-            at.connection = None;
-            at.tried += 1;
-            return self.dial_next(worker);
+            worker.connection = None;
+            worker.tried += 1;
+            return self.dial_next(worker_id);
         }
-        self.address = (at.first + at.tried) % self.addresses.len();
-        self.recorder.interval.connect_time.saturating_record(now - connection.began);
-        match connection.established(&self.peer, now) {
-            Ok(()) if connection.phase == Phase::Open => self.opened(worker),
-            Ok(()) => self.continue_handshake(worker),
-            Err(_) => self.handshake_failed(worker),
+        self.address = (worker.first_address + worker.tried) % self.addresses.len();
+        self.recorder.interval.connect_time.saturating_record(now - connection.connect_started);
+        match connection.start_tls(&self.peer, now) {
+            Ok(()) if connection.phase == Phase::Open => self.opened(worker_id),
+            Ok(()) => self.continue_handshake(worker_id),
+            Err(_) => self.handshake_failed(worker_id),
         }
     }
 
     /// Continues the TLS handshake.
-    pub(super) fn continue_handshake(&mut self, worker: u32) {
-        let at = &mut self.workers[worker as usize];
-        let Some(connection) = &mut at.connection else { return };
+    pub(super) fn continue_handshake(&mut self, worker_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        let Some(connection) = &mut worker.connection else { return };
         if connection.handshake(&mut self.recorder.interval.traffic).is_err() {
-            return self.handshake_failed(worker);
+            return self.handshake_failed(worker_id);
         }
         if connection.phase != Phase::Open {
             return;
         }
         if self.pool.is_some() && !connection.agreed_on_http2() {
-            return self.handshake_failed(worker);
+            return self.handshake_failed(worker_id);
         }
-        let (began, resumed) = (connection.connected, connection.resumed());
-        let took = self.clock.read() - began;
+        let (handshake_started, resumed) = (connection.connected, connection.resumed());
+        let elapsed = self.clock.read() - handshake_started;
         let interval = &mut self.recorder.interval;
         if resumed == Some(true) {
             interval.traffic.handshakes_resumed += 1;
-            interval.handshake_resumed_time.saturating_record(took);
+            interval.handshake_resumed_time.saturating_record(elapsed);
         } else {
             interval.traffic.handshakes_full += 1;
-            interval.handshake_full_time.saturating_record(took);
+            interval.handshake_full_time.saturating_record(elapsed);
         }
-        self.opened(worker);
+        self.opened(worker_id);
         // The server may have sent data already, and no further event reports it.
-        if self.workers[worker as usize].connection.is_some() {
-            self.receive(worker, false);
+        if self.workers[worker_id as usize].connection.is_some() {
+            self.receive(worker_id, false);
         }
     }
 
-    fn handshake_failed(&mut self, worker: u32) {
-        self.deadlines.remove(worker);
+    fn handshake_failed(&mut self, worker_id: u32) {
+        self.deadlines.remove(worker_id);
         self.recorder.interval.traffic.connections_failed += 1;
-        self.close(worker);
+        self.close(worker_id);
         let now = self.clock.read();
-        self.fail(worker, Class::Tls, now);
+        self.fail(worker_id, Class::Tls, now);
     }
 
-    fn opened(&mut self, worker: u32) {
-        self.deadlines.remove(worker);
+    fn opened(&mut self, worker_id: u32) {
+        self.deadlines.remove(worker_id);
         self.recorder.interval.traffic.connections += 1;
-        if self.is_pooled(worker) {
-            self.pooled_opened(worker);
+        if self.is_pooled(worker_id) {
+            self.pooled_opened(worker_id);
         } else {
-            self.transmit(worker);
+            self.transmit(worker_id);
         }
     }
 
     /// Closes a worker's connection now.
-    pub(super) fn close(&mut self, worker: u32) {
-        self.abandon(worker);
-        if let Some(mut connection) = self.workers[worker as usize].connection.take() {
+    pub(super) fn close(&mut self, worker_id: u32) {
+        self.abandon(worker_id);
+        if let Some(mut connection) = self.workers[worker_id as usize].connection.take() {
             connection.close_notify(&mut self.recorder.interval.traffic);
         }
     }
 
     /// Detaches a worker's connection and gives the server time to close it first.
-    pub(super) fn drain(&mut self, worker: u32) {
-        let Some(mut connection) = self.workers[worker as usize].connection.take() else { return };
+    pub(super) fn drain(&mut self, worker_id: u32) {
+        let Some(mut connection) = self.workers[worker_id as usize].connection.take() else {
+            return;
+        };
         connection.close_notify(&mut self.recorder.interval.traffic);
-        // Its events have no receiver any more.
+        // Its events no longer belong to a worker.
         if self.clock.world.unwatch(connection.socket()).is_ok() {
             if self.draining.len() >= DRAINING_MAX {
                 self.draining.pop_front();
@@ -156,9 +158,9 @@ impl<W: World> EngineThread<W> {
 
     /// Closes the connections whose drain time is over.
     pub(super) fn close_drained(&mut self) {
-        let long_ago =
+        let is_over =
             |&(since, _): &(u64, Connection<W::Socket>)| since + DRAIN_WAIT <= self.clock.now;
-        while self.draining.front().is_some_and(long_ago) {
+        while self.draining.front().is_some_and(is_over) {
             self.draining.pop_front();
         }
     }

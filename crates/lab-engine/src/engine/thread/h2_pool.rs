@@ -1,7 +1,7 @@
 //! The HTTP/2 connections of one thread. Workers share them, one stream per worker at a time.
 //!
-//! Each connection has an index after those of the real workers. So the code for connects and TLS
-//! handshakes is the same as for HTTP/1.1.
+//! Each connection has an id after those of the real workers. So the code for connects and TLS
+//! handshakes is the same as for HTTP/1.1. A connection is dirty if it has data to send or to read.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -18,28 +18,27 @@ use crate::engine::world::{Socket, World};
 
 /// Connection pool of one thread.
 pub(super) struct H2Pool<S> {
-    /// Worker index of the first connection.
-    first: u32,
-    all: Vec<PooledConnection<S>>,
-    /// Unused indexes.
-    free: Vec<u32>,
+    /// Id of the first connection: the number of real workers.
+    first_id: u32,
+    connections: Vec<PooledConnection<S>>,
+    /// Unused ids.
+    free_ids: Vec<u32>,
     /// The connection that gets new streams.
     current: Option<u32>,
-    /// By worker: its exchange and the index of the connection.
+    /// By worker: the id of its connection, and its exchange.
     exchanges: Vec<Option<(u32, Exchange)>>,
     wakers: Vec<Waker>,
     woken: Arc<Mutex<Vec<u32>>>,
-    /// Connections with data to send or to read.
     dirty: Vec<u32>,
     /// The dirty connections that are being driven now.
-    driven: Vec<u32>,
+    driving: Vec<u32>,
     head: Request<()>,
     uses_max: u32,
 }
 
 struct PooledConnection<S> {
     session: Option<Session<S>>,
-    /// Workers that wait for the connection.
+    /// Workers that wait until the connection is open.
     waiting: Vec<u32>,
     /// Open streams.
     streams: u32,
@@ -47,8 +46,8 @@ struct PooledConnection<S> {
     uses: u32,
 }
 
-/// Returns the number of connection indexes that this many workers need. With one connection per
-/// exchange, a worker may begin the next exchange before its previous connection is freed.
+/// Returns the number of connection ids that this many workers need. With one connection per
+/// exchange, a worker may start the next exchange before its previous connection is freed.
 pub(super) const fn pooled_max(workers: usize) -> usize {
     2 * workers + 1
 }
@@ -66,38 +65,38 @@ impl<S: Socket> H2Pool<S> {
             return Ok(None);
         }
         let woken = Arc::default();
-        let first = workers as u32;
-        let places = pooled_max(workers) as u32;
+        let first_id = workers as u32;
+        let connection_count = pooled_max(workers) as u32;
         Ok(Some(H2Pool {
-            first,
-            all: (0..places).map(|_| PooledConnection::default()).collect(),
-            free: (first..first + places).rev().collect(),
+            first_id,
+            connections: (0..connection_count).map(|_| PooledConnection::default()).collect(),
+            free_ids: (first_id..first_id + connection_count).rev().collect(),
             current: None,
             exchanges: (0..workers).map(|_| None).collect(),
-            wakers: (0..first).map(|worker| WorkerWaker::waker(worker, &woken)).collect(),
+            wakers: (0..first_id).map(|worker_id| WorkerWaker::waker(worker_id, &woken)).collect(),
             woken,
             dirty: Vec::new(),
-            driven: Vec::new(),
+            driving: Vec::new(),
             head: http2::head(&plan.target)?,
             uses_max: match plan.connections.reuse {
                 Reuse::Always => u32::MAX,
                 Reuse::Never => 1,
-                Reuse::Requests(most) => most.max(1),
+                Reuse::Requests(requests_max) => requests_max.max(1),
             },
         }))
     }
 
-    fn of(&mut self, pooled: u32) -> &mut PooledConnection<S> {
-        &mut self.all[(pooled - self.first) as usize]
+    fn connection(&mut self, pooled_id: u32) -> &mut PooledConnection<S> {
+        &mut self.connections[(pooled_id - self.first_id) as usize]
     }
 
     /// Returns the current connection if it can take one more exchange, and reserves it.
-    fn pick(&mut self) -> Option<u32> {
+    fn reserve_current(&mut self) -> Option<u32> {
         let (current, uses_max) = (self.current?, self.uses_max);
-        let pooled = self.of(current);
-        let usable = pooled.session.as_mut().is_none_or(Session::usable);
-        if usable && pooled.uses < uses_max {
-            pooled.uses += 1;
+        let connection = self.connection(current);
+        let is_usable = connection.session.as_mut().is_none_or(Session::is_usable);
+        if is_usable && connection.uses < uses_max {
+            connection.uses += 1;
             return Some(current);
         }
         self.current = None;
@@ -106,134 +105,134 @@ impl<S: Socket> H2Pool<S> {
 }
 
 impl<W: World> EngineThread<W> {
-    /// Returns true if the index belongs to a pooled connection.
-    pub(super) fn is_pooled(&self, place: u32) -> bool {
-        self.pool.as_ref().is_some_and(|pool| place >= pool.first)
+    /// Returns true if the id belongs to a pooled connection.
+    pub(super) fn is_pooled(&self, id: u32) -> bool {
+        self.pool.as_ref().is_some_and(|pool| id >= pool.first_id)
     }
 
     /// Sends a worker's call on a shared connection, or queues it until one is open.
-    pub(super) fn send_pooled(&mut self, worker: u32) {
-        let at = &mut self.workers[worker as usize];
-        at.state = WorkerState::Dialing;
-        at.sent = self.clock.now;
+    pub(super) fn send_pooled(&mut self, worker_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        worker.state = WorkerState::Dialing;
+        worker.sent = self.clock.now;
         let Some(pool) = &mut self.pool else { return };
-        if let Some(pooled) = pool.pick() {
-            if pool.of(pooled).session.is_some() {
-                self.stream(worker, pooled);
+        if let Some(pooled_id) = pool.reserve_current() {
+            if pool.connection(pooled_id).session.is_some() {
+                self.stream(worker_id, pooled_id);
             } else {
-                pool.of(pooled).waiting.push(worker);
+                pool.connection(pooled_id).waiting.push(worker_id);
             }
-        } else if let Some(pooled) = pool.free.pop() {
-            pool.current = Some(pooled);
-            let fresh = pool.of(pooled);
-            fresh.uses = 1;
-            fresh.waiting.push(worker);
-            self.dial(pooled);
+        } else if let Some(pooled_id) = pool.free_ids.pop() {
+            pool.current = Some(pooled_id);
+            let connection = pool.connection(pooled_id);
+            connection.uses = 1;
+            connection.waiting.push(worker_id);
+            self.dial(pooled_id);
         } else {
             // [`pooled_max`] makes this unreachable. Failing the call is better than a call that
             // never ends.
             let now = self.clock.now;
-            self.fail(worker, Class::Connect, now);
+            self.fail(worker_id, Class::Connect, now);
         }
     }
 
     /// Starts HTTP/2 on a connected socket and sends the waiting calls.
-    pub(super) fn pooled_opened(&mut self, pooled: u32) {
-        self.workers[pooled as usize].state = WorkerState::Idle;
-        let connection = self.workers[pooled as usize].connection.take();
+    pub(super) fn pooled_opened(&mut self, pooled_id: u32) {
+        self.workers[pooled_id as usize].state = WorkerState::Idle;
+        let connection = self.workers[pooled_id as usize].connection.take();
         let Some(pool) = &mut self.pool else { return };
         let session = connection.and_then(|connection| Session::handshake(connection).ok());
         if session.is_none() {
             self.recorder.interval.traffic.connections_failed += 1;
             let now = self.clock.read();
-            return self.pooled_failed(pooled, Class::Connect, now);
+            return self.pooled_connect_failed(pooled_id, Class::Connect, now);
         }
-        pool.of(pooled).session = session;
-        pool.dirty.push(pooled);
-        for worker in std::mem::take(&mut pool.of(pooled).waiting) {
+        pool.connection(pooled_id).session = session;
+        pool.dirty.push(pooled_id);
+        for worker_id in std::mem::take(&mut pool.connection(pooled_id).waiting) {
             // An interrupted worker does not wait any more.
-            if self.workers[worker as usize].state == WorkerState::Dialing {
-                self.stream(worker, pooled);
+            if self.workers[worker_id as usize].state == WorkerState::Dialing {
+                self.stream(worker_id, pooled_id);
             }
         }
     }
 
     /// Fails all calls that waited for a connection that could not be opened.
-    pub(super) fn pooled_failed(&mut self, pooled: u32, class: Class, at: u64) {
-        self.workers[pooled as usize].state = WorkerState::Idle;
+    pub(super) fn pooled_connect_failed(&mut self, pooled_id: u32, class: Class, ended_at: u64) {
+        self.workers[pooled_id as usize].state = WorkerState::Idle;
         let Some(pool) = &mut self.pool else { return };
-        let waiting = std::mem::take(&mut pool.of(pooled).waiting);
-        self.free_pooled(pooled);
-        for worker in waiting {
-            if self.workers[worker as usize].state == WorkerState::Dialing {
-                self.fail(worker, class, at);
+        let waiting = std::mem::take(&mut pool.connection(pooled_id).waiting);
+        self.release_pooled(pooled_id);
+        for worker_id in waiting {
+            if self.workers[worker_id as usize].state == WorkerState::Dialing {
+                self.fail(worker_id, class, ended_at);
             }
         }
     }
 
-    fn free_pooled(&mut self, pooled: u32) {
+    fn release_pooled(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
-        *pool.of(pooled) = PooledConnection::default();
-        pool.free.push(pooled);
-        if pool.current == Some(pooled) {
+        *pool.connection(pooled_id) = PooledConnection::default();
+        pool.free_ids.push(pooled_id);
+        if pool.current == Some(pooled_id) {
             pool.current = None;
         }
         // Invalidates events of the closed connection.
-        let place = &mut self.workers[pooled as usize];
-        place.generation = place.generation.wrapping_add(1);
+        let worker = &mut self.workers[pooled_id as usize];
+        worker.generation = worker.generation.wrapping_add(1);
     }
 
     /// Opens a stream for the worker's call.
-    fn stream(&mut self, worker: u32, pooled: u32) {
-        let at = &mut self.workers[worker as usize];
-        let composed = self.composer.compose(at.request.key, &mut at.methods);
-        (at.request.kind, at.request.calls) = (composed.kind, composed.calls);
-        at.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
-        at.sent = self.clock.read();
-        at.state = WorkerState::AwaitingResponse;
-        self.gauges.in_flight += at.request.calls as u64;
-        self.deadlines.set(RESPONSE, worker, at.sent);
+    fn stream(&mut self, worker_id: u32, pooled_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        let composed = self.composer.compose(worker.request.key, &mut worker.methods);
+        (worker.request.kind, worker.request.calls) = (composed.kind, composed.calls);
+        worker.sample = composed.sampled.then(|| self.composer.request_body().to_vec());
+        worker.sent = self.clock.read();
+        worker.state = WorkerState::AwaitingResponse;
+        self.gauges.in_flight += worker.request.calls as u64;
+        self.deadlines.set(RESPONSE, worker_id, worker.sent);
         let Some(pool) = &mut self.pool else { return };
         let head = pool.head.clone();
-        let place = pool.of(pooled);
-        place.streams += 1;
-        let asked = place
+        let connection = pool.connection(pooled_id);
+        connection.streams += 1;
+        let exchange = connection
             .session
             .as_mut()
             .map(|session| session.send_request(&head, self.composer.request_body()));
-        pool.dirty.push(pooled);
-        match asked {
+        pool.dirty.push(pooled_id);
+        match exchange {
             Some(Ok(mut exchange)) => {
                 // This poll registers the waker. No response can have arrived yet.
-                let waker = &pool.wakers[worker as usize];
-                if at.sample.is_some() {
-                    exchange.keep();
+                let waker = &pool.wakers[worker_id as usize];
+                if worker.sample.is_some() {
+                    exchange.store_body();
                 }
                 let _nothing = exchange.advance(waker, self.response_bytes_max);
-                pool.exchanges[worker as usize] = Some((pooled, exchange));
+                pool.exchanges[worker_id as usize] = Some((pooled_id, exchange));
             }
             _ => {
-                self.left_stream(pooled);
+                self.stream_closed(pooled_id);
                 let now = self.clock.now;
-                self.fail(worker, Class::Reset, now);
+                self.fail(worker_id, Class::Reset, now);
             }
         }
     }
 
     /// Counts a stream of the connection as closed.
-    fn left_stream(&mut self, pooled: u32) {
+    fn stream_closed(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
-        pool.of(pooled).streams -= 1;
+        pool.connection(pooled_id).streams -= 1;
         // The connection must still send remaining frames, such as RST_STREAM.
-        pool.dirty.push(pooled);
+        pool.dirty.push(pooled_id);
     }
 
     /// Cancels the worker's exchange, if it has one.
-    pub(super) fn abandon(&mut self, worker: u32) {
+    pub(super) fn abandon(&mut self, worker_id: u32) {
         let Some(pool) = &mut self.pool else { return };
-        let exchange = pool.exchanges.get_mut(worker as usize).and_then(Option::take);
-        if let Some((pooled, _)) = exchange {
-            self.left_stream(pooled);
+        let exchange = pool.exchanges.get_mut(worker_id as usize).and_then(Option::take);
+        if let Some((pooled_id, _)) = exchange {
+            self.stream_closed(pooled_id);
         }
     }
 
@@ -246,30 +245,32 @@ impl<W: World> EngineThread<W> {
     pub(super) fn drive_dirty(&mut self) {
         let Some(pool) = &mut self.pool else { return };
         // A connection that becomes dirty meanwhile is driven in the next turn.
-        std::mem::swap(&mut pool.dirty, &mut pool.driven);
-        while let Some(pooled) = self.pool.as_mut().and_then(|all| all.driven.pop()) {
-            self.drive(pooled);
+        std::mem::swap(&mut pool.dirty, &mut pool.driving);
+        while let Some(pooled_id) = self.pool.as_mut().and_then(|pool| pool.driving.pop()) {
+            self.drive(pooled_id);
         }
     }
 
     /// Reads and writes on a connection and handles the responses.
-    pub(super) fn drive(&mut self, pooled: u32) {
+    pub(super) fn drive(&mut self, pooled_id: u32) {
         let Some(pool) = &mut self.pool else { return };
-        pool.dirty.retain(|&other| other != pooled);
+        pool.dirty.retain(|&other| other != pooled_id);
         let uses_max = pool.uses_max;
-        let Some(session) = &mut pool.of(pooled).session else { return };
-        let driven = session.drive(&mut self.recorder.interval.traffic);
+        let Some(session) = &mut pool.connection(pooled_id).session else { return };
+        let result = session.drive(&mut self.recorder.interval.traffic);
         self.advance_woken();
         let Some(pool) = &mut self.pool else { return };
-        if driven == DriveResult::More {
-            pool.dirty.push(pooled);
+        if result == DriveResult::More {
+            pool.dirty.push(pooled_id);
             self.clock.read();
         }
         let Some(pool) = &mut self.pool else { return };
-        if driven == DriveResult::Ended {
-            self.pooled_closed(pooled);
-        } else if pool.of(pooled).streams == 0 && pool.of(pooled).uses >= uses_max {
-            self.free_pooled(pooled);
+        if result == DriveResult::Ended {
+            self.pooled_closed(pooled_id);
+        } else if pool.connection(pooled_id).streams == 0
+            && pool.connection(pooled_id).uses >= uses_max
+        {
+            self.release_pooled(pooled_id);
         }
     }
 
@@ -281,54 +282,56 @@ impl<W: World> EngineThread<W> {
             if woken.is_empty() {
                 return;
             }
-            for worker in woken.drain(..) {
-                self.advance(worker);
+            for worker_id in woken.drain(..) {
+                self.advance(worker_id);
             }
         }
     }
 
-    fn advance(&mut self, worker: u32) {
+    fn advance(&mut self, worker_id: u32) {
         let Some(pool) = &mut self.pool else { return };
-        let waker = &pool.wakers[worker as usize];
-        let Some((_, exchange)) = &mut pool.exchanges[worker as usize] else { return };
+        let waker = &pool.wakers[worker_id as usize];
+        let Some((_, exchange)) = &mut pool.exchanges[worker_id as usize] else { return };
         let progress = exchange.advance(waker, self.response_bytes_max);
         let class = match progress {
-            Progress::More => return,
+            Progress::Incomplete => return,
             Progress::Broken => Some(Class::Reset),
             Progress::TooLong => Some(Class::Malformed),
-            Progress::Whole { .. } => None,
+            Progress::Complete { .. } => None,
         };
         let now = self.clock.read();
-        let ended = pool.exchanges[worker as usize].take();
-        let Some((pooled, exchange)) = ended else { return };
-        self.left_stream(pooled);
+        let exchange = pool.exchanges[worker_id as usize].take();
+        let Some((pooled_id, exchange)) = exchange else { return };
+        self.stream_closed(pooled_id);
         match (progress, class) {
-            (_, Some(class)) => self.fail(worker, class, now),
-            (Progress::Whole { status, retry_after }, None) => {
-                self.judge(worker, status, exchange.received(), now);
-                self.recorder.answer(status, retry_after);
-                self.finish(worker, now);
+            (_, Some(class)) => self.fail(worker_id, class, now),
+            (Progress::Complete { status, retry_after }, None) => {
+                self.classify_response(worker_id, status, exchange.received(), now);
+                self.recorder.response(status, retry_after);
+                self.finish(worker_id, now);
             }
             _ => {}
         }
     }
 
     /// Fails all exchanges of a connection that the server closed.
-    fn pooled_closed(&mut self, pooled: u32) {
+    fn pooled_closed(&mut self, pooled_id: u32) {
         self.recorder.interval.traffic.closed_by_server += 1;
         let Some(pool) = &mut self.pool else { return };
-        let on = |(worker, exchange): (usize, &Option<(u32, Exchange)>)| {
-            exchange.as_ref().is_some_and(|(on, _)| *on == pooled).then_some(worker as u32)
+        let uses_connection = |(worker_id, exchange): (usize, &Option<(u32, Exchange)>)| {
+            let id = exchange.as_ref().map(|(id, _)| *id);
+            (id == Some(pooled_id)).then_some(worker_id as u32)
         };
-        let left: Vec<u32> = pool.exchanges.iter().enumerate().filter_map(on).collect();
-        if pool.current == Some(pooled) {
+        let workers: Vec<u32> =
+            pool.exchanges.iter().enumerate().filter_map(uses_connection).collect();
+        if pool.current == Some(pooled_id) {
             pool.current = None;
         }
-        for worker in left {
-            self.abandon(worker);
+        for worker_id in workers {
+            self.abandon(worker_id);
             let now = self.clock.read();
-            self.fail(worker, Class::Reset, now);
+            self.fail(worker_id, Class::Reset, now);
         }
-        self.free_pooled(pooled);
+        self.release_pooled(pooled_id);
     }
 }

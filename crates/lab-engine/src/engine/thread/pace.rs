@@ -18,8 +18,9 @@ const STARTS_MAX: usize = 32;
 /// One scenario on this thread.
 pub(super) struct ScenarioState {
     executor: Executor,
-    /// Indexes of its workers.
+    /// Ids of its workers.
     workers: Range<usize>,
+    /// True if workers pause between iterations.
     pauses: bool,
     /// Number of workers in an iteration.
     busy: usize,
@@ -34,12 +35,12 @@ enum Executor {
     Open {
         arrivals: Arrivals,
         next: Option<Arrival>,
-        waiting: VecDeque<Arrival>,
+        queue: VecDeque<Arrival>,
         /// Maximum number of queued iterations.
-        waiting_max: usize,
+        queue_max: usize,
         /// Free workers, each with the time when it became free. The last freed worker is used
         /// first, which keeps the number of connections low.
-        free: Vec<(u32, u64)>,
+        free_workers: Vec<(u32, u64)>,
     },
     Closed {
         changes: Changes,
@@ -49,7 +50,7 @@ enum Executor {
         /// Maximum number of iterations of the scenario over all threads, if limited.
         iterations_max: Option<u64>,
         /// Iterations that this thread started.
-        begun: u64,
+        started: u64,
         thread: u64,
         /// Number of threads that run this scenario.
         threads: u64,
@@ -57,7 +58,7 @@ enum Executor {
         /// Workers that start an iteration now, each with the time when it became ready.
         ready: VecDeque<(u32, u64)>,
         /// True once the limit of iterations is reached.
-        spent: bool,
+        exhausted: bool,
     },
 }
 
@@ -102,9 +103,9 @@ impl ScenarioState {
     }
 
     /// Returns the number of queued iterations.
-    pub(super) fn waiting(&self) -> u64 {
+    pub(super) fn queued(&self) -> u64 {
         match &self.executor {
-            Executor::Open { waiting, .. } => waiting.len() as u64,
+            Executor::Open { queue, .. } => queue.len() as u64,
             Executor::Closed { .. } => 0,
         }
     }
@@ -116,15 +117,15 @@ impl ScenarioState {
 
     /// Returns the time at which to interrupt the scenario, or `None` once it is over.
     pub(super) fn interrupt_at(&self) -> Option<u64> {
-        (!self.over()).then_some(self.interrupt_at)
+        (!self.is_over()).then_some(self.interrupt_at)
     }
 
-    fn over(&self) -> bool {
-        let begins_none = match &self.executor {
-            Executor::Open { next, waiting, .. } => next.is_none() && waiting.is_empty(),
-            Executor::Closed { next, spent, .. } => next.is_none() || *spent,
+    fn is_over(&self) -> bool {
+        let starts_ended = match &self.executor {
+            Executor::Open { next, queue, .. } => next.is_none() && queue.is_empty(),
+            Executor::Closed { next, exhausted, .. } => next.is_none() || *exhausted,
         };
-        self.interrupted || (begins_none && self.busy == 0)
+        self.interrupted || (starts_ended && self.busy == 0)
     }
 }
 
@@ -135,18 +136,19 @@ fn open(
     threads: usize,
     workers: Range<usize>,
 ) -> Executor {
-    let parts = threads_used(scenario, threads);
-    let mut arrivals = (thread < parts).then(|| Arrivals::new(scenario, thread, parts));
+    let threads_used = threads_used(scenario, threads);
+    let mut arrivals =
+        (thread < threads_used).then(|| Arrivals::new(scenario, thread, threads_used));
     let next = arrivals.as_mut().and_then(Iterator::next);
     Executor::Open {
         arrivals: arrivals.unwrap_or_else(|| Arrivals::new(scenario, 0, 1)),
         next,
-        waiting: VecDeque::new(),
-        waiting_max: match late {
-            Late::Queue { max } => share(max, thread, parts),
+        queue: VecDeque::new(),
+        queue_max: match late {
+            Late::Queue { max } => share(max, thread, threads_used),
             Late::Drop => 0,
         },
-        free: workers.rev().map(|worker| (worker as u32, 0)).collect(),
+        free_workers: workers.rev().map(|worker_id| (worker_id as u32, 0)).collect(),
     }
 }
 
@@ -158,29 +160,31 @@ fn closed(scenario: &Scenario, thread: usize, threads: usize) -> Executor {
         next,
         active: 0,
         iterations_max: scenario.iterations_max,
-        begun: 0,
+        started: 0,
         thread: thread as u64,
         threads: threads_used(scenario, threads) as u64,
         stages: StageClock::new(scenario),
         ready: VecDeque::new(),
-        spent: false,
+        exhausted: false,
     }
 }
 
 /// The next iteration to start.
 enum Start {
     Nothing,
-    /// A free worker takes a scheduled iteration.
+    /// A free worker starts a scheduled iteration.
     Open {
-        worker: u32,
+        worker_id: u32,
+        /// The time when the worker became free.
         freed: u64,
         arrival: Arrival,
         /// True if the iteration was queued.
-        waited: bool,
+        was_queued: bool,
     },
     /// A worker starts its next iteration.
     Closed {
-        worker: u32,
+        worker_id: u32,
+        /// The time when the worker became ready.
         since: u64,
     },
 }
@@ -194,11 +198,13 @@ impl<W: World> EngineThread<W> {
             for _ in 0..STARTS_MAX {
                 match self.next_start(index) {
                     Start::Nothing => break,
-                    Start::Open { worker, freed, arrival, waited } => {
-                        let late = waited && self.clock.now >= self.scenarios[index].end;
-                        self.begin(index, worker, arrival, freed.max(arrival.at), late);
+                    Start::Open { worker_id, freed, arrival, was_queued } => {
+                        let after_end = was_queued && self.clock.now >= self.scenarios[index].end;
+                        self.start(index, worker_id, arrival, freed.max(arrival.at), after_end);
                     }
-                    Start::Closed { worker, since } => self.begin_closed(index, worker, since),
+                    Start::Closed { worker_id, since } => {
+                        self.start_closed(index, worker_id, since)
+                    }
                 }
             }
         }
@@ -209,40 +215,41 @@ impl<W: World> EngineThread<W> {
         let iterations = &mut self.recorder.interval.iterations;
         match &mut self.scenarios[index].executor {
             Executor::Closed { ready, .. } => match ready.pop_front() {
-                Some((worker, since)) => Start::Closed { worker, since },
+                Some((worker_id, since)) => Start::Closed { worker_id, since },
                 None => Start::Nothing,
             },
-            Executor::Open { arrivals, next, waiting, waiting_max, free } => {
+            Executor::Open { arrivals, next, queue, queue_max, free_workers } => {
                 while let Some(arrival) = next.filter(|arrival| arrival.at <= now) {
                     // Without a queue, a worker that became free after the scheduled time cannot
                     // take it.
-                    let fit = |(_, freed): &(u32, u64)| *waiting_max > 0 || *freed <= arrival.at;
-                    if waiting.is_empty()
-                        && let Some(place) = free.iter().rposition(fit)
+                    let can_start =
+                        |(_, freed): &(u32, u64)| *queue_max > 0 || *freed <= arrival.at;
+                    if queue.is_empty()
+                        && let Some(position) = free_workers.iter().rposition(can_start)
                     {
-                        let (worker, freed) = free.remove(place);
+                        let (worker_id, freed) = free_workers.remove(position);
                         *next = arrivals.next();
-                        iterations[usize::from(arrival.stage)].due += 1;
-                        return Start::Open { worker, freed, arrival, waited: false };
+                        iterations[usize::from(arrival.stage)].scheduled += 1;
+                        return Start::Open { worker_id, freed, arrival, was_queued: false };
                     }
-                    if *waiting_max > 0 && !free.is_empty() {
+                    if *queue_max > 0 && !free_workers.is_empty() {
                         break;
                     }
                     *next = arrivals.next();
                     let counts = &mut iterations[usize::from(arrival.stage)];
-                    counts.due += 1;
-                    if waiting.len() < *waiting_max {
-                        waiting.push_back(arrival);
+                    counts.scheduled += 1;
+                    if queue.len() < *queue_max {
+                        queue.push_back(arrival);
                     } else {
                         counts.dropped += 1;
                     }
                 }
-                if waiting.is_empty() || free.is_empty() {
+                if queue.is_empty() || free_workers.is_empty() {
                     return Start::Nothing;
                 }
-                match (waiting.pop_front(), free.pop()) {
-                    (Some(arrival), Some((worker, freed))) => {
-                        Start::Open { worker, freed, arrival, waited: true }
+                match (queue.pop_front(), free_workers.pop()) {
+                    (Some(arrival), Some((worker_id, freed))) => {
+                        Start::Open { worker_id, freed, arrival, was_queued: true }
                     }
                     _ => Start::Nothing,
                 }
@@ -250,62 +257,80 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    fn begin_closed(&mut self, index: usize, worker: u32, since: u64) {
-        let own = &mut self.workers[worker as usize];
+    fn start_closed(&mut self, index: usize, worker_id: u32, since: u64) {
+        let worker = &mut self.workers[worker_id as usize];
         let Executor::Closed {
-            active, iterations_max, begun, thread, threads, stages, spent, ..
+            active,
+            iterations_max,
+            started,
+            thread,
+            threads,
+            stages,
+            exhausted,
+            ..
         } = &mut self.scenarios[index].executor
         else {
             return;
         };
-        if own.worker_index >= *active || *spent {
-            return self.close(worker);
+        if worker.worker_index >= *active || *exhausted {
+            return self.close(worker_id);
         }
-        let number = match &self.shared.left[index] {
-            None => *begun * *threads + *thread + 1,
-            Some(left) => match decrement(left) {
-                Some(left) => iterations_max.unwrap_or(left).saturating_sub(left) + 1,
+        let number = match &self.shared.remaining[index] {
+            None => *started * *threads + *thread + 1,
+            Some(remaining) => match decrement(remaining) {
+                Some(remaining) => {
+                    iterations_max.unwrap_or(remaining).saturating_sub(remaining) + 1
+                }
                 None => {
-                    *spent = true;
-                    return self.close(worker);
+                    *exhausted = true;
+                    return self.close(worker_id);
                 }
             },
         };
-        *begun += 1;
-        let arrival = Arrival { at: since, stage: stages.at(since), number };
-        self.recorder.interval.iterations[usize::from(arrival.stage)].due += 1;
-        self.begin(index, worker, arrival, since, false);
+        *started += 1;
+        let arrival = Arrival { at: since, stage: stages.stage_at(since), number };
+        self.recorder.interval.iterations[usize::from(arrival.stage)].scheduled += 1;
+        self.start(index, worker_id, arrival, since, false);
     }
 
-    fn begin(&mut self, index: usize, worker: u32, arrival: Arrival, ready: u64, late: bool) {
+    /// Starts an iteration. `ready` is the time from which it could have started, and `after_end`
+    /// is true if the scenario's planned end has passed.
+    fn start(
+        &mut self,
+        index: usize,
+        worker_id: u32,
+        arrival: Arrival,
+        ready: u64,
+        after_end: bool,
+    ) {
         self.scenarios[index].busy += 1;
         self.gauges.workers_busy += 1;
         let counts = &mut self.recorder.interval.iterations[usize::from(arrival.stage)];
-        counts.begun += 1;
-        counts.late += u64::from(late);
-        let own = &mut self.workers[worker as usize];
-        own.request.key.iteration = arrival.number;
-        own.request.key.step = 0;
-        own.request.stage = arrival.stage;
-        (own.due, own.call_due, own.ready) = (arrival.at, arrival.at, ready);
-        self.call(worker);
+        counts.started += 1;
+        counts.started_after_end += u64::from(after_end);
+        let worker = &mut self.workers[worker_id as usize];
+        worker.request.key.iteration = arrival.number;
+        worker.request.key.step = 0;
+        worker.request.stage = arrival.stage;
+        (worker.scheduled, worker.call_scheduled, worker.ready) = (arrival.at, arrival.at, ready);
+        self.call(worker_id);
     }
 
     /// Frees a worker at the end of its iteration.
-    pub(super) fn release(&mut self, worker: u32, at: u64, unconnected: bool) {
-        let scenario = usize::from(self.workers[worker as usize].request.key.scenario);
+    pub(super) fn release(&mut self, worker_id: u32, ended_at: u64, unconnected: bool) {
+        let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
         let state = &mut self.scenarios[scenario];
         state.busy -= 1;
         self.gauges.workers_busy -= 1;
         match &mut state.executor {
-            Executor::Open { free, .. } => free.push((worker, at)),
+            Executor::Open { free_workers, .. } => free_workers.push((worker_id, ended_at)),
             Executor::Closed { .. } if unconnected => {
-                self.deadlines.set(BACK_OFF, worker, self.clock.now)
+                self.deadlines.set(BACK_OFF, worker_id, self.clock.now)
             }
             Executor::Closed { .. } if state.pauses => {
-                self.deadlines.set(PAUSE + scenario, worker, at)
+                self.deadlines.set(PAUSE + scenario, worker_id, ended_at)
             }
-            Executor::Closed { ready, .. } => ready.push_back((worker, at)),
+            Executor::Closed { ready, .. } => ready.push_back((worker_id, ended_at)),
         }
     }
 
@@ -317,59 +342,61 @@ impl<W: World> EngineThread<W> {
             && let Some(change) = next.filter(|change| change.at <= now)
         {
             *next = changes.next();
-            let before = std::mem::replace(active, change.workers);
+            let active_before = std::mem::replace(active, change.workers);
             let Range { start, end } = self.scenarios[index].workers;
-            for worker in start..end {
-                let worker_index = self.workers[worker].worker_index;
-                if worker_index >= before && worker_index < change.workers {
-                    self.activate(index, worker as u32, change.at);
+            for worker_id in start..end {
+                let worker_index = self.workers[worker_id].worker_index;
+                if worker_index >= active_before && worker_index < change.workers {
+                    self.activate(index, worker_id as u32, change.at);
                 }
             }
         }
     }
 
     /// Queues a worker's first iteration, unless the worker is still active.
-    fn activate(&mut self, index: usize, worker: u32, at: u64) {
-        let idle = self.workers[worker as usize].state == WorkerState::Idle;
+    fn activate(&mut self, index: usize, worker_id: u32, now: u64) {
+        let is_idle = self.workers[worker_id as usize].state == WorkerState::Idle;
         let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor else { return };
-        let queued = ready.iter().any(|&(other, _)| other == worker);
-        if idle && !queued && !self.deadlines.is_set(worker) {
-            ready.push_back((worker, at));
+        let is_ready = ready.iter().any(|&(other, _)| other == worker_id);
+        if is_idle && !is_ready && !self.deadlines.is_set(worker_id) {
+            ready.push_back((worker_id, now));
         }
     }
 
     fn end_pauses(&mut self, index: usize) {
         let now = self.clock.now;
-        while let Some((worker, until)) = self.deadlines.due(PAUSE + index, now) {
+        while let Some((worker_id, until)) = self.deadlines.take_expired(PAUSE + index, now) {
             if let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor {
-                ready.push_back((worker, until));
+                ready.push_back((worker_id, until));
             }
         }
-        while let Some((worker, until)) = self.deadlines.due(BACK_OFF, now) {
-            let scenario = usize::from(self.workers[worker as usize].request.key.scenario);
+        while let Some((worker_id, until)) = self.deadlines.take_expired(BACK_OFF, now) {
+            let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
             if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
-                ready.push_back((worker, until));
+                ready.push_back((worker_id, until));
             }
         }
     }
 
     /// Returns the time of the earliest planned send for which a worker is free.
     pub(super) fn next_planned(&self) -> u64 {
-        let of = |(index, state): (usize, &ScenarioState)| {
-            let own = match &state.executor {
-                Executor::Open { waiting, free, .. } if !waiting.is_empty() && !free.is_empty() => {
+        let next_of = |(index, state): (usize, &ScenarioState)| {
+            let start = match &state.executor {
+                Executor::Open { queue, free_workers, .. }
+                    if !queue.is_empty() && !free_workers.is_empty() =>
+                {
                     Some(0)
                 }
                 // No worker is free. The end of a call wakes the thread.
-                Executor::Open { free, .. } if free.is_empty() => None,
+                Executor::Open { free_workers, .. } if free_workers.is_empty() => None,
                 Executor::Open { next, .. } => next.map(|arrival| arrival.at),
                 Executor::Closed { ready, .. } if !ready.is_empty() => Some(0),
                 Executor::Closed { next, .. } => next.map(|change| change.at),
             };
             let pause = self.deadlines.until(PAUSE + index);
-            own.into_iter().chain(pause).min()
+            start.into_iter().chain(pause).min()
         };
-        let planned = self.scenarios.iter().enumerate().filter_map(of).min();
+        let planned = self.scenarios.iter().enumerate().filter_map(next_of).min();
         planned.into_iter().chain(self.deadlines.until(BACK_OFF)).min().unwrap_or(u64::MAX)
     }
 
@@ -390,39 +417,39 @@ impl<W: World> EngineThread<W> {
     }
 
     fn interrupt(&mut self, index: usize) {
-        if let Executor::Open { waiting, next, .. } = &mut self.scenarios[index].executor {
-            for arrival in waiting.drain(..) {
+        if let Executor::Open { queue, next, .. } = &mut self.scenarios[index].executor {
+            for arrival in queue.drain(..) {
                 self.recorder.interval.iterations[usize::from(arrival.stage)].dropped += 1;
             }
             *next = None;
         }
         self.scenarios[index].interrupted = true;
-        for worker in self.scenarios[index].workers.clone() {
-            let own = &mut self.workers[worker];
-            if own.state != WorkerState::Idle {
-                let stage = usize::from(own.request.stage);
-                self.recorder.interval.iterations[stage].cut += 1;
-                if own.state == WorkerState::AwaitingResponse {
-                    self.gauges.in_flight -= own.request.calls as u64;
+        for worker_id in self.scenarios[index].workers.clone() {
+            let worker = &mut self.workers[worker_id];
+            if worker.state != WorkerState::Idle {
+                let stage = usize::from(worker.request.stage);
+                self.recorder.interval.iterations[stage].interrupted += 1;
+                if worker.state == WorkerState::AwaitingResponse {
+                    self.gauges.in_flight -= worker.request.calls as u64;
                 }
                 self.gauges.workers_busy -= 1;
-                own.state = WorkerState::Idle;
+                worker.state = WorkerState::Idle;
             }
-            own.connection = None;
-            self.deadlines.remove(worker as u32);
-            self.abandon(worker as u32);
+            worker.connection = None;
+            self.deadlines.remove(worker_id as u32);
+            self.abandon(worker_id as u32);
         }
         self.scenarios[index].busy = 0;
     }
 
     /// Returns true once every scenario is over.
-    pub(super) fn over(&self) -> bool {
-        self.scenarios.iter().all(ScenarioState::over)
+    pub(super) fn is_over(&self) -> bool {
+        self.scenarios.iter().all(ScenarioState::is_over)
     }
 }
 
-/// Decrements the counter unless it is 0. Returns the value before.
-fn decrement(left: &AtomicU64) -> Option<u64> {
-    let less = |left: u64| left.checked_sub(1);
-    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).ok()
+/// Decrements the counter unless it is 0. Returns the previous value.
+fn decrement(remaining: &AtomicU64) -> Option<u64> {
+    let subtract_one = |remaining: u64| remaining.checked_sub(1);
+    remaining.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract_one).ok()
 }

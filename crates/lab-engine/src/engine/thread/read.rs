@@ -5,7 +5,7 @@
 
 use lab_model::record::Class;
 
-use super::call::{judge_all, keep, sample};
+use super::call::{classify_calls, sample, send_sample};
 use super::{EngineThread, WorkerState};
 use crate::engine::connection::{PIECE_BYTES, ReadResult};
 use crate::engine::reader::Read;
@@ -14,23 +14,25 @@ use crate::engine::world::World;
 impl<W: World> EngineThread<W> {
     /// Reads a readable socket, unless it is queued for the next piece already. `ending` is true if
     /// the server has closed its side.
-    pub(super) fn receive(&mut self, worker: u32, ending: bool) {
-        let Some(connection) = &mut self.workers[worker as usize].connection else { return };
+    pub(super) fn receive(&mut self, worker_id: u32, ending: bool) {
+        let Some(connection) = &mut self.workers[worker_id as usize].connection else { return };
         connection.ending |= ending;
         if !connection.unread {
-            self.read(worker);
+            self.read(worker_id);
         }
     }
 
     /// Reads the next piece of each queued connection, and sends scheduled calls in between.
     pub(super) fn read_pending(&mut self) {
         for _ in 0..self.unread.len() {
-            let Some((worker, generation)) = self.unread.pop_front() else { return };
-            let at = &mut self.workers[worker as usize];
-            let same = at.generation == generation;
-            if let Some(connection) = at.connection.as_mut().filter(|one| same && one.unread) {
+            let Some((worker_id, generation)) = self.unread.pop_front() else { return };
+            let worker = &mut self.workers[worker_id as usize];
+            let is_current = worker.generation == generation;
+            if let Some(connection) =
+                worker.connection.as_mut().filter(|connection| is_current && connection.unread)
+            {
                 connection.unread = false;
-                self.read(worker);
+                self.read(worker_id);
                 self.start_due();
                 self.drive_dirty();
             }
@@ -38,31 +40,31 @@ impl<W: World> EngineThread<W> {
     }
 
     /// Reads up to the end of the response, of the connection, or of the piece.
-    fn read(&mut self, worker: u32) {
+    fn read(&mut self, worker_id: u32) {
         let mut input = std::mem::take(&mut self.input);
-        let mut room = PIECE_BYTES;
+        let mut remaining = PIECE_BYTES;
         loop {
-            let at = &mut self.workers[worker as usize];
-            let Some(connection) = &mut at.connection else { break };
+            let worker = &mut self.workers[worker_id as usize];
+            let Some(connection) = &mut worker.connection else { break };
             let ending = connection.ending;
             match connection.receive(&mut input, &mut self.recorder.interval.traffic) {
                 ReadResult::Nothing => break,
                 ReadResult::End => {
-                    self.connection_lost(worker);
+                    self.connection_lost(worker_id);
                     break;
                 }
                 // No request is in flight, so the connection is unusable after unsolicited data.
-                ReadResult::Bytes { .. } if at.state != WorkerState::AwaitingResponse => {
-                    self.close(worker);
+                ReadResult::Bytes { .. } if worker.state != WorkerState::AwaitingResponse => {
+                    self.close(worker_id);
                     break;
                 }
                 ReadResult::Bytes { count, drained } => {
-                    if self.feed(worker, &input[..count], ending) || (drained && !ending) {
+                    if self.feed(worker_id, &input[..count], ending) || (drained && !ending) {
                         break;
                     }
-                    room = room.saturating_sub(count);
-                    if room == 0 {
-                        self.read_later(worker);
+                    remaining = remaining.saturating_sub(count);
+                    if remaining == 0 {
+                        self.read_later(worker_id);
                         break;
                     }
                 }
@@ -71,50 +73,56 @@ impl<W: World> EngineThread<W> {
         self.input = input;
     }
 
-    fn read_later(&mut self, worker: u32) {
-        let at = &mut self.workers[worker as usize];
-        if let Some(connection) = &mut at.connection {
+    fn read_later(&mut self, worker_id: u32) {
+        let worker = &mut self.workers[worker_id as usize];
+        if let Some(connection) = &mut worker.connection {
             connection.unread = true;
-            self.unread.push_back((worker, at.generation));
+            self.unread.push_back((worker_id, worker.generation));
         }
     }
 
     /// Parses response bytes. Returns true once the response is complete or invalid.
-    fn feed(&mut self, worker: u32, bytes: &[u8], ending: bool) -> bool {
-        let at = &mut self.workers[worker as usize];
-        let request = at.request;
-        let Some(connection) = &mut at.connection else { return true };
+    fn feed(&mut self, worker_id: u32, bytes: &[u8], ending: bool) -> bool {
+        let worker = &mut self.workers[worker_id as usize];
+        let request = worker.request;
+        let Some(connection) = &mut worker.connection else { return true };
         // Classifying the last piece of a long response does not count as response time.
-        let came = connection.reader.is_long().then(|| self.clock.read());
+        let arrived = connection.reader.is_long().then(|| self.clock.read());
         match connection.reader.feed(bytes, self.response_bytes_max) {
-            Read::More => {
-                if came.is_some() {
+            Read::Incomplete => {
+                if arrived.is_some() {
                     self.clock.read();
                 }
                 return false;
             }
-            Read::Bad(_) => {
-                self.close(worker);
+            Read::Invalid(_) => {
+                self.close(worker_id);
                 let now = self.clock.read();
-                self.fail(worker, Class::Malformed, now);
+                self.fail(worker_id, Class::Malformed, now);
             }
-            Read::Whole { head, extra: true, .. } => {
-                self.recorder.answer(head.status, head.retry_after);
-                self.close(worker);
+            Read::Complete { head, extra: true, .. } => {
+                self.recorder.response(head.status, head.retry_after);
+                self.close(worker_id);
                 let now = self.clock.read();
-                self.fail(worker, Class::Malformed, now);
+                self.fail(worker_id, Class::Malformed, now);
             }
-            Read::Whole { head, body, .. } => {
-                let now = came.unwrap_or_else(|| self.clock.read());
-                judge_all(&self.composer, request, head.status, body.judged, &mut self.outcomes);
-                self.recorder.bytes(request.kind, &at.methods, body.length);
-                if let Some((sent, whole)) = at.sample.take().zip(body.whole) {
-                    let sample = sample(request, &self.outcomes, sent, whole, now);
-                    keep(&self.samples, sample, &self.shared.skipped);
+            Read::Complete { head, body, .. } => {
+                let now = arrived.unwrap_or_else(|| self.clock.read());
+                classify_calls(
+                    &self.composer,
+                    request,
+                    head.status,
+                    body.parsed,
+                    &mut self.outcomes,
+                );
+                self.recorder.bytes(request.kind, &worker.methods, body.length);
+                if let Some((request_body, response_body)) = worker.sample.take().zip(body.stored) {
+                    let sample = sample(request, &self.outcomes, request_body, response_body, now);
+                    send_sample(&self.samples, sample, &self.shared.skipped);
                 }
-                self.recorder.answer(head.status, head.retry_after);
-                self.after_answer(worker, head, ending);
-                self.finish(worker, now);
+                self.recorder.response(head.status, head.retry_after);
+                self.after_response(worker_id, head, ending);
+                self.finish(worker_id, now);
             }
         }
         true

@@ -1,15 +1,15 @@
-//! Goal: settings become what they name, or a message that says what is allowed.
+//! Goal: valid settings are converted, and messages for invalid settings name the allowed values.
 
 use lab_model::plan::{HttpVersion, Tls, TlsVersion};
 use rustls::crypto::aws_lc_rs;
 
-use super::{config, iana, openssl, provider};
+use super::{config, iana_name, openssl_name, provider};
 
 #[test]
 fn suites_are_known_by_both_names() {
     let names: Vec<(String, String)> = aws_lc_rs::ALL_CIPHER_SUITES
         .iter()
-        .map(|suite| (iana(suite.suite()), openssl(&iana(suite.suite()))))
+        .map(|suite| (iana_name(suite.suite()), openssl_name(&iana_name(suite.suite()))))
         .collect();
     for (iana, openssl) in [
         ("TLS_AES_128_GCM_SHA256", "TLS_AES_128_GCM_SHA256"),
@@ -22,7 +22,7 @@ fn suites_are_known_by_both_names() {
 }
 
 #[test]
-fn a_suite_of_another_version_is_refused() {
+fn a_suite_of_another_version_is_rejected() {
     let ciphers = vec!["ECDHE-RSA-AES128-GCM-SHA256".to_owned()];
     let mut settings = Tls { ciphers, version: Some(TlsVersion::Tls12), ..Tls::default() };
     assert_eq!(provider(&settings).unwrap().cipher_suites.len(), 1);
@@ -36,7 +36,7 @@ fn a_suite_of_another_version_is_refused() {
 }
 
 #[test]
-fn anchors_that_are_none_are_refused() {
+fn invalid_certificates_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     let settings = Tls { ca: Some(path.clone()), ..Tls::default() };
@@ -45,5 +45,5 @@ fn anchors_that_are_none_are_refused() {
         said(&settings).starts_with(&format!("cannot use the trust anchors in {}", path.display()))
     );
     std::fs::write(&path, "hello").unwrap();
-    assert!(said(&settings).ends_with("there is no certificate in it"));
+    assert!(said(&settings).ends_with("the file has no certificate"));
 }

@@ -1,5 +1,5 @@
-//! Goal: limits, throttling and disk limits are read from both versions, at any level. Method:
-//! folders with files as kernels write them.
+//! Goal: limits, throttling and disk limits are read from both versions of cgroups, at any level.
+//! Method: folders with files like those of kernels.
 
 use std::fs;
 
@@ -16,13 +16,13 @@ fn write(folder: &Path, files: &[(&str, &str)]) {
     }
 }
 
-fn cgroup(unified: Vec<PathBuf>, first: Vec<PathBuf>) -> Cgroup {
+fn cgroup(unified: Vec<PathBuf>, controllers: Vec<PathBuf>) -> Cgroup {
     Cgroup {
         unified,
-        cpu: first.clone(),
-        memory: first.clone(),
-        disk: first,
-        before: None,
+        cpu: controllers.clone(),
+        memory: controllers.clone(),
+        disk: controllers,
+        previous: None,
         cpu_limit: None,
     }
 }
@@ -34,7 +34,7 @@ fn mounts_of_both_versions() {
                 34 30 0:30 / /sys/fs/cgroup/cpu,cpuacct rw shared:15 - cgroup cgroup rw,cpu,cpuacct\n";
     let mounts = Mounts::parse(text);
     assert_eq!(mounts.unified, Some("/sys/fs/cgroup/unified".into()));
-    assert_eq!(mounts.first["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+    assert_eq!(mounts.controllers["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
     assert!(Mounts::parse("garbage\n - \n").unified.is_none());
 }
 
@@ -77,7 +77,7 @@ fn a_quota_above_the_process_counts() {
 }
 
 #[test]
-fn version_one_is_understood() {
+fn version_one_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let level = folder.path().join("a");
     let stat = |throttled, time| {

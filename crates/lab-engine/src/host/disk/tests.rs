@@ -1,11 +1,11 @@
-//! Goal: formulas and wraps. Method: lines of diskstats made by hand.
+//! Goal: disk metrics are right, also after counters wrap. Method: lines of diskstats made by hand.
 
 use super::*;
 
 fn values(before: &str, now: &str, ms: u64) -> Vec<(String, f64)> {
     let (before, now) = (DiskStat::from_line(before).unwrap(), DiskStat::from_line(now).unwrap());
     let mut values = Values::default();
-    put(&now, &before, Duration::from_millis(ms), &mut values);
+    add_values(&now, &before, Duration::from_millis(ms), &mut values);
     values.sample(0.0, "x").values
 }
 
@@ -14,7 +14,7 @@ fn get(values: &[(String, f64)], name: &str) -> Option<f64> {
 }
 
 #[test]
-fn the_formulas() {
+fn metrics_follow_their_formulas() {
     let before = "254 0 vda 100 0 1000 50 200 0 4000 70 0 1000 2000 0 0 0 0 0 0";
     let now = "254 0 vda 110 0 1200 90 230 0 4400 150 3 1200 2600 0 0 0 0 0 0";
     let values = values(before, now, 250);
@@ -27,7 +27,7 @@ fn the_formulas() {
 }
 
 #[test]
-fn no_waiting_without_work() {
+fn no_wait_time_without_requests() {
     let line = "254 0 vda 100 0 1000 50 200 0 4000 70 0 1000 2000";
     let values = values(line, line, 100);
     assert_eq!(get(&values, "disk.vda.await_ms"), None, "nothing was done: no time of it");
@@ -36,10 +36,10 @@ fn no_waiting_without_work() {
 
 #[test]
 fn counters_wrap_at_32_bits() {
-    assert_eq!(grown(100, 4_294_967_290), 106);
-    assert_eq!(grown(100, 5_000_000_000), 0, "a 64-bit counter does not wrap");
-    assert_eq!(grown(0, 70), 0, "the device is a new one");
-    assert_eq!(grown(9, 4), 5);
+    assert_eq!(counter_growth(100, 4_294_967_290), 106);
+    assert_eq!(counter_growth(100, 5_000_000_000), 0, "a 64-bit counter does not wrap");
+    assert_eq!(counter_growth(0, 70), 0, "the device is a new one");
+    assert_eq!(counter_growth(9, 4), 5);
 }
 
 #[test]

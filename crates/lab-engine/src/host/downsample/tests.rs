@@ -1,4 +1,4 @@
-//! Goal: bounded, whole in time, right in the mean. Method: long made-up runs.
+//! Goal: the series is bounded, covers the whole run and keeps means. Method: long invented runs.
 
 use super::*;
 
@@ -8,7 +8,7 @@ fn sample(at: f64, host: &str, values: &[(&str, f64)]) -> HostSample {
 }
 
 #[test]
-fn a_long_run_stays_bounded_and_whole() {
+fn a_long_run_is_bounded_and_complete() {
     let mut kept = HostSamples::new(64);
     for index in 0..10_000_u32 {
         let at = f64::from(index);
@@ -33,7 +33,7 @@ fn a_long_run_stays_bounded_and_whole() {
 }
 
 #[test]
-fn a_value_that_only_one_has_stays() {
+fn a_value_of_one_sample_is_kept() {
     let mut names = Names::default();
     let first = names.point(&sample(1.0, "generator", &[("b", 4.0), ("a", 1.0)]));
     let second = names.point(&sample(2.0, "generator", &[("c", 3.0), ("b", 10.0)]));
@@ -47,7 +47,7 @@ fn a_value_that_only_one_has_stays() {
 }
 
 #[test]
-fn names_without_end_are_left_out() {
+fn names_above_the_limit_are_left_out() {
     let mut kept = HostSamples::new(2);
     for index in 0..70_000_u32 {
         kept.push(&sample(f64::from(index), "generator", &[(&format!("n{index}"), 1.0)]));

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use lab_model::metrics::host::host;
 
-use crate::host::machine::{Stalls, States, put_stalls};
+use crate::host::machine::{Stalls, States, add_stalls};
 use crate::host::values::{Values, float, larger, rate, share};
 
-use super::parse::{Line, lines};
+use super::parse::{ParsedSample, samples};
 
 /// Maximum number of devices of a kind.
 const DEVICES_MAX: usize = 32;
@@ -20,8 +20,8 @@ pub(in crate::host) struct Counters {
     pub(in crate::host) cores: f64,
     states: BTreeMap<String, States>,
     plain: BTreeMap<&'static str, f64>,
-    disks: BTreeMap<String, BTreeMap<&'static str, f64>>,
-    devices: BTreeMap<String, BTreeMap<&'static str, f64>>,
+    disks: BTreeMap<String, DeviceValues>,
+    network_devices: BTreeMap<String, DeviceValues>,
 }
 
 /// Metrics without labels.
@@ -85,69 +85,74 @@ impl Counters {
     /// Reads a page.
     pub(in crate::host) fn read(page: &str) -> Counters {
         let mut counters = Counters::default();
-        for line in lines(page) {
-            if line.name == "node_cpu_seconds_total" {
-                counters.cpu(&line);
-            } else if let Some(name) = known(PLAIN, line.name) {
-                counters.plain.insert(name, line.value);
-            } else if let Some(name) = known(DISK, line.name) {
-                device(&mut counters.disks, &line, name);
-            } else if let Some(name) = known(NETWORK, line.name) {
-                device(&mut counters.devices, &line, name);
+        for sample in samples(page) {
+            if sample.name == "node_cpu_seconds_total" {
+                counters.cpu(&sample);
+            } else if let Some(name) = find_name(PLAIN, sample.name) {
+                counters.plain.insert(name, sample.value);
+            } else if let Some(name) = find_name(DISK, sample.name) {
+                add_device_value(&mut counters.disks, &sample, name);
+            } else if let Some(name) = find_name(NETWORK, sample.name) {
+                add_device_value(&mut counters.network_devices, &sample, name);
             }
         }
         counters.cores = float(counters.states.len() as u64);
         counters
     }
 
-    fn cpu(&mut self, line: &Line<'_>) {
-        let Some((cpu, mode)) = line.label("cpu").zip(line.label("mode")) else { return };
+    fn cpu(&mut self, sample: &ParsedSample<'_>) {
+        let Some((cpu, mode)) = sample.label("cpu").zip(sample.label("mode")) else { return };
         let states = self.states.entry(cpu.to_owned()).or_default();
         match mode {
-            "user" => states.user = line.value,
-            "nice" => states.nice = line.value,
-            "system" => states.system = line.value,
-            "idle" => states.idle = line.value,
-            "iowait" => states.iowait = line.value,
-            "irq" => states.irq = line.value,
-            "softirq" => states.softirq = line.value,
-            "steal" => states.steal = line.value,
+            "user" => states.user = sample.value,
+            "nice" => states.nice = sample.value,
+            "system" => states.system = sample.value,
+            "idle" => states.idle = sample.value,
+            "iowait" => states.iowait = sample.value,
+            "irq" => states.irq = sample.value,
+            "softirq" => states.softirq = sample.value,
+            "steal" => states.steal = sample.value,
             _ => {}
         }
     }
 
-    /// Adds the changes since `before`.
-    pub(in crate::host) fn put(&self, before: &Counters, time: Duration, values: &mut Values) {
-        values.put(host!("cores"), self.cores);
-        self.put_cpu(before, values);
-        self.put_gauges(values);
-        self.put_rates(before, time, values);
-        self.put_pressure(before, time, values);
+    /// Adds the changes since `previous`.
+    pub(in crate::host) fn add_values(
+        &self,
+        previous: &Counters,
+        time: Duration,
+        values: &mut Values,
+    ) {
+        values.add(host!("cores"), self.cores);
+        self.add_cpu(previous, values);
+        self.add_gauges(values);
+        self.add_rates(previous, time, values);
+        self.add_pressure(previous, time, values);
         for (name, disk) in &self.disks {
-            if let Some(before) = before.disks.get(name) {
-                put_disk(name, disk, before, time, values);
+            if let Some(previous) = previous.disks.get(name) {
+                add_disk(name, disk, previous, time, values);
             }
         }
-        for (name, device) in &self.devices {
-            if let Some(before) = before.devices.get(name) {
-                put_device(name, device, before, time, values);
+        for (name, device) in &self.network_devices {
+            if let Some(previous) = previous.network_devices.get(name) {
+                add_device(name, device, previous, time, values);
             }
         }
     }
 
-    fn put_cpu(&self, before: &Counters, values: &mut Values) {
+    fn add_cpu(&self, previous: &Counters, values: &mut Values) {
         let mut total = States::default();
         let mut busiest = None::<f64>;
         for (cpu, now) in &self.states {
-            let grown = now.since(before.states.get(cpu).unwrap_or(now));
-            busiest = larger(busiest, grown.busy());
-            total.add(&grown);
+            let growth = now.since(previous.states.get(cpu).unwrap_or(now));
+            busiest = larger(busiest, growth.busy());
+            total.add(&growth);
         }
-        total.put(values);
-        values.put(host!("cpu_core_max"), busiest);
+        total.add_values(values);
+        values.add(host!("cpu_core_max"), busiest);
     }
 
-    fn put_gauges(&self, values: &mut Values) {
+    fn add_gauges(&self, values: &mut Values) {
         let get = |name: &str| self.plain.get(name).copied();
         for (metric, name) in [
             (host!("runnable"), "node_procs_running"),
@@ -161,17 +166,17 @@ impl Counters {
             (host!("tcp_memory_bytes"), "node_sockstat_TCP_mem_bytes"),
             (host!("files_open"), "node_filefd_allocated"),
         ] {
-            values.put(metric, get(name));
+            values.add(metric, get(name));
         }
-        let part = |part, whole| share(get(part)?, get(whole)?);
-        let available = part("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes");
-        values.put(host!("memory_available_share"), available);
-        values.put(host!("files_share"), part("node_filefd_allocated", "node_filefd_maximum"));
+        let ratio = |part, whole| share(get(part)?, get(whole)?);
+        let available = ratio("node_memory_MemAvailable_bytes", "node_memory_MemTotal_bytes");
+        values.add(host!("memory_available_share"), available);
+        values.add(host!("files_share"), ratio("node_filefd_allocated", "node_filefd_maximum"));
         let swap = get("node_memory_SwapTotal_bytes").zip(get("node_memory_SwapFree_bytes"));
-        values.put(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
+        values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
     }
 
-    fn put_rates(&self, before: &Counters, time: Duration, values: &mut Values) {
+    fn add_rates(&self, previous: &Counters, time: Duration, values: &mut Values) {
         for (metric, name, unit) in [
             (host!("switches"), "node_context_switches_total", 1.0),
             (host!("major_faults"), "node_vmstat_pgmajfault", 1.0),
@@ -182,12 +187,12 @@ impl Counters {
             (host!("listen_overflows"), "node_netstat_TcpExt_ListenOverflows", 1.0),
             (host!("listen_drops"), "node_netstat_TcpExt_ListenDrops", 1.0),
         ] {
-            let pair = self.plain.get(name).zip(before.plain.get(name));
-            values.put(metric, pair.map(|(now, then)| unit * rate(*now, *then, time)));
+            let pair = self.plain.get(name).zip(previous.plain.get(name));
+            values.add(metric, pair.map(|(now, previous)| unit * rate(*now, *previous, time)));
         }
     }
 
-    fn put_pressure(&self, before: &Counters, time: Duration, values: &mut Values) {
+    fn add_pressure(&self, previous: &Counters, time: Duration, values: &mut Values) {
         const STALLS: [(Stalls, &str, &str); 4] = [
             (
                 [host!("psi_cpu_some"), host!("psi_cpu_full")],
@@ -219,8 +224,8 @@ impl Counters {
                 (None, None) => None,
                 (some, full) => Some((some.unwrap_or(0.0), full.unwrap_or(0.0))),
             };
-            if let Some(pair) = read(self).zip(read(before)) {
-                put_stalls(values, metrics, "", pair, time);
+            if let Some(pair) = read(self).zip(read(previous)) {
+                add_stalls(values, metrics, "", pair, time);
             }
         }
     }
@@ -231,62 +236,76 @@ impl Counters {
     }
 }
 
-fn known(names: &[&'static str], name: &str) -> Option<&'static str> {
-    names.iter().copied().find(|known| *known == name)
+fn find_name(names: &[&'static str], name: &str) -> Option<&'static str> {
+    names.iter().copied().find(|used| *used == name)
 }
 
-fn device(
-    devices: &mut BTreeMap<String, BTreeMap<&'static str, f64>>,
-    line: &Line<'_>,
+fn add_device_value(
+    devices: &mut BTreeMap<String, DeviceValues>,
+    sample: &ParsedSample<'_>,
     name: &'static str,
 ) {
-    let Some(device) = line.label("device") else { return };
+    let Some(device) = sample.label("device") else { return };
     if devices.len() < DEVICES_MAX || devices.contains_key(device) {
-        devices.entry(device.to_owned()).or_default().insert(name, line.value);
+        devices.entry(device.to_owned()).or_default().insert(name, sample.value);
     }
 }
 
-type One = BTreeMap<&'static str, f64>;
+/// Values of one device by metric name.
+type DeviceValues = BTreeMap<&'static str, f64>;
 
-fn put_disk(name: &str, now: &One, before: &One, time: Duration, values: &mut Values) {
-    let rate = |metric: &str| Some(rate(*now.get(metric)?, *before.get(metric)?, time));
-    let used = [rate("node_disk_reads_completed_total"), rate("node_disk_writes_completed_total")];
+fn add_disk(
+    name: &str,
+    now: &DeviceValues,
+    previous: &DeviceValues,
+    time: Duration,
+    values: &mut Values,
+) {
+    let rate = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, time));
+    let (reads, writes) =
+        (rate("node_disk_reads_completed_total"), rate("node_disk_writes_completed_total"));
     // A device without traffic has no latency.
     if now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
         return;
     }
     let busy = rate("node_disk_io_time_seconds_total").map(|share| share.min(1.0));
-    values.put_of(host!("disk.*.util"), name, busy);
+    values.add_of(host!("disk.*.util"), name, busy);
     let queue = rate("node_disk_io_time_weighted_seconds_total");
-    values.put_of(host!("disk.*.queue"), name, queue);
-    let waited = rate("node_disk_read_time_seconds_total")
+    values.add_of(host!("disk.*.queue"), name, queue);
+    let request_ms = rate("node_disk_read_time_seconds_total")
         .zip(rate("node_disk_write_time_seconds_total"))
-        .map(|(read, written)| 1_000.0 * (read + written));
-    let operations = used[0].zip(used[1]).map(|(reads, writes)| reads + writes);
-    let each = waited.zip(operations).and_then(|(waited, count)| share(waited, count));
-    values.put_of(host!("disk.*.await_ms"), name, each);
-    values.put_of(host!("disk.*.reads"), name, used[0]);
-    values.put_of(host!("disk.*.writes"), name, used[1]);
-    values.put_of(host!("disk.*.read_bytes"), name, rate("node_disk_read_bytes_total"));
-    values.put_of(host!("disk.*.write_bytes"), name, rate("node_disk_written_bytes_total"));
+        .map(|(read, write)| 1_000.0 * (read + write));
+    let operations = reads.zip(writes).map(|(reads, writes)| reads + writes);
+    let await_ms = request_ms.zip(operations).and_then(|(time, count)| share(time, count));
+    values.add_of(host!("disk.*.await_ms"), name, await_ms);
+    values.add_of(host!("disk.*.reads"), name, reads);
+    values.add_of(host!("disk.*.writes"), name, writes);
+    values.add_of(host!("disk.*.read_bytes"), name, rate("node_disk_read_bytes_total"));
+    values.add_of(host!("disk.*.write_bytes"), name, rate("node_disk_written_bytes_total"));
 }
 
-fn put_device(name: &str, now: &One, before: &One, time: Duration, values: &mut Values) {
-    let rate = |metric: &str| Some(rate(*now.get(metric)?, *before.get(metric)?, time));
+fn add_device(
+    name: &str,
+    now: &DeviceValues,
+    previous: &DeviceValues,
+    time: Duration,
+    values: &mut Values,
+) {
+    let rate = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, time));
     let (received, sent) =
         (rate("node_network_receive_bytes_total"), rate("node_network_transmit_bytes_total"));
-    values.put_of(host!("net.*.rx_bytes"), name, received);
-    values.put_of(host!("net.*.tx_bytes"), name, sent);
+    values.add_of(host!("net.*.rx_bytes"), name, received);
+    values.add_of(host!("net.*.tx_bytes"), name, sent);
     let sum = |names: [&str; 2]| names.iter().filter_map(|name| rate(name)).sum::<f64>();
     let drops = sum(["node_network_receive_drop_total", "node_network_transmit_drop_total"]);
     let overruns = sum(["node_network_receive_fifo_total", "node_network_transmit_fifo_total"]);
-    values.put_of(host!("net.*.drops"), name, drops + overruns);
+    values.add_of(host!("net.*.drops"), name, drops + overruns);
     let errors = sum(["node_network_receive_errs_total", "node_network_transmit_errs_total"]);
-    values.put_of(host!("net.*.errors"), name, errors);
+    values.add_of(host!("net.*.errors"), name, errors);
     let line_rate = now.get("node_network_speed_bytes").copied().filter(|speed| *speed > 0.0);
     let busier = larger(received, sent);
-    let used = busier.zip(line_rate).and_then(|(busier, line_rate)| share(busier, line_rate));
-    values.put_of(host!("net.*.util"), name, used);
+    let util = busier.zip(line_rate).and_then(|(busier, line_rate)| share(busier, line_rate));
+    values.add_of(host!("net.*.util"), name, util);
 }
 
 #[cfg(test)]

@@ -4,19 +4,19 @@
 
 /// One sample of a page.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Line<'a> {
+pub(super) struct ParsedSample<'a> {
     pub(super) name: &'a str,
     labels: &'a str,
     pub(super) value: f64,
 }
 
-impl<'a> Line<'a> {
-    /// Returns the value of a label without unescaping, as the labels in use need none.
+impl<'a> ParsedSample<'a> {
+    /// Returns the value of a label without unescaping, because the used labels have no escapes.
     pub(super) fn label(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.labels;
         loop {
             let (label, after) = rest.split_once("=\"")?;
-            let end = quote(after)?;
+            let end = closing_quote(after)?;
             if label.trim_start_matches([',', ' ']) == name {
                 return after.get(..end);
             }
@@ -25,12 +25,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Returns the samples of a page in order. Invalid lines are ignored.
-pub(super) fn lines(page: &str) -> impl Iterator<Item = Line<'_>> {
-    page.lines().filter_map(line)
+/// Returns the samples of a page in order. Invalid samples are ignored.
+pub(super) fn samples(page: &str) -> impl Iterator<Item = ParsedSample<'_>> {
+    page.lines().filter_map(parse_line)
 }
 
-fn line(text: &str) -> Option<Line<'_>> {
+fn parse_line(text: &str) -> Option<ParsedSample<'_>> {
     if text.starts_with('#') {
         return None;
     }
@@ -43,25 +43,25 @@ fn line(text: &str) -> Option<Line<'_>> {
     let rest = rest.strip_prefix('}').unwrap_or(rest);
     // "+Inf" and "NaN" parse as numbers. `Values` drops them.
     let value = rest.split_whitespace().next()?.parse().ok()?;
-    Some(Line { name, labels, value })
+    Some(ParsedSample { name, labels, value })
 }
 
 /// Returns the position of the closing brace outside of quotes.
 fn labels_end(text: &str) -> Option<usize> {
-    let mut place = 0;
+    let mut offset = 0;
     loop {
-        let rest = text.get(place..)?;
+        let rest = text.get(offset..)?;
         let next = rest.find(['"', '}'])?;
         if rest.as_bytes()[next] == b'}' {
-            return Some(place + next);
+            return Some(offset + next);
         }
-        let opened = place + next + 1;
-        place = opened + quote(text.get(opened..)?)? + 1;
+        let value_start = offset + next + 1;
+        offset = value_start + closing_quote(text.get(value_start..)?)? + 1;
     }
 }
 
 /// Returns the position of the closing quote: the first one that is not escaped.
-fn quote(text: &str) -> Option<usize> {
+fn closing_quote(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.bytes().position(|byte| {
         let closes = byte == b'"' && !escaped;

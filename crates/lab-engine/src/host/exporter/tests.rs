@@ -1,5 +1,5 @@
-//! Goal: the real exporter is understood, and what is no exporter is said. Method: Debian's
-//! prometheus-node-exporter on a free port, and small false servers.
+//! Goal: metrics of the real exporter are read, and other servers are reported. Method: Debian's
+//! prometheus-node-exporter on an unused port, and small servers with other responses.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,9 @@ use super::*;
 
 #[test]
 fn urls() {
-    let port = |url: &str| Exporter::at(&NodeUrl::parse_http(url).unwrap()).ok().map(|at| at.port);
+    let port = |url: &str| {
+        Exporter::new(&NodeUrl::parse_http(url).unwrap()).ok().map(|exporter| exporter.port)
+    };
     assert_eq!(port("http://db1:9200/m"), Some(9_200));
     assert_eq!(port("http://db1"), Some(9_100));
     assert_eq!(port("http://db1:80"), Some(80));
@@ -26,10 +28,10 @@ fn urls() {
 }
 
 fn exporter(url: &str) -> Exporter {
-    Exporter::at(&NodeUrl::parse_http(url).unwrap()).unwrap()
+    Exporter::new(&NodeUrl::parse_http(url).unwrap()).unwrap()
 }
 
-/// Answers once with this and tells what asking came to.
+/// Returns the result of a request to a server that sends this response.
 fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -55,7 +57,7 @@ fn responses_of_other_servers_are_rejected() {
     assert_eq!(answered(page).unwrap().cores, 1.0);
 }
 
-/// The real one on a free port, ended with the test.
+/// The real exporter on an unused port, which stops when it is dropped.
 struct Real(Child, String);
 
 impl Drop for Real {
@@ -65,7 +67,7 @@ impl Drop for Real {
     }
 }
 
-fn real() -> Option<Real> {
+fn start_real() -> Option<Real> {
     let log = NamedTempFile::new().unwrap();
     let child = Command::new(programs::require("prometheus-node-exporter")?)
         .arg("--web.listen-address=127.0.0.1:0")
@@ -75,13 +77,13 @@ fn real() -> Option<Real> {
         .spawn()
         .unwrap();
     let mut real = Real(child, String::new());
-    real.1 = programs::listens_at(&mut real.0, log.path(), "\"Listening on\" address=");
+    real.1 = programs::wait_for_address(&mut real.0, log.path(), "\"Listening on\" address=");
     Some(real)
 }
 
 #[test]
-fn the_real_exporter_is_understood() {
-    let Some(real) = real() else { return };
+fn the_real_exporter_is_read() {
+    let Some(real) = start_real() else { return };
     let exporter = exporter(&format!("http://{}", real.1));
     let first = exporter.scrape().unwrap();
     assert_eq!(first.cores, crate::host::machine::cores());

@@ -1,5 +1,5 @@
-//! Goal: the listener of an address is found with its children, and nobody else. Method: sockets
-//! and a child of this test.
+//! Goal: the processes that listen at an address are found with their children, and no others.
+//! Method: sockets and a child process of this test.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -8,14 +8,14 @@ use super::*;
 use crate::host::sockets;
 
 #[test]
-fn who_listens_is_found_by_the_socket() {
+fn a_listener_is_found_by_its_socket() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
-    let sockets = sockets::all().unwrap();
+    let sockets = sockets::read_all().unwrap();
     let inodes = listening(&sockets, listener.local_addr().unwrap());
     assert_eq!(inodes.len(), 1);
     assert_ne!(inodes, listening(&sockets, other.local_addr().unwrap()));
-    assert!(held(std::process::id()).is_superset(&inodes));
+    assert!(socket_inodes(std::process::id()).is_superset(&inodes));
     assert!(holders(&inodes).contains(&std::process::id()));
 }
 
@@ -23,26 +23,26 @@ fn who_listens_is_found_by_the_socket() {
 fn a_listener_at_any_address_serves_all() {
     let listener = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    let sockets = sockets::all().unwrap();
+    let sockets = sockets::read_all().unwrap();
     assert_eq!(listening(&sockets, SocketAddr::from(([127, 0, 0, 1], port))).len(), 1);
     let elsewhere = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = elsewhere.local_addr().unwrap().port();
-    let sockets = sockets::all().unwrap();
+    let sockets = sockets::read_all().unwrap();
     assert!(listening(&sockets, SocketAddr::from(([127, 0, 0, 2], port))).is_empty());
 }
 
 #[test]
-fn children_belong_to_it() {
+fn children_are_found() {
     let mut child = Command::new("sleep").arg("30").stdin(Stdio::null()).spawn().unwrap();
     let own = std::process::id();
-    let found = descendants(BTreeSet::from([own]), &all());
+    let found = with_descendants(BTreeSet::from([own]), &all_pids());
     assert!(found.contains(&child.id()), "{found:?}");
-    assert!(!descendants(BTreeSet::from([child.id()]), &all()).contains(&own));
+    assert!(!with_descendants(BTreeSet::from([child.id()]), &all_pids()).contains(&own));
     child.kill().unwrap();
     child.wait().unwrap();
 }
 
 #[test]
-fn nobody_holds_nothing() {
+fn no_sockets_have_no_process() {
     assert!(holders(&BTreeSet::new()).is_empty());
 }

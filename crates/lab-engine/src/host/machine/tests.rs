@@ -1,5 +1,5 @@
-//! Goal: shares add up and what the kernel does oddly does not show. Method: counters made by hand,
-//! and this machine's own.
+//! Goal: shares add up, also where counters of the kernel decrease or overlap. Method: counters
+//! made by hand, and those of this machine.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use super::*;
 
 fn values(before: States, now: States) -> Vec<(String, f64)> {
     let mut values = Values::default();
-    now.since(&before).put(&mut values);
+    now.since(&before).add_values(&mut values);
     values.sample(0.0, "x").values
 }
 
@@ -26,7 +26,7 @@ fn states_are_shares_of_all_cores() {
 }
 
 #[test]
-fn iowait_that_falls_is_no_negative_share() {
+fn a_decreasing_iowait_is_no_negative_share() {
     let before = States { user: 0.0, idle: 0.0, iowait: 50.0, ..States::default() };
     let now = States { user: 10.0, idle: 10.0, iowait: 40.0, ..States::default() };
     let values = values(before, now);
@@ -39,7 +39,7 @@ fn stalls_are_a_share_of_time() {
     let mut values = Values::default();
     let time = Duration::from_millis(250);
     let psi_io = [host!("psi_io_some"), host!("psi_io_full")];
-    put_stalls(&mut values, psi_io, "", ((300_000.0, 130_000.0), (200_000.0, 130_000.0)), time);
+    add_stalls(&mut values, psi_io, "", ((300_000.0, 130_000.0), (200_000.0, 130_000.0)), time);
     let values = values.sample(0.0, "x").values;
     assert!((get(&values, "psi_io_some") - 0.4).abs() < 1e-9);
     assert_eq!(get(&values, "psi_io_full"), 0.0);
@@ -58,7 +58,7 @@ fn guest_time_is_not_counted_twice() {
 }
 
 #[test]
-fn this_machine_tells_of_itself() {
+fn metrics_of_this_machine_are_read() {
     let mut machine = Machine::new();
     let start = Instant::now();
     machine.sample(start, &mut Values::default());

@@ -1,27 +1,27 @@
-//! Goal: what is dear is read less often. Method: readings with made-up times.
+//! Goal: expensive readings are made less often. Method: readings with invented times.
 
 use super::*;
 
 #[test]
-fn a_dear_reading_waits_longer() {
+fn an_expensive_reading_waits_longer() {
     let start = Instant::now();
     let at = |ms: u64| start + Duration::from_millis(ms);
     let mut pace = Pace::new(Duration::from_millis(250), 200);
-    assert!(pace.due(start), "at first it is");
+    assert!(pace.is_due(start), "at first it is");
     pace.record(start, at(1));
-    assert!(!pace.due(at(249)));
-    assert!(pace.due(at(250)), "200 ms of cost is less than the interval");
+    assert!(!pace.is_due(at(249)));
+    assert!(pace.is_due(at(250)), "200 ms of cost is less than the interval");
     pace.record(at(250), at(260));
-    assert!(pace.due(at(500)), "once it was not alone on its core");
+    assert!(pace.is_due(at(500)), "once it was not alone on its core");
     for _ in 0..4 {
         pace.record(at(250), at(260));
     }
-    assert!(!pace.due(at(2_200)));
-    assert!(pace.due(at(2_250)), "10 ms cost 2 s of waiting");
+    assert!(!pace.is_due(at(2_200)));
+    assert!(pace.is_due(at(2_250)), "10 ms cost 2 s of waiting");
     for _ in 0..4 {
         pace.record(at(3_000), at(13_000));
     }
-    assert!(pace.due(at(63_000)), "but never more than a minute");
+    assert!(pace.is_due(at(63_000)), "but never more than a minute");
 }
 
 #[test]

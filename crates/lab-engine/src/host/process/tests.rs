@@ -1,5 +1,5 @@
-//! Goal: what a process uses is counted once, also after it has ended. Method: this process, and
-//! children that spin.
+//! Goal: the usage of a process is counted once, also after its end. Method: this process, and
+//! children that use a core.
 
 use std::process::{Child, Command, Stdio};
 
@@ -11,7 +11,7 @@ fn spin() -> Child {
     command.spawn().unwrap()
 }
 
-/// Samples until `enough`, at most ten seconds.
+/// Takes samples until `enough` returns true, for at most ten seconds.
 fn sample(
     processes: &mut Processes,
     enough: impl Fn(&[(String, f64)]) -> bool,
@@ -35,7 +35,7 @@ fn get(values: &[(String, f64)], name: &str) -> f64 {
 }
 
 #[test]
-fn a_busy_child_is_seen_and_its_end_too() {
+fn a_busy_child_and_its_end_are_seen() {
     let (mut one, mut two) = (spin(), spin());
     let mut processes = Processes::new();
     assert!(processes.add(one.id(), ProcessRole::Target));
@@ -55,14 +55,14 @@ fn a_busy_child_is_seen_and_its_end_too() {
     assert!(facts[0].restarted);
     assert!(facts[0].cpu > 0.0 && facts[0].memory_bytes_max > 0.0, "{facts:?}");
     let cpu = facts[0].cpu;
-    processes.begin();
+    processes.start_run();
     assert!(processes.facts()[0].cpu < cpu, "what was before the run does not count");
     two.kill().unwrap();
     two.wait().unwrap();
 }
 
 #[test]
-fn who_joins_later_has_not_just_begun() {
+fn usage_before_a_process_is_watched_is_not_counted() {
     let (mut one, mut two) = (spin(), spin());
     let mut processes = Processes::new();
     assert!(processes.add(one.id(), ProcessRole::Target));
@@ -111,6 +111,6 @@ fn programs_of_one_name_in_two_roles_have_two_names() {
 }
 
 #[test]
-fn nobody_is_not_watched() {
+fn a_missing_process_is_rejected() {
     assert!(!Processes::new().add(u32::MAX, ProcessRole::Watched));
 }

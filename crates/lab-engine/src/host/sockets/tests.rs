@@ -1,5 +1,5 @@
-//! Goal: both ways of reading tell the same, and who waits for whom is seen. Method: sockets of
-//! this test itself; torn bytes.
+//! Goal: both sources have the same sockets, and show which side waits. Method: sockets of this
+//! test, and invalid bytes.
 
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -21,7 +21,7 @@ fn listeners_and_connections_are_seen_both_ways() {
     let address = listener.local_addr().unwrap();
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(b"hello").unwrap();
-    for sockets in [diagnosed().expect("this kernel has sock_diag"), listed().unwrap()] {
+    for sockets in [read_netlink().expect("this kernel has sock_diag"), read_proc().unwrap()] {
         let waiting = find(&sockets, address, State::Listen);
         assert_eq!(waiting.unread, 1, "one connection waits to be accepted");
         let mine = find(&sockets, client.local_addr().unwrap(), State::Established);
@@ -29,12 +29,12 @@ fn listeners_and_connections_are_seen_both_ways() {
         assert_ne!(mine.inode, 0);
         assert_eq!(find(&sockets, address, State::Established).unread, 5);
     }
-    let listener = find(&diagnosed().unwrap(), address, State::Listen);
+    let listener = find(&read_netlink().unwrap(), address, State::Listen);
     assert!(listener.backlog >= 100, "{listener:?}");
 }
 
 #[test]
-fn who_waits_for_whom() {
+fn the_waiting_side_is_seen() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let mut client = TcpStream::connect(address).unwrap();
@@ -43,7 +43,7 @@ fn who_waits_for_whom() {
     let until = |holds: &dyn Fn(&Socket, &Socket) -> bool| {
         let start = Instant::now();
         loop {
-            let sockets = diagnosed().unwrap();
+            let sockets = read_netlink().unwrap();
             let mine = find(&sockets, local, State::Established);
             let theirs = sockets.iter().find(|socket| socket.remote == local).unwrap();
             if holds(&mine, theirs) {
@@ -57,33 +57,32 @@ fn who_waits_for_whom() {
         until(&|mine, theirs| mine.awaits_response() == asks && theirs.owes_response() == asks)
     };
     // The kernel counts by its own ticks: what is sent next must fall into a later one.
-    let quiet = || {
-        let long = |socket: &Socket| {
-            socket.quiet.is_some_and(|quiet| quiet.sent.min(quiet.received) >= TICKS)
-        };
+    let wait_until_idle = || {
+        let long =
+            |socket: &Socket| socket.idle.is_some_and(|idle| idle.sent.min(idle.received) >= TICKS);
         until(&|mine, theirs| long(mine) && long(theirs));
     };
     let mut byte = [0];
-    quiet();
+    wait_until_idle();
     client.write_all(b"?").unwrap();
     server.read_exact(&mut byte).unwrap();
     seen(true);
-    quiet();
+    wait_until_idle();
     server.write_all(b"!").unwrap();
     client.read_exact(&mut byte).unwrap();
     seen(false);
 }
 
 #[test]
-fn torn_messages_are_refused_and_never_panic() {
+fn invalid_messages_are_rejected_and_never_panic() {
     let mut bytes = dump_request(INET).to_vec();
     bytes.extend([0; 40]);
     for length in 0..bytes.len() {
-        let _ = messages(&bytes[..length], &mut Vec::new());
-        let _ = socket(&bytes[..length]);
+        let _ = parse_messages(&bytes[..length], &mut Vec::new());
+        let _ = parse_socket(&bytes[..length]);
     }
     // A length of zero would be read for ever.
-    assert!(messages(&[0; 64], &mut Vec::new()).is_err());
+    assert!(parse_messages(&[0; 64], &mut Vec::new()).is_err());
     let long = 4_000_000_000_u32.to_ne_bytes();
-    assert!(messages(&[long.as_slice(), &[0; 60]].concat(), &mut Vec::new()).is_err());
+    assert!(parse_messages(&[long.as_slice(), &[0; 60]].concat(), &mut Vec::new()).is_err());
 }

@@ -1,19 +1,19 @@
-//! Goal: a target that waits for a server behind it is told from one that answers itself. Method: a
-//! target of threads in this process, with and without something behind it.
+//! Goal: a target that waits for its upstream differs from a target that responds itself. Method: a
+//! target of threads in this process, with and without an upstream.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use super::*;
 
-/// Reads the sockets that have one of these ports: other tests of this process have sockets too.
+/// Reads the sockets with one of these ports, because other tests of this process have sockets too.
 fn reading(
     connections: &mut TargetSockets,
     processes: &mut Processes,
     ports: &[u16],
 ) -> BTreeMap<String, f64> {
     let mut values = Values::default();
-    let mut sockets = sockets::all().unwrap();
+    let mut sockets = sockets::read_all().unwrap();
     let own = |socket: &Socket| {
         ports.contains(&socket.local.port()) || ports.contains(&socket.remote.port())
     };
@@ -22,7 +22,7 @@ fn reading(
     values.sample(0.0, "x").values.into_iter().collect()
 }
 
-/// Reads until a value is there; ten seconds at most.
+/// Reads until there is a value, for at most ten seconds.
 fn until(
     connections: &mut TargetSockets,
     ports: &[u16],
@@ -88,7 +88,7 @@ fn calls_that_wait_upstream_are_seen() {
 }
 
 #[test]
-fn the_server_waited_for_most_comes_first() {
+fn the_upstream_with_most_waiting_calls_is_first() {
     let mut connections = TargetSockets::new("127.0.0.1:1".parse().unwrap(), true);
     connections.readings = 10.0;
     for (port, waiting) in [(2, 1.0), (3, 9.0), (4, 5.0)] {

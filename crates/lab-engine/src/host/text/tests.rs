@@ -1,4 +1,4 @@
-//! Goal: exactly the named number is found. Method: excerpts of real files.
+//! Goal: the number of a name is found, and no other number. Method: excerpts of real files.
 
 use super::*;
 

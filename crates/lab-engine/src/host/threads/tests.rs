@@ -1,4 +1,4 @@
-//! Goal: the busy thread of several is found by its name. Method: a thread of this test spins.
+//! Goal: the busiest thread has its name in the metrics. Method: a thread of this test uses a core.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +35,7 @@ fn the_busy_thread_is_named() {
     stop.store(true, Ordering::Relaxed);
     spinning.join().unwrap();
     let get = |name: &str| found.1.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
-    assert!(found.0 > NAMED_SHARE && found.0 < 1.5, "{found:?}");
+    assert!(found.0 > SERIES_SHARE_MIN && found.0 < 1.5, "{found:?}");
     assert!(get("process.me.thread_max").unwrap() >= found.0);
     assert!(get("process.me.run_delay").is_some());
     assert!(get("process.me.threads_blocked").is_some());
@@ -43,22 +43,23 @@ fn the_busy_thread_is_named() {
 
 #[test]
 fn a_new_thread_counts_from_zero_and_an_ended_one_is_forgotten() {
-    let thread = |ran, waited| Thread { ran, waited, voluntary: 0.0, involuntary: 0.0 };
+    let thread =
+        |cpu, delay| Counters { cpu, delay, voluntary_switches: 0.0, involuntary_switches: 0.0 };
     let before = BTreeMap::from([((1, 1), thread(5.0, 1.0)), ((1, 2), thread(9.0, 0.0))]);
     let now = BTreeMap::from([((1, 1), thread(5.5, 1.25)), ((1, 3), thread(0.25, 0.0))]);
-    let uses = uses(&before, &now, Duration::from_millis(500));
+    let usages = usages(&before, &now, Duration::from_millis(500));
     assert_eq!(
-        uses,
+        usages,
         [
-            Use { thread: (1, 1), cpu: 1.0, delay: 0.5 },
-            Use { thread: (1, 3), cpu: 0.5, delay: 0.0 },
+            Usage { thread: (1, 1), cpu: 1.0, delay: 0.5 },
+            Usage { thread: (1, 3), cpu: 0.5, delay: 0.0 },
         ]
     );
 }
 
 #[test]
-fn names_are_fit_for_metrics() {
-    assert_eq!(plain("tokio-runtime w\n"), "tokio-runtime_w");
-    assert_eq!(plain("kworker/0:1"), "kworker_0_1");
-    assert_eq!(plain("a.b\""), "a_b_");
+fn names_are_valid_in_metrics() {
+    assert_eq!(metric_name_part("tokio-runtime w\n"), "tokio-runtime_w");
+    assert_eq!(metric_name_part("kworker/0:1"), "kworker_0_1");
+    assert_eq!(metric_name_part("a.b\""), "a_b_");
 }

@@ -1,4 +1,5 @@
-//! Options in, plans or faults out.
+//! Goal: options give the expected plan, or problems that name the option. Method: command lines,
+//! and random text in options.
 
 use std::convert::Infallible;
 use std::io::Write;
@@ -10,34 +11,37 @@ use crate::plan::{HttpVersion, Late, Model, Reuse, Step, TlsVersion, read};
 
 const URL: &str = "http://127.0.0.1:8545";
 
-/// The options of a command line, as clap reads them.
-fn given(line: &[&str]) -> Result<UrlOptions, clap::Error> {
+/// Parses a command line with clap.
+fn parse_options(line: &[&str]) -> Result<UrlOptions, clap::Error> {
     let command = UrlOptions::augment_args(Command::new("load").no_binary_name(true));
     UrlOptions::from_arg_matches(&command.try_get_matches_from(line)?)
 }
 
-/// The plan of options at a target that is what its family is asked to be.
-fn planned(url: &str, family: Family, line: &[&str]) -> Result<Plan, Diagnostics> {
-    let options = given(line).unwrap_or_else(|error| panic!("{error}"));
+/// Returns the plan of a command line for a target of this family.
+fn plan_for(url: &str, family: Family, line: &[&str]) -> Result<Plan, Diagnostics> {
+    let options = parse_options(line).unwrap_or_else(|error| panic!("{error}"));
     options.plan(url, |_, _| Ok::<_, Infallible>(Some(family))).unwrap()
 }
 
-/// The plan of a line, which must be the same again when it is read from its own text.
+/// Returns the plan of a command line. The plan that is read from its text must be the same.
 fn plan(line: &[&str]) -> Plan {
-    let plan = planned(URL, Family::Ethereum, line).unwrap_or_else(|faults| panic!("{faults}"));
-    let mut again = read(&plan.text, "again", &[]).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan =
+        plan_for(URL, Family::Ethereum, line).unwrap_or_else(|problems| panic!("{problems}"));
+    let mut again = read(&plan.text, "again", &[]).unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!((&*again.name, &*plan.name), ("again", "127.0.0.1:8545"));
     again.name.clone_from(&plan.name);
     assert_eq!(format!("{again:#?}"), format!("{plan:#?}"));
     plan
 }
 
-fn fault(url: &str, line: &[&str]) -> String {
-    planned(url, Family::Ethereum, line).expect_err("a faulty line passed").to_string()
+fn problems_of(url: &str, line: &[&str]) -> String {
+    plan_for(url, Family::Ethereum, line)
+        .expect_err("an invalid command line was accepted")
+        .to_string()
 }
 
 #[test]
-fn nothing_but_a_url_is_ten_seconds_of_fifty_connections() {
+fn the_default_is_ten_seconds_of_fifty_connections() {
     let plan = plan(&[]);
     let scenario = &plan.scenarios[0];
     assert_eq!(scenario.model, Model::Closed);
@@ -47,11 +51,14 @@ fn nothing_but_a_url_is_ten_seconds_of_fifty_connections() {
 }
 
 #[test]
-fn the_target_is_asked_for_its_family_unless_that_is_given() {
-    let other = planned(URL, Family::Bitcoin, &[]).unwrap();
+fn the_family_is_detected_unless_it_is_set() {
+    let other = plan_for(URL, Family::Bitcoin, &[]).unwrap();
     assert_eq!((&*other.mixes[0].name, other.target.family), ("bitcoin", Some(Family::Bitcoin)));
-    let given = planned(URL, Family::Bitcoin, &["--family", "harmony"]).unwrap();
-    assert_eq!((&*given.mixes[0].name, given.target.family), ("harmony", Some(Family::Harmony)));
+    let configured = plan_for(URL, Family::Bitcoin, &["--family", "harmony"]).unwrap();
+    assert_eq!(
+        (&*configured.mixes[0].name, configured.target.family),
+        ("harmony", Some(Family::Harmony))
+    );
     let asked = given_options(&["--method", "x"]).plan(URL, |_, _| Ok::<_, Infallible>(None));
     assert_eq!(asked.unwrap().unwrap().target.family, None, "what is sent does not depend on it");
     let failed = given_options(&[]).plan(URL, |_, _| Err("nobody there"));
@@ -63,11 +70,11 @@ fn the_target_is_asked_for_its_family_unless_that_is_given() {
 }
 
 fn given_options(line: &[&str]) -> UrlOptions {
-    given(line).unwrap_or_else(|error| panic!("{error}"))
+    parse_options(line).unwrap_or_else(|error| panic!("{error}"))
 }
 
 #[test]
-fn a_rate_makes_it_open_and_brings_workers_for_it() {
+fn a_rate_selects_the_open_model_and_the_number_of_workers() {
     let plan_of = plan(&["-r", "20000"]);
     let scenario = &plan_of.scenarios[0];
     assert!(matches!(scenario.model, Model::Open { late: Late::Queue { .. } }));
@@ -79,7 +86,7 @@ fn a_rate_makes_it_open_and_brings_workers_for_it() {
 }
 
 #[test]
-fn so_many_requests_end_it() {
+fn a_number_of_requests_ends_the_run() {
     let plan_of = plan(&["-n", "1000"]);
     assert_eq!(plan_of.scenarios[0].iterations_max, Some(1000));
     assert_eq!(plan_of.duration().as_secs(), 3600);
@@ -96,7 +103,7 @@ fn options_count_requests_where_a_plan_counts_iterations() {
 }
 
 #[test]
-fn one_method_one_body_and_files_take_the_place_of_a_mix() {
+fn one_method_one_body_and_files_replace_a_mix() {
     let method = plan(&["--method", "eth_call", "--params", "[{\"to\":\"0x\\\"\"}]"]);
     assert_eq!(*method.methods, ["eth_call".into()]);
     let body = r#"{"jsonrpc":"2.0","id":5,"method":"net_version","params":["\n"]}"#;
@@ -114,7 +121,7 @@ fn one_method_one_body_and_files_take_the_place_of_a_mix() {
 }
 
 #[test]
-fn every_option_arrives() {
+fn every_option_has_an_effect() {
     let line = "--connections 100 --tls-resume off --tls-version 1.3 --insecure --http 2 \
                 --ciphers TLS_AES_128_GCM_SHA256 --timeout 3s --warmup 1500ms --seed 9 --threads 2 \
                 --pid 1 --pid 2 --node-exporter http://h:9100/metrics";
@@ -122,8 +129,8 @@ fn every_option_arrives() {
     let of_calls = ["latency{method:eth_call} p(99)<300", "latency{method:eth_call} p(95)<100"];
     line.extend(["-H", "X-Key: a: \"b\"", "--threshold", of_calls[0]]);
     line.extend(["--threshold", "failed: rate < 0.01", "--threshold", of_calls[1]]);
-    let plan = planned("https://h/rpc", Family::Ethereum, &line);
-    let plan = plan.unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = plan_for("https://h/rpc", Family::Ethereum, &line);
+    let plan = plan.unwrap_or_else(|problems| panic!("{problems}"));
     assert_eq!(plan.target.headers, [("x-key".to_owned(), "a: \"b\"".to_owned())]);
     assert_eq!(plan.connections.reuse, Reuse::Requests(100));
     assert_eq!(plan.connections.http, HttpVersion::Http2);
@@ -145,10 +152,10 @@ fn every_option_arrives() {
 }
 
 #[test]
-fn headers_and_urls_reach_the_target_and_no_text() {
+fn secrets_of_headers_and_urls_are_not_in_the_text() {
     let url = "https://u:sekrit@h/sekrit0123456789abcdef";
     let header = ["-H", "authorization: Bearer sekrit"];
-    let plan = planned(url, Family::Ethereum, &header).unwrap();
+    let plan = plan_for(url, Family::Ethereum, &header).unwrap();
     assert_eq!(plan.target.headers, [("authorization".to_owned(), "Bearer sekrit".to_owned())]);
     assert_eq!(plan.target.url.target(), "/sekrit0123456789abcdef");
     assert!(!plan.text.contains("sekrit"), "{}", plan.text);
@@ -156,34 +163,34 @@ fn headers_and_urls_reach_the_target_and_no_text() {
 }
 
 #[test]
-fn faults_name_the_option() {
+fn problems_name_the_option() {
     let line = "-c 2000000 -d 10 --timeout never --http 3 --tls-version 1.1 -H host:x";
-    let told = fault("nonsense", &line.split(' ').collect::<Vec<_>>());
+    let output = problems_of("nonsense", &line.split(' ').collect::<Vec<_>>());
     for option in ["URL", "-c", "-d", "--timeout", "--http", "--tls-version"] {
         assert!(
-            told.lines().any(|line| line.starts_with(&format!("{option} = "))),
-            "{option}: {told}"
+            output.lines().any(|line| line.starts_with(&format!("{option} = "))),
+            "{option}: {output}"
         );
     }
-    assert!(told.contains("-H: this header is set by the load itself"), "{told}");
-    assert!(!told.contains("line:"), "{told}");
-    let rate = fault(URL, &["-r=-3"]);
+    assert!(output.contains("-H: the load generator sets this header itself"), "{output}");
+    assert!(!output.contains("line:"), "{output}");
+    let rate = problems_of(URL, &["-r=-3"]);
     assert!(rate.starts_with("-r = \"-3\": out of range"), "{rate}");
-    let mix = fault(URL, &["--mix", "somnai"]);
+    let mix = problems_of(URL, &["--mix", "somnai"]);
     assert!(mix.starts_with("--mix = \"somnai\": cannot read somnai"), "{mix}");
     assert!(mix.contains("did you mean somnia?"), "{mix}");
-    let none = fault(URL, &["-n", "0"]);
+    let none = problems_of(URL, &["-n", "0"]);
     assert!(none.starts_with("-n = 0: out of range"), "{none}");
-    let threshold = fault(URL, &["--threshold", "p(99)<3"]);
+    let threshold = problems_of(URL, &["--threshold", "p(99)<3"]);
     assert!(threshold.starts_with("--threshold = \"p(99)<3\": has no expression"), "{threshold}");
 }
 
 #[test]
-fn options_that_say_the_same_in_two_ways_are_refused() {
-    let told = |line: &[&str]| given(line).unwrap_err().to_string();
-    let two = told(&["--mix", "somnia", "--body", "{}"]);
+fn conflicting_options_are_rejected() {
+    let output = |line: &[&str]| parse_options(line).unwrap_err().to_string();
+    let two = output(&["--mix", "somnia", "--body", "{}"]);
     assert!(two.contains("'--mix <NAME|FILE>' cannot be used with"), "{two}");
-    let params = told(&["--params", "[]"]);
+    let params = output(&["--params", "[]"]);
     assert!(params.contains("--method <NAME>"), "{params}");
 }
 
@@ -202,7 +209,7 @@ mod noise {
     use super::*;
 
     proptest! {
-        /// Whatever stands in an option stays in its option.
+        /// Text in an option changes no other part of the plan.
         #[test]
         fn no_option_panics_or_breaks_out(word in "\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
             let options = UrlOptions {

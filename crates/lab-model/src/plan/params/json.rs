@@ -10,28 +10,30 @@ use settings::{Item, Member, Span, Tree};
 
 use super::DRAW;
 
-/// Deepest nesting, as nodes accept (`wire::call::Limits::DEFAULT`).
+/// Maximum nesting depth, as in `wire::call::Limits::DEFAULT`.
 const DEPTH_MAX: usize = 128;
 
 /// Parses a JSON text; every part gets the position `span`. Returns `None` if the text is not JSON
-/// or is nested deeper than 128.
+/// or is nested deeper than [`DEPTH_MAX`].
 pub(super) fn item(text: &str, span: &Span) -> Option<Item> {
     let raw: &RawValue = serde_json::from_str(text).ok()?;
     of_raw(raw, span, 0)
 }
 
-/// Returns true if a tree contains a generator, or something that looks like one of another tool.
-pub(super) fn draws(item: &Item) -> bool {
+/// Returns true if a tree contains a generator, literal JSON, or a name such as `$address`, which
+/// other tools use for a generator.
+pub(super) fn has_generators(item: &Item) -> bool {
     match &item.tree {
-        Tree::List(list) => list.iter().any(draws),
+        Tree::List(list) => list.iter().any(has_generators),
         Tree::Table(members) => {
-            let only = |key: &str| matches!(members.as_slice(), [one] if one.key == key);
-            let own = |member: &Member| member.key == DRAW || super::is_name(&member.key);
-            members.iter().any(|member| own(member) || draws(&member.item))
-                || only(super::BLOCK)
-                || only(super::JSON)
+            let has_only = |key: &str| matches!(members.as_slice(), [only] if only.key == key);
+            let is_generator_key =
+                |member: &Member| member.key == DRAW || super::is_dollar_name(&member.key);
+            members.iter().any(|member| is_generator_key(member) || has_generators(&member.item))
+                || has_only(super::BLOCK)
+                || has_only(super::JSON)
         }
-        Tree::Text(text) => super::is_name(text),
+        Tree::Text(text) => super::is_dollar_name(text),
         _ => false,
     }
 }
@@ -65,7 +67,7 @@ fn of_raw(raw: &RawValue, span: &Span, depth: usize) -> Option<Item> {
     Some(Item { span: span.clone(), tree })
 }
 
-/// Returns the members of an object in order.
+/// The members of an object, in the order of the text.
 struct Members<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Members<'de> {

@@ -1,14 +1,16 @@
-//! Parameters as they are written in, pieces out; faults are in the golden files.
+//! Goal: parameters are converted to the expected pieces. Method: parameters as written in a plan;
+//! the golden files have the problems.
 
 use crate::plan::{Draw, Piece, Step, read};
 
-/// The pieces of one call's parameters, as text with what is drawn in `<>`.
+/// Compares the pieces of one call's parameters with the expected text, which has random pieces in
+/// `<>`.
 fn check(params: &str, expected: &str) {
     let text = format!(
         "[[scenario]]\nmix = \"m\"\nworkers_max = 1\nstages = [{{ duration = \"9s\", rate = 1 }}]\n\
          [variables]\nn = 4\n[mix.m]\ncalls = [{{ method = \"x\", params = {params} }}]"
     );
-    let plan = read(&text, "t", &[]).unwrap_or_else(|faults| panic!("{faults}"));
+    let plan = read(&text, "t", &[]).unwrap_or_else(|problems| panic!("{problems}"));
     let Step::Choose(calls) = &plan.mixes[0].steps[0] else { panic!("calls are chosen") };
     let piece = |piece: &Piece| match piece {
         Piece::Text(text) => String::from_utf8(text.to_vec()).unwrap(),
@@ -18,8 +20,8 @@ fn check(params: &str, expected: &str) {
         }
         Piece::Draw(draw) => format!("<{draw:?}>"),
     };
-    let told: Vec<_> = calls[0].template.params.iter().map(piece).collect();
-    assert_eq!(told.concat(), expected, "{params}");
+    let texts_of_pieces: Vec<_> = calls[0].template.params.iter().map(piece).collect();
+    assert_eq!(texts_of_pieces.concat(), expected, "{params}");
     let texts = calls[0].template.params.windows(2);
     let split = |pair: &[Piece]| matches!(pair, [Piece::Text(_), Piece::Text(_)]);
     assert!(!texts.into_iter().any(split), "texts are not joined: {params}");
@@ -55,7 +57,7 @@ fn generators_are_drawn() {
 }
 
 #[test]
-fn json_texts_stand_as_they_are_unless_they_draw() {
+fn json_texts_are_unchanged_unless_they_contain_generators() {
     check("'{\"z\": 1.50,  \"a\": null}'", "{\"z\": 1.50,  \"a\": null}");
     check(
         "'[{\"draw\":\"address\"}, \"latest\", null, 1.50, {\"z\":[{\"block\":\"latest-2\"}],\"a\":true}]'",
@@ -69,15 +71,15 @@ fn json_texts_stand_as_they_are_unless_they_draw() {
 }
 
 #[test]
-fn deep_json_is_refused_and_not_followed() {
+fn deep_json_is_rejected() {
     let span = 0..0;
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(super::json::item(&nested(100), &span).is_some());
     assert!(super::json::item(&nested(200_000), &span).is_none());
 }
 
-/// What a plan with these parameters is refused for.
-fn refused(params: &str) -> String {
+/// Returns the problems of a plan with these parameters.
+fn problem_of(params: &str) -> String {
     let text = format!(
         "[[scenario]]\nmix = \"m\"\nworkers_max = 1\nstages = [{{ duration = \"9s\", rate = 1 }}]\n\
          [mix.m]\ncalls = [{{ method = \"x\", params = {params} }}]"
@@ -86,15 +88,15 @@ fn refused(params: &str) -> String {
 }
 
 #[test]
-fn names_after_a_dollar_sign_are_refused_with_what_is_meant() {
+fn names_after_a_dollar_sign_are_rejected_with_advice() {
     for params in ["[\"$address\"]", "'[\"$address\",\"latest\"]'", "'[{\"a\":[\"$address\"]}]'"] {
-        let fault = refused(params);
-        assert!(fault.contains("{ \"draw\": \"address\" }"), "{fault}");
+        let problem = problem_of(params);
+        assert!(problem.contains("{ \"draw\": \"address\" }"), "{problem}");
     }
-    let fault = refused("'[{\"$logs\":10}]'");
-    assert!(fault.contains("{ \"draw\": \"logs\" }"), "{fault}");
-    let fault = refused("[\"$adress\"]");
-    assert!(fault.contains("it is no generator; known are block, logs"), "{fault}");
+    let problem = problem_of("'[{\"$logs\":10}]'");
+    assert!(problem.contains("{ \"draw\": \"logs\" }"), "{problem}");
+    let problem = problem_of("[\"$adress\"]");
+    assert!(problem.contains("it is no generator; known are block, logs"), "{problem}");
     check("[{ json = '\"$address\"' }]", "[\"$address\"]");
     check("[\"$\", \"$ 1\", \"1$\", \"$1\"]", "[\"$\",\"$ 1\",\"1$\",\"$1\"]");
 }
@@ -102,7 +104,7 @@ fn names_after_a_dollar_sign_are_refused_with_what_is_meant() {
 #[test]
 fn a_problem_within_a_json_text_shows_no_secret_of_it() {
     let text = "'[\"http://u:sekrit@h\",{\"draw\":\"address\",\"of\":[\"\"]}]'";
-    let problem = refused(text);
+    let problem = problem_of(text);
     assert!(problem.contains("mix.m.calls.params.of = \"***\": cannot be an address"), "{problem}");
     assert!(!problem.contains("sekrit"), "{problem}");
 }

@@ -1,4 +1,5 @@
-//! Plans in, their own numbers out.
+//! Goal: the planned numbers of iterations, requests and shares are right. Method: small plans
+//! whose numbers can be computed by hand.
 
 use super::*;
 use crate::plan::read;
@@ -7,29 +8,29 @@ fn plan(scenarios: &str) -> Plan {
     let mixes = "[mix.one]\ncalls = [{ method = \"a\", weight = 3 }, { method = \"b\" }]\n\
                  [mix.two]\n[[mix.two.step]]\ncalls = [{ method = \"a\" }]\n\
                  [[mix.two.step]]\ncalls = [{ method = \"c\" }]\n";
-    read(&format!("{scenarios}\n{mixes}"), "t", &[]).unwrap_or_else(|faults| panic!("{faults}"))
+    read(&format!("{scenarios}\n{mixes}"), "t", &[]).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 #[test]
-fn an_open_schedule_is_known_exactly() {
+fn the_numbers_of_an_open_scenario_are_exact() {
     let plan = plan(
         "[[scenario]]\nname = \"x\"\nmix = \"one\"\nworkers_max = 9\n\
          stages = [{ duration = \"10s\", rate = 100 }, { duration = \"10s\", to = 0 }]\n\
          [[scenario]]\nname = \"y\"\nmix = \"two\"\nworkers_max = 9\nstart = \"5s\"\n\
          stages = [{ duration = \"10s\", rate = 50 }]",
     );
-    assert_eq!(plan.iterations(), Known::Exactly(2000.0));
-    assert_eq!(plan.requests(), Known::Exactly(2500.0));
+    assert_eq!(plan.iterations(), Planned::Exactly(2000.0));
+    assert_eq!(plan.requests(), Planned::Exactly(2500.0));
     // 100 and twice 50 from 5 s to 10 s.
     assert_eq!(plan.peak(), Some(200.0));
     // 1500 of one: 1125 a, 375 b; 500 of two: 500 a, 500 c.
     let shares = plan.shares().unwrap();
-    let of = |name: &str| shares[plan.methods.iter().position(|m| **m == *name).unwrap()];
-    assert_eq!((of("a"), of("b"), of("c")), (0.65, 0.15, 0.2));
+    let share = |name: &str| shares[plan.methods.iter().position(|m| **m == *name).unwrap()];
+    assert_eq!((share("a"), share("b"), share("c")), (0.65, 0.15, 0.2));
 }
 
 #[test]
-fn a_peak_may_be_a_moment() {
+fn the_peak_of_a_ramp_is_counted() {
     let plan = plan(
         "[[scenario]]\nmix = \"one\"\nworkers_max = 9\n\
          stages = [{ duration = \"10s\", from = 10, to = 70 }, { duration = \"1s\", from = 20, to = 30 }]",
@@ -38,20 +39,20 @@ fn a_peak_may_be_a_moment() {
 }
 
 #[test]
-fn a_closed_schedule_is_bounded_by_pauses_and_counts_or_not_at_all() {
-    let closed = |more: &str| {
+fn pauses_and_limits_bound_the_iterations_of_a_closed_scenario() {
+    let closed = |keys: &str| {
         plan(&format!(
-            "[[scenario]]\nmix = \"one\"\nmodel = \"closed\"\n{more}\n\
+            "[[scenario]]\nmix = \"one\"\nmodel = \"closed\"\n{keys}\n\
              stages = [{{ duration = \"10s\", workers = 5 }}]"
         ))
     };
-    assert_eq!(closed("").iterations(), Known::Not);
+    assert_eq!(closed("").iterations(), Planned::Unknown);
     assert_eq!(closed("").peak(), None);
     assert!(closed("").shares().is_some());
     // 5 at once, then each worker 10 times in 10 s.
-    assert_eq!(closed("pause = \"1s\"").iterations(), Known::AtMost(55.0));
-    assert_eq!(closed("iterations = 7").iterations(), Known::AtMost(7.0));
-    assert_eq!(closed("pause = \"1s\"\niterations = 7").iterations(), Known::AtMost(7.0));
+    assert_eq!(closed("pause = \"1s\"").iterations(), Planned::AtMost(55.0));
+    assert_eq!(closed("iterations = 7").iterations(), Planned::AtMost(7.0));
+    assert_eq!(closed("pause = \"1s\"\niterations = 7").iterations(), Planned::AtMost(7.0));
 }
 
 #[test]

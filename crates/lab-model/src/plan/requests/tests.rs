@@ -1,11 +1,12 @@
-//! Files of requests in, bodies or faults out.
+//! Goal: files of requests give the expected bodies, or problems that name the line. Method: small
+//! files.
 
 use super::*;
 
 fn check(text: &str) -> Result<Vec<(String, usize, String, String)>, String> {
     let mut methods = Methods::default();
-    let read = read("f", text.as_bytes(), &mut methods).map_err(|faults| faults.to_string())?;
-    let told = |body: Recorded| {
+    let read = read("f", text.as_bytes(), &mut methods).map_err(|problems| problems.to_string())?;
+    let told = |body: RecordedRequest| {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         (methods.names()[body.method].to_string(), body.calls, text(&body.body), text(&body.id))
     };
@@ -17,7 +18,7 @@ fn recorded(method: &str, calls: usize, body: &str, id: &str) -> (String, usize,
 }
 
 #[test]
-fn lines_are_bodies_as_they_stand() {
+fn lines_are_unchanged_bodies() {
     let one = r#"{"jsonrpc":"2.0","id":"x","method":"eth_call","params":[ ]}"#;
     let batch = r#"[{"id":1,"method":"a"},{"id":2,"method":"b"}]"#;
     let expected = vec![recorded("eth_call", 1, one, "\"x\""), recorded("a", 2, batch, "")];
@@ -35,7 +36,7 @@ fn vegeta_targets_hold_their_body_in_base64() {
 }
 
 #[test]
-fn faults_name_the_line_and_do_not_show_it() {
+fn problems_name_the_line_without_its_text() {
     let text = "{\"id\":1,\"method\":\"a\"}\n{\"url\":\"http://sekrit\",\"body\":\"%\"}\n";
     let told = check(text).unwrap_err();
     assert!(told.starts_with("f:2:1: the target's body is not base64"), "{told}");
@@ -43,7 +44,7 @@ fn faults_name_the_line_and_do_not_show_it() {
 }
 
 #[test]
-fn files_without_requests_and_files_full_of_faults_are_bounded() {
+fn problems_of_invalid_files_are_bounded() {
     assert!(check("").unwrap_err().contains("holds no request"));
     assert!(check("\n\n").unwrap_err().contains("holds no request"));
     let told = check(&"x\n".repeat(1000)).unwrap_err();
@@ -51,7 +52,7 @@ fn files_without_requests_and_files_full_of_faults_are_bounded() {
 }
 
 #[test]
-fn a_notification_and_a_bad_method_are_refused() {
+fn a_notification_and_an_invalid_method_are_rejected() {
     for text in
         [r#"{"method":"a"}"#, r#"[{"method":"a"}]"#, r#"{"id":1,"method":"a b"}"#, "[]", "3"]
     {

@@ -1,14 +1,14 @@
-//! The shipped mixes themselves: each is read, and its weights are those of its source.
+//! Goal: each shipped mix is valid, and its weights are those of its source. Method: all of them.
 
 use super::*;
 use crate::plan::requests::Methods;
-use crate::plan::validate::mixes::of_text;
+use crate::plan::validate::mixes::read_mix;
 use crate::plan::{Mix, Step};
 
 fn mix(name: &str) -> (Mix, Methods) {
     let mut methods = Methods::default();
-    let mix = of_text(name, name, text(name).unwrap(), &mut methods);
-    (mix.unwrap_or_else(|faults| panic!("{faults}")), methods)
+    let mix = read_mix(name, name, text(name).unwrap(), &mut methods);
+    (mix.unwrap_or_else(|problems| panic!("{problems}")), methods)
 }
 
 /// Sum of weights and number of calls of each step.
@@ -21,12 +21,12 @@ fn sums(mix: &Mix) -> Vec<(f64, usize)> {
 }
 
 #[test]
-fn every_mix_is_read_and_says_what_it_is() {
+fn every_mix_is_valid_and_has_a_description() {
     for (name, text) in MIXES {
         let (mix, methods) = mix(name);
         assert_eq!(mix.name, name);
         assert!(!methods.names().is_empty(), "{name}");
-        assert!(text.starts_with("about = "), "{name} does not say what it is");
+        assert!(text.starts_with("about = "), "{name} has no description");
     }
 }
 
@@ -45,9 +45,9 @@ fn weights_are_those_that_were_published() {
 }
 
 #[test]
-fn usual_mixes_only_read_and_are_known_of_their_family() {
+fn default_mixes_only_read_and_have_known_methods() {
     for name in Family::ALL {
-        let (_, methods) = mix(usual(name));
+        let (_, methods) = mix(default_mix(name));
         for method in methods.names() {
             let row = wire::method::methods_of(name).method(method);
             let row = row.unwrap_or_else(|| panic!("{method} is not of {}", name.as_str()));

@@ -12,10 +12,10 @@ use crate::metrics::{Kind, Metric, Samples, Selector};
 #[cfg(test)]
 mod tests;
 
-/// Why a text is not a threshold.
+/// A text that is not a valid selector or expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Refused {
+pub struct ParseError {
     /// The problem.
     pub message: String,
     /// The allowed values.
@@ -36,11 +36,11 @@ pub enum Tag {
 /// The names of a stage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageName {
-    /// Its scenario.
+    /// Name of its scenario.
     pub scenario: String,
-    /// Its own name.
+    /// Name of the stage, such as `stairs-2` for a step of a staircase.
     pub stage: String,
-    /// The name in the plan, which several steps share.
+    /// The name in the plan's file. All steps of a staircase share it.
     pub written: String,
 }
 
@@ -53,13 +53,13 @@ pub struct Names<'a> {
     pub stages: &'a [StageName],
 }
 
-fn refused(message: impl Into<String>, allowed: impl Into<String>) -> Refused {
-    Refused { message: message.into(), allowed: allowed.into(), unknown: None }
+fn parse_error(message: impl Into<String>, allowed: impl Into<String>) -> ParseError {
+    ParseError { message: message.into(), allowed: allowed.into(), unknown: None }
 }
 
-fn unknown(tag: Tag, what: &str, name: &str, known: &[&str]) -> Refused {
-    let (message, allowed) = not_found(what, name, known);
-    Refused { message, allowed, unknown: Some(tag) }
+fn unknown_name(tag: Tag, noun: &str, name: &str, known: &[&str]) -> ParseError {
+    let (message, allowed) = not_found(noun, name, known);
+    ParseError { message, allowed, unknown: Some(tag) }
 }
 
 /// Parses a selector: `METRIC` or `METRIC{TAG:VALUE,…}` with the tags `method`, `stage` and
@@ -67,26 +67,26 @@ fn unknown(tag: Tag, what: &str, name: &str, known: &[&str]) -> Refused {
 ///
 /// # Errors
 /// Reports an unknown metric, tag or name, with the nearest known one.
-pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, Refused> {
+pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, ParseError> {
     const FORM: &str = "METRIC, or METRIC{method:NAME,stage:NAME,scenario:NAME}";
     let (name, tags) = match text.trim().split_once('{') {
         Some((name, rest)) => {
-            let tags = rest.strip_suffix('}').ok_or_else(|| refused("} is missing", FORM))?;
+            let tags = rest.strip_suffix('}').ok_or_else(|| parse_error("} is missing", FORM))?;
             (name.trim(), tags)
         }
         None => (text.trim(), ""),
     };
     let metric = Metric::of_name(name).ok_or_else(|| {
-        let names = Metric::ALL.iter().flat_map(|one| [Some(one.as_str()), one.k6()]);
+        let names = Metric::ALL.iter().flat_map(|metric| [Some(metric.as_str()), metric.k6()]);
         let mut known: Vec<_> = names.flatten().collect();
         known.dedup();
         let (message, allowed) = not_found("metric", name, &known);
-        refused(message, allowed)
+        parse_error(message, allowed)
     })?;
     let mut selector = Selector { metric, method: None, stages: None };
     for tag in tags.split(',').map(str::trim).filter(|tag| !tag.is_empty()) {
         let (key, value) =
-            tag.split_once(':').ok_or_else(|| refused("a tag is NAME:VALUE", FORM))?;
+            tag.split_once(':').ok_or_else(|| parse_error("a tag is NAME:VALUE", FORM))?;
         let value = value.trim().trim_matches(['"', '\'']);
         match key.trim() {
             "method" => selector.method = Some(method(value, metric, names)?),
@@ -94,49 +94,49 @@ pub fn selector(text: &str, names: Names<'_>) -> Result<Selector, Refused> {
             "scenario" => narrow(&mut selector, scenario(value, names)?),
             key => {
                 let (message, allowed) = not_found("tag", key, &["method", "stage", "scenario"]);
-                return Err(refused(message, allowed));
+                return Err(parse_error(message, allowed));
             }
         }
     }
     if selector.stages.as_ref().is_some_and(Vec::is_empty) {
-        return Err(refused("no stage is in that scenario and has that name", FORM));
+        return Err(parse_error("no stage is in that scenario and has that name", FORM));
     }
     Ok(selector)
 }
 
-fn method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, Refused> {
+fn method(name: &str, metric: Metric, names: Names<'_>) -> Result<usize, ParseError> {
     if !metric.per_method() {
         let message = format!("{} counts iterations, which have no method", metric.as_str());
-        return Err(refused(message, "stage, scenario"));
+        return Err(parse_error(message, "stage, scenario"));
     }
     names.methods.iter().position(|known| **known == *name).ok_or_else(|| {
         let known: Vec<_> = names.methods.iter().map(|name| &**name).collect();
-        unknown(Tag::Method, "method in this plan", name, &known)
+        unknown_name(Tag::Method, "method in this plan", name, &known)
     })
 }
 
-fn stages(name: &str, names: Names<'_>) -> Result<Vec<usize>, Refused> {
-    let is = |stage: &StageName| stage.stage == name || stage.written == name;
-    let found = places(names, is);
-    if found.is_empty() {
+fn stages(name: &str, names: Names<'_>) -> Result<Vec<usize>, ParseError> {
+    let has_name = |stage: &StageName| stage.stage == name || stage.written == name;
+    let indexes = stage_indexes(names, has_name);
+    if indexes.is_empty() {
         let known: Vec<_> = names.stages.iter().map(|stage| stage.written.as_str()).collect();
-        return Err(unknown(Tag::Stage, "stage", name, &distinct(known)));
+        return Err(unknown_name(Tag::Stage, "stage", name, &distinct(known)));
     }
-    Ok(found)
+    Ok(indexes)
 }
 
-fn scenario(name: &str, names: Names<'_>) -> Result<Vec<usize>, Refused> {
-    let found = places(names, |stage| stage.scenario == name);
-    if found.is_empty() {
+fn scenario(name: &str, names: Names<'_>) -> Result<Vec<usize>, ParseError> {
+    let indexes = stage_indexes(names, |stage| stage.scenario == name);
+    if indexes.is_empty() {
         let known: Vec<_> = names.stages.iter().map(|stage| stage.scenario.as_str()).collect();
-        return Err(unknown(Tag::Stage, "scenario", name, &distinct(known)));
+        return Err(unknown_name(Tag::Stage, "scenario", name, &distinct(known)));
     }
-    Ok(found)
+    Ok(indexes)
 }
 
-fn places(names: Names<'_>, wanted: impl Fn(&StageName) -> bool) -> Vec<usize> {
-    let all = names.stages.iter().enumerate();
-    all.filter(|(_, stage)| wanted(stage)).map(|(at, _)| at).collect()
+fn stage_indexes(names: Names<'_>, is_selected: impl Fn(&StageName) -> bool) -> Vec<usize> {
+    let stages = names.stages.iter().enumerate();
+    stages.filter(|(_, stage)| is_selected(stage)).map(|(index, _)| index).collect()
 }
 
 fn distinct(mut names: Vec<&str>) -> Vec<&str> {
@@ -148,7 +148,7 @@ fn distinct(mut names: Vec<&str>) -> Vec<&str> {
 /// Restricts the selector to stages that are in both lists.
 fn narrow(selector: &mut Selector, stages: Vec<usize>) {
     selector.stages = Some(match selector.stages.take() {
-        Some(before) => before.into_iter().filter(|stage| stages.contains(stage)).collect(),
+        Some(selected) => selected.into_iter().filter(|stage| stages.contains(stage)).collect(),
         None => stages,
     });
 }
@@ -158,14 +158,14 @@ fn narrow(selector: &mut Selector, stages: Vec<usize>) {
 /// # Errors
 /// Reports an invalid part, an aggregation that the metric does not have, a percentile outside 0 to
 /// 100, or a limit that is not finite.
-pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, f64), Refused> {
+pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, f64), ParseError> {
     const FORM: &str = "AGGREGATION OPERATOR NUMBER, such as p(99)<300 or rate<0.01";
-    let at = text
+    let operator_start = text
         .find(['<', '>', '=', '!'])
-        .ok_or_else(|| refused("there is no operator (<, <=, >, >=, ==, !=)", FORM))?;
-    let (aggregation, rest) = text.split_at(at);
-    let end = rest.bytes().take_while(|byte| b"<>=!".contains(byte)).count();
-    let (operator, limit) = rest.split_at(end);
+        .ok_or_else(|| parse_error("there is no operator (<, <=, >, >=, ==, !=)", FORM))?;
+    let (aggregation, rest) = text.split_at(operator_start);
+    let operator_length = rest.bytes().take_while(|byte| b"<>=!".contains(byte)).count();
+    let (operator, limit) = rest.split_at(operator_length);
     let operator = match operator {
         "<" => Operator::Less,
         "<=" => Operator::LessOrEqual,
@@ -173,22 +173,24 @@ pub fn expression(text: &str, metric: Metric) -> Result<(Aggregation, Operator, 
         ">=" => Operator::GreaterOrEqual,
         "==" | "===" => Operator::Equal,
         "!=" => Operator::NotEqual,
-        other => return Err(refused(format!("{other} is no operator"), "<, <=, >, >=, ==, !=")),
+        other => {
+            return Err(parse_error(format!("{other} is not an operator"), "<, <=, >, >=, ==, !="));
+        }
     };
     let limit = limit.trim();
     let number = limit.parse::<f64>().ok().filter(|number| number.is_finite());
-    let number = number.ok_or_else(|| refused(format!("{limit:?} is not a number"), FORM))?;
-    let aggregation = aggregation_of(aggregation.trim(), metric)?;
+    let number = number.ok_or_else(|| parse_error(format!("{limit:?} is not a number"), FORM))?;
+    let aggregation = parse_aggregation(aggregation.trim(), metric)?;
     Ok((aggregation, operator, number))
 }
 
-fn aggregation_of(text: &str, metric: Metric) -> Result<Aggregation, Refused> {
+fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseError> {
     let kind = metric.kind();
     let allowed = match kind {
         Kind::Times => "avg, min, max, med, p(0) to p(100)",
         other => other.aggregations(),
     };
-    let read = match text {
+    let aggregation = match text {
         "avg" => Aggregation::Avg,
         "min" => Aggregation::Min,
         "max" => Aggregation::Max,
@@ -200,29 +202,29 @@ fn aggregation_of(text: &str, metric: Metric) -> Result<Aggregation, Refused> {
         "value" => Aggregation::Value,
         _ => percentile(text, allowed)?,
     };
-    let fits = match read {
+    let is_allowed = match aggregation {
         Aggregation::Rate => kind != Kind::Times,
         Aggregation::Count => kind == Kind::Counter,
         Aggregation::Value => false,
         _ => kind == Kind::Times,
     };
-    if fits {
-        Ok(read)
+    if is_allowed {
+        Ok(aggregation)
     } else {
-        Err(refused(format!("{} has no {text}", metric.as_str()), allowed))
+        Err(parse_error(format!("{} has no {text}", metric.as_str()), allowed))
     }
 }
 
-fn percentile(text: &str, allowed: &str) -> Result<Aggregation, Refused> {
+fn percentile(text: &str, allowed: &str) -> Result<Aggregation, ParseError> {
     let inside = text.strip_prefix("p(").and_then(|rest| rest.strip_suffix(')'));
     let Some(inside) = inside else {
-        return Err(refused(format!("{text:?} is no aggregation"), allowed));
+        return Err(parse_error(format!("{text:?} is not an aggregation"), allowed));
     };
     match inside.trim().parse::<f64>() {
         Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(Aggregation::Percentile(percent)),
         Ok(percent) => {
-            Err(refused(format!("the percentile {percent} is not in 0 to 100"), allowed))
+            Err(parse_error(format!("the percentile {percent} is not in 0 to 100"), allowed))
         }
-        Err(_) => Err(refused(format!("{inside:?} is not a number"), allowed)),
+        Err(_) => Err(parse_error(format!("{inside:?} is not a number"), allowed)),
     }
 }

@@ -14,38 +14,39 @@ const CALLS_MAX: usize = 10_000;
 
 /// All mixes that a plan can refer to.
 pub(super) struct Mixes {
-    /// The plan's own mixes by name; `None` if one has problems.
-    own: Vec<(String, Option<Mix>)>,
+    /// The mixes of the plan's file by name; `None` for a mix with problems.
+    defined: Vec<(String, Option<Mix>)>,
     /// The mixes that scenarios use, in the order of their indexes.
     pub(super) used: Vec<Mix>,
-    /// Likely mistakes.
+    /// Warnings about likely mistakes.
     pub(super) warnings: Vec<String>,
 }
 
 impl Mixes {
-    /// Reads the plan's own mixes. Methods of unused mixes do not become methods of the plan.
+    /// Reads the mixes of the plan's file. Methods of unused mixes do not become methods of the
+    /// plan.
     pub(super) fn read(
         file: &PlanFile,
         world: &World<'_>,
         methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Mixes {
-        let named = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
-        let mut mixes = Mixes { own: Vec::new(), used: Vec::new(), warnings: Vec::new() };
-        let unnamed = |scenario: &ScenarioTable| scenario.mix.readable().is_none();
-        methods.are_partial = file.scenario.is_empty() || file.scenario.iter().any(unnamed);
+        let is_used = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
+        let mut mixes = Mixes { defined: Vec::new(), used: Vec::new(), warnings: Vec::new() };
+        let has_no_mix = |scenario: &ScenarioTable| scenario.mix.readable().is_none();
+        methods.are_partial = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::Text(name)) {
                 report.missing(&table.at, message, <Name as Scalar>::allowed());
             }
-            let used = named(name);
+            let is_used = is_used(name);
             let mut unused_methods = Methods::default();
-            let methods = if used { &mut *methods } else { &mut unused_methods };
-            let mix = Reading { world, methods, report }.own(name, table);
-            if !used {
+            let methods = if is_used { &mut *methods } else { &mut unused_methods };
+            let mix = MixReader { world, methods, report }.mix_or_file(name, table);
+            if !is_used {
                 mixes.warnings.push(format!("no scenario names the mix {name}"));
             }
-            mixes.own.push((name.clone(), mix));
+            mixes.defined.push((name.clone(), mix));
         }
         mixes
     }
@@ -58,17 +59,17 @@ impl Mixes {
         report: &mut Report<'_>,
     ) -> Option<usize> {
         let name = scenario.mix.readable()?;
-        if let Some(at) = self.used.iter().position(|mix| mix.name == *name) {
-            return Some(at);
+        if let Some(index) = self.used.iter().position(|mix| mix.name == *name) {
+            return Some(index);
         }
-        let own = self.own.iter().find(|(own, _)| own == name);
-        let mix = match (own, shipped::text(name)) {
+        let defined = self.defined.iter().find(|(defined, _)| defined == name);
+        let mix = match (defined, shipped::text(name)) {
             (Some((_, mix)), _) => mix.clone()?,
-            (None, Some(text)) => of_shipped(name, text, methods),
+            (None, Some(text)) => read_shipped(name, text, methods),
             (None, None) => {
-                let own = self.own.iter().map(|(name, _)| name.as_str());
+                let defined = self.defined.iter().map(|(name, _)| name.as_str());
                 let known: Vec<_> =
-                    own.chain(shipped::MIXES.iter().map(|(name, _)| *name)).collect();
+                    defined.chain(shipped::MIXES.iter().map(|(name, _)| *name)).collect();
                 let (message, allowed) = not_found("mix", name, &known);
                 report.error(&scenario.mix, message, allowed);
                 methods.are_partial = true;
@@ -80,9 +81,8 @@ impl Mixes {
     }
 }
 
-/// Reads a shipped mix. A test reads all of them.
-fn of_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
-    of_text(name, name, text, methods).expect("a test reads every shipped mix")
+fn read_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
+    read_mix(name, name, text, methods).expect("a test reads every shipped mix")
 }
 
 /// Reads a mix from the text of a mix file. The text cannot refer to files, variables or the
@@ -90,7 +90,7 @@ fn of_shipped(name: &str, text: &str, methods: &mut Methods) -> Mix {
 ///
 /// # Errors
 /// Returns all problems of the text.
-pub(in crate::plan) fn of_text(
+pub(in crate::plan) fn read_mix(
     name: &str,
     file: &str,
     text: &str,
@@ -100,9 +100,9 @@ pub(in crate::plan) fn of_text(
     let (table, mut report) = settings::read::<MixTable>(text, file, &world.settings());
     let mix = table.and_then(|table| {
         if table.file.is_set() {
-            report.error(&table.file, "a file of a mix names no other", "its keys");
+            report.error(&table.file, "a mix file cannot refer to another", "its keys");
         }
-        Reading { world: &world, methods, report: &mut report }.mix(name, &table)
+        MixReader { world: &world, methods, report: &mut report }.mix(name, &table)
     });
     match mix {
         Some(mix) if !report.has_errors() => Ok(mix),
@@ -110,15 +110,16 @@ pub(in crate::plan) fn of_text(
     }
 }
 
-struct Reading<'a, 'r, 't> {
+/// Reads mixes from tables and reports their problems.
+struct MixReader<'a, 'r, 't> {
     world: &'a World<'a>,
     methods: &'a mut Methods,
     report: &'r mut Report<'t>,
 }
 
-impl Reading<'_, '_, '_> {
-    /// Reads a mix of the plan: its keys, or its file.
-    fn own(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
+impl MixReader<'_, '_, '_> {
+    /// Reads a mix from the keys of its table, or from the file that the table names.
+    fn mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let Some(file) = &*table.file else { return self.mix(name, table) };
         let others = [&table.step.at, &table.calls.at, &table.requests.at, &table.bodies.at];
         if others.into_iter().any(At::is_written) {
@@ -134,7 +135,7 @@ impl Reading<'_, '_, '_> {
                 return None;
             }
         };
-        match of_text(name, file, &text, self.methods) {
+        match read_mix(name, file, &text, self.methods) {
             Ok(mix) => Some(mix),
             Err(problems) => {
                 self.methods.are_partial = true;
@@ -157,8 +158,8 @@ impl Reading<'_, '_, '_> {
             }
             false => self.step(&request).into_iter().collect(),
         };
-        let whole = self.report.count() == problems && !steps.is_empty();
-        whole.then(|| Mix { name: name.to_owned(), steps })
+        let is_complete = self.report.count() == problems && !steps.is_empty();
+        is_complete.then(|| Mix { name: name.to_owned(), steps })
     }
 
     fn steps(&mut self, steps: &Key<Vec<StepTable>>) -> Vec<Step> {
@@ -170,7 +171,7 @@ impl Reading<'_, '_, '_> {
         steps.iter().filter_map(|step| self.step(&step.request())).collect()
     }
 
-    /// Reads one request. Errors about calls already include the method.
+    /// Reads the request of a step. Without its calls, the methods of the plan are partial.
     fn step(&mut self, request: &Request<'_>) -> Option<Step> {
         let step = self.request(request);
         self.methods.are_partial |= step.is_none() && !request.calls.is_set();
@@ -179,16 +180,16 @@ impl Reading<'_, '_, '_> {
 
     fn request(&mut self, request: &Request<'_>) -> Option<Step> {
         let Request { calls, weights_sum, requests, bodies, .. } = request;
-        let ways = [&calls.at, &requests.at, &bodies.at];
-        let mut ways = ways.into_iter().filter(|at| at.is_written());
-        let (first, second) = (ways.next(), ways.next());
-        if weights_sum.is_set() && (second.is_some() || !calls.is_set()) {
+        let sources = [&calls.at, &requests.at, &bodies.at];
+        let mut sources = sources.into_iter().filter(|at| at.is_written());
+        let (source, second_source) = (sources.next(), sources.next());
+        if weights_sum.is_set() && (second_source.is_some() || !calls.is_set()) {
             self.report.error(*weights_sum, "there are no weights", "with calls only");
         }
-        match (first, second) {
-            (Some(first), Some(_)) => {
+        match (source, second_source) {
+            (Some(source), Some(_)) => {
                 let message = "says in two ways what is sent";
-                self.report.error(first, message, "one of calls, requests, bodies");
+                self.report.error(source, message, "one of calls, requests, bodies");
                 None
             }
             (None, _) => {
@@ -212,11 +213,11 @@ impl Reading<'_, '_, '_> {
         }
         let weighted: Vec<_> = calls.iter().filter_map(|call| self.call(call)).collect();
         let sum: f64 = weighted.iter().map(|call| call.weight).sum();
-        if let Some(meant) = ***weights_sum
+        if let Some(expected) = ***weights_sum
             && weighted.len() == calls.len()
-            && (sum - meant).abs() > 1e-6 * meant.max(1.0)
+            && (sum - expected).abs() > 1e-6 * expected.max(1.0)
         {
-            let message = format!("the weights add up to {}, not to {meant}", rounded(sum));
+            let message = format!("the weights add up to {}, not to {expected}", round_sum(sum));
             let allowed = "weights that add up to it, or their true sum";
             self.report.error(*weights_sum, message, allowed);
         }
@@ -232,7 +233,7 @@ impl Reading<'_, '_, '_> {
             self.methods.are_partial = true;
             return None;
         };
-        if !self.methods.fits(method) {
+        if !self.methods.can_add(method) {
             self.report.error(&table.method, "too many methods", format!("at most {METHODS_MAX}"));
             return None;
         }
@@ -243,14 +244,14 @@ impl Reading<'_, '_, '_> {
 
     fn requests(&mut self, key: &Key<Option<String>>) -> Option<Step> {
         let name = key.as_ref()?;
-        let read = match self.world.bytes(name, requests::FILE_BYTES_MAX) {
+        let bodies = match self.world.bytes(name, requests::FILE_BYTES_MAX) {
             Ok(bytes) => requests::read(name, &bytes, self.methods),
             Err(message) => {
                 self.report.error(key, message, "a file of requests, or \"-\"");
                 return None;
             }
         };
-        match read {
+        match bodies {
             Ok(bodies) => Some(Step::Replay(bodies)),
             Err(problems) => {
                 self.report.absorb(problems);
@@ -266,12 +267,12 @@ impl Reading<'_, '_, '_> {
             return None;
         }
         let mut bodies = Vec::with_capacity(texts.len());
-        for (at, text) in texts.iter().enumerate() {
+        for (index, text) in texts.iter().enumerate() {
             match requests::of_body(text.trim().as_bytes(), self.methods) {
                 Ok(body) => bodies.push(body),
                 Err(message) => {
                     let allowed = "JSON-RPC calls, or batches of them";
-                    self.report.error(&key.element(at), message, allowed);
+                    self.report.error(&key.element(index), message, allowed);
                 }
             }
         }
@@ -280,6 +281,6 @@ impl Reading<'_, '_, '_> {
 }
 
 /// Rounds off the floating-point error of a sum of weights.
-fn rounded(sum: f64) -> f64 {
+fn round_sum(sum: f64) -> f64 {
     (sum * 1e6).round() / 1e6
 }

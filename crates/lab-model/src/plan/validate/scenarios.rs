@@ -32,37 +32,38 @@ pub(super) fn check(
     methods: &mut Methods,
     report: &mut Report<'_>,
 ) -> (Vec<Scenario>, StageNames) {
-    let mut checked = Checked { scenarios: Vec::new(), names: StageNames::default() };
+    let mut reader = ScenarioReader { scenarios: Vec::new(), names: StageNames::default() };
     let tables = &file.scenario;
-    checked.names.are_partial = tables.is_empty();
+    reader.names.are_partial = tables.is_empty();
     if tables.is_empty() && tables.readable().is_some() {
         report.missing(&tables.at, "there is no scenario, so nothing is sent", "[[scenario]]");
     }
     if tables.len() > SCENARIOS_MAX {
         report.error(tables, "too many scenarios", format!("at most {SCENARIOS_MAX}"));
-        return (checked.scenarios, checked.names);
+        return (reader.scenarios, reader.names);
     }
-    for (at, table) in tables.iter().enumerate() {
+    for (index, table) in tables.iter().enumerate() {
         let mix = mixes.index(table, methods, report);
-        checked.scenario(at, table, mix, report);
+        reader.scenario(index, table, mix, report);
     }
-    (checked.scenarios, checked.names)
+    (reader.scenarios, reader.names)
 }
 
-struct Checked {
+/// Reads scenarios in the order of the plan.
+struct ScenarioReader {
     scenarios: Vec<Scenario>,
     names: StageNames,
 }
 
-impl Checked {
+impl ScenarioReader {
     fn scenario(
         &mut self,
-        at: usize,
+        index: usize,
         table: &ScenarioTable,
         mix: Option<usize>,
         report: &mut Report<'_>,
     ) {
-        let name = (*table.name).clone().unwrap_or_else(|| format!("scenario-{}", at + 1));
+        let name = (*table.name).clone().unwrap_or_else(|| format!("scenario-{}", index + 1));
         if self.scenarios.iter().any(|scenario| scenario.name == name) {
             let message = format!("two scenarios are called {name}");
             report.error(&table.name, message, "another name");
@@ -70,18 +71,18 @@ impl Checked {
         let closed = *table.model == ModelName::Closed;
         model_keys(table, closed, report);
         let stages = self.stages(&name, table, closed, report);
-        let most = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
+        let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
         let is_faulty = report.is_faulty(&table.at);
         self.names.are_partial |= is_faulty;
-        let whole = !stages.is_empty() && !is_faulty;
-        if whole && most == 0.0 {
-            report.error(&table.stages, "never begin an iteration", "a level above 0");
+        let is_complete = !stages.is_empty() && !is_faulty;
+        if is_complete && level_max == 0.0 {
+            report.error(&table.stages, "never start an iteration", "a level above 0");
         }
         let scenario = Scenario {
             name,
             start: *table.start,
             model: model(table, closed),
-            workers_max: workers(table, closed, most, report),
+            workers_max: workers(table, closed, level_max, report),
             stages,
             // If the mix is missing, the plan already has an error.
             mix: mix.unwrap_or_default(),
@@ -90,7 +91,7 @@ impl Checked {
             iterations_max: *table.iterations,
             grace: *table.grace,
         };
-        if whole && scenario.duration().is_zero() {
+        if is_complete && scenario.duration().is_zero() {
             report.error(&table.stages, "take no time at all", "a duration above 0");
         }
         self.scenarios.push(scenario);
@@ -106,113 +107,117 @@ impl Checked {
         if table.stages.is_empty_list() {
             report.error(&table.stages, "is empty", "at least one stage");
         }
-        let first = self.names.list.len();
+        let scenario_start = self.names.list.len();
         let mut stages = Vec::new();
-        let mut before = None;
-        for (at, stage) in table.stages.iter().enumerate() {
-            let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", at + 1));
-            let Some(course) = course(stage, closed, &mut before, report) else {
+        let mut previous_level = None;
+        for (index, stage) in table.stages.iter().enumerate() {
+            let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", index + 1));
+            let Some(levels) = stage_levels(stage, closed, &mut previous_level, report) else {
                 self.names.are_partial = true;
                 continue;
             };
-            if self.names.list.len() + course.parts > STAGES_MAX {
+            if self.names.list.len() + levels.steps > STAGES_MAX {
                 report.error(&table.stages, "too many stages", format!("at most {STAGES_MAX}"));
                 break;
             }
-            for part in 0..course.parts {
-                let own = match course.parts {
+            for step in 0..levels.steps {
+                let step_name = match levels.steps {
                     1 => name.clone(),
-                    _ => format!("{name}-{}", part + 1),
+                    _ => format!("{name}-{}", step + 1),
                 };
-                if self.names.list[first..].iter().any(|other| other.stage == own) {
-                    let message = format!("two stages of this scenario are called {own}");
+                let scenario_names = &self.names.list[scenario_start..];
+                if scenario_names.iter().any(|other| other.stage == step_name) {
+                    let message = format!("two stages of this scenario are called {step_name}");
                     report.error(&stage.name, message, "another name");
                 }
-                stages.push(course.part(part, self.names.list.len(), own.clone()));
+                stages.push(levels.stage(step, self.names.list.len(), step_name.clone()));
                 let (scenario, written) = (scenario.to_owned(), name.clone());
-                self.names.list.push(StageName { scenario, stage: own, written });
+                self.names.list.push(StageName { scenario, stage: step_name, written });
             }
         }
         stages
     }
 }
 
-/// The level of one written stage.
-struct Course {
+/// The levels of one stage as written.
+struct StageLevels {
     duration: Duration,
     from: f64,
     to: f64,
-    /// Number of stages: 1, or the steps of a staircase.
-    parts: usize,
+    /// Number of steps of a staircase; 1 for all other stages.
+    steps: usize,
 }
 
-impl Course {
-    fn part(&self, part: usize, index: usize, name: String) -> Stage {
-        if self.parts == 1 {
+impl StageLevels {
+    /// Returns the linear stage of one step.
+    fn stage(&self, step: usize, index: usize, name: String) -> Stage {
+        if self.steps == 1 {
             let (duration, from, to) = (self.duration, self.from, self.to);
             return Stage { index, name, duration, from, to };
         }
-        let level = level_at(self.from, self.to, (part + 1) as f64, self.parts as f64);
-        // Parts have whole nanoseconds, so they add up to the whole duration.
-        let nanos = |part: usize| self.duration.as_nanos() * part as u128 / self.parts as u128;
-        let length = nanos(part + 1) - nanos(part);
+        let level = level_at(self.from, self.to, (step + 1) as f64, self.steps as f64);
+        // Steps have whole nanoseconds, so their durations add up to the duration of the stage.
+        let nanos = |step: usize| self.duration.as_nanos() * step as u128 / self.steps as u128;
+        let length = nanos(step + 1) - nanos(step);
         let duration = Duration::from_nanos(u64::try_from(length).unwrap_or(u64::MAX));
         Stage { index, name, duration, from: level, to: level }
     }
 }
 
-/// Reads a stage's level. `before` is the level at the end of the previous stage.
-fn course(
+/// Reads a stage's levels. `previous_level` is the level at the end of the previous stage.
+fn stage_levels(
     stage: &StageTable,
     closed: bool,
-    before: &mut Option<f64>,
+    previous_level: &mut Option<f64>,
     report: &mut Report<'_>,
-) -> Option<Course> {
-    let (own, other, model) = match closed {
+) -> Option<StageLevels> {
+    let (constant_key, wrong_key, model) = match closed {
         true => (&stage.workers, &stage.rate, "closed"),
         false => (&stage.rate, &stage.workers, "open"),
     };
-    if other.is_set() {
-        report.error(other, format!("the scenario's model is {model}"), own.at.name());
+    if wrong_key.is_set() {
+        let message = format!("the scenario's model is {model}");
+        report.error(wrong_key, message, constant_key.at.name());
         return None;
     }
-    let ways: Vec<_> =
-        [own, &stage.to, &stage.spike].into_iter().filter(|key| key.is_set()).collect();
-    if let [_, second, ..] = ways.as_slice() {
+    let level_keys: Vec<_> =
+        [constant_key, &stage.to, &stage.spike].into_iter().filter(|key| key.is_set()).collect();
+    if let [_, second, ..] = level_keys.as_slice() {
         report.error(*second, "gives the level in two ways", "one of rate, workers, to, spike");
         return None;
     }
-    let of_ramps = [stage.from.located(), stage.steps.located()];
-    if let Some(at) = of_ramps.into_iter().find(|at| at.is_written() && !stage.to.is_set()) {
+    let ramp_keys = [stage.from.location(), stage.steps.location()];
+    if let Some(at) = ramp_keys.into_iter().find(|at| at.is_written() && !stage.to.is_set()) {
         report.error(at, "belongs to a ramp", "together with to");
         return None;
     }
     if report.is_faulty(&stage.at) {
         // The level is unknown. A placeholder keeps the next stage from reporting an error about
         // it.
-        before.get_or_insert(1.0);
+        previous_level.get_or_insert(1.0);
         return None;
     }
-    let constant = own.or(*stage.spike);
+    let constant = constant_key.or(*stage.spike);
     let (from, to) = match (constant, *stage.to) {
         (Some(level), _) => (level, level),
-        (None, Some(to)) => (stage.from.or(*before).unwrap_or(0.0), to),
+        (None, Some(to)) => (stage.from.or(*previous_level).unwrap_or(0.0), to),
         (None, None) => {
-            let Some(level) = *before else {
-                let message = "the first stage has no level before it to go on with";
-                report.missing(&stage.at, message, format!("{}, to or spike", own.at.name()));
+            let Some(level) = *previous_level else {
+                let message = "the first stage has no previous level to continue from";
+                let allowed = format!("{}, to or spike", constant_key.at.name());
+                report.missing(&stage.at, message, allowed);
                 return None;
             };
             (level, level)
         }
     };
     if stage.spike.is_none() {
-        *before = Some(to);
+        *previous_level = Some(to);
     }
     if closed {
-        workers_levels([own, &stage.from, &stage.to, &stage.spike], report);
+        workers_levels([constant_key, &stage.from, &stage.to, &stage.spike], report);
     }
-    Some(Course { duration: *stage.duration, from, to, parts: stage.steps.unwrap_or(1) })
+    Some(StageLevels { duration: *stage.duration, from, to, steps: stage.steps.unwrap_or(1) })
 }
 
 /// Rejects levels that are not a valid number of workers.
@@ -228,16 +233,16 @@ fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
 /// Rejects keys that have no effect in the scenario's model.
 fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
     let ScenarioTable { late, queue_max, pause, .. } = table;
-    let (others, model): (&[&At], _) = match closed {
+    let (useless_keys, model): (&[&At], _) = match closed {
         true => (&[&late.at, &queue_max.at], "open"),
         false => (&[&pause.at], "closed"),
     };
-    for at in others.iter().filter(|at| at.is_written()) {
+    for at in useless_keys.iter().filter(|at| at.is_written()) {
         let message = format!("only the {model} model has it");
         report.error(*at, message, format!("model = \"{model}\""));
     }
     if !closed && **late == LateName::Drop && queue_max.is_set() {
-        report.error(queue_max, "nothing waits", "late = \"queue\"");
+        report.error(queue_max, "there is no queue", "late = \"queue\"");
     }
 }
 
@@ -249,18 +254,18 @@ fn model(table: &ScenarioTable, closed: bool) -> Model {
     }
 }
 
-fn workers(table: &ScenarioTable, closed: bool, most: f64, report: &mut Report<'_>) -> usize {
+fn workers(table: &ScenarioTable, closed: bool, level_max: f64, report: &mut Report<'_>) -> usize {
     match (*table.workers_max, closed) {
-        (Some(workers), true) if (workers as f64) < most => {
-            let message = format!("its stages reach {most} workers");
-            report.error(&table.workers_max, message, format!("at least {most}, or not set"));
+        (Some(workers), true) if (workers as f64) < level_max => {
+            let message = format!("its stages reach {level_max} workers");
+            report.error(&table.workers_max, message, format!("at least {level_max}, or not set"));
             workers
         }
         (Some(workers), _) => workers,
-        (None, true) => (most.min(WORKERS_MAX as f64) as usize).max(1),
+        (None, true) => (level_max.min(WORKERS_MAX as f64) as usize).max(1),
         (None, false) if report.is_faulty(&table.at) => 1,
         (None, false) => {
-            let message = "must be set in the open model: how many iterations may run at once";
+            let message = "must be set in the open model: the maximum number of iterations at once";
             report.missing(&table.workers_max.at, message, format!("1 to {WORKERS_MAX}"));
             1
         }

@@ -7,7 +7,7 @@ use super::super::tables::PlanFile;
 use super::super::threshold_table::{NoData, WrittenThreshold};
 use super::scenarios::StageNames;
 use crate::metrics::Selector;
-use crate::plan::threshold::parse::{Names, Refused, Tag};
+use crate::plan::threshold::parse::{Names, ParseError, Tag};
 use crate::plan::threshold::{Threshold, parse};
 
 /// Maximum number of thresholds of a plan. Each is evaluated every second.
@@ -25,12 +25,12 @@ pub(super) fn check(
     for selected in file.thresholds.iter() {
         match parse::selector(&selected.selector, names) {
             Ok(selector) => {
-                let read = |(written, at): &(WrittenThreshold, At)| {
+                let build = |(written, at): &(WrittenThreshold, At)| {
                     threshold(&selected.selector, &selector, written, at, report)
                 };
-                thresholds.extend(selected.list.iter().filter_map(read));
+                thresholds.extend(selected.list.iter().filter_map(build));
             }
-            Err(Refused { message, allowed, unknown }) => {
+            Err(ParseError { message, allowed, unknown }) => {
                 // A table that has a problem may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.are_partial,
@@ -51,27 +51,27 @@ pub(super) fn check(
 }
 
 fn threshold(
-    written: &str,
+    selector_text: &str,
     selector: &Selector,
-    expression: &WrittenThreshold,
+    written: &WrittenThreshold,
     at: &At,
     report: &mut Report<'_>,
 ) -> Option<Threshold> {
-    let text = expression.threshold.trim();
+    let text = written.threshold.trim();
     match parse::expression(text, selector.metric) {
         Ok((aggregation, operator, limit)) => Some(Threshold {
             selector: selector.clone(),
             aggregation,
             operator,
             limit,
-            window: expression.window,
-            sustained: expression.sustained,
-            abort: expression.abort,
-            abort_delay: expression.abort_delay,
-            no_data_fails: expression.no_data == NoData::Fail,
-            text: format!("{} {text}", written.trim()),
+            window: written.window,
+            sustained: written.sustained,
+            abort: written.abort,
+            abort_delay: written.abort_delay,
+            no_data_fails: written.no_data == NoData::Fail,
+            text: format!("{} {text}", selector_text.trim()),
         }),
-        Err(Refused { message, allowed, .. }) => {
+        Err(ParseError { message, allowed, .. }) => {
             report.error(at, message, allowed);
             None
         }

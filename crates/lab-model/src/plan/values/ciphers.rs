@@ -41,8 +41,8 @@ const SUITES: [(&str, &str, TlsVersion); 9] = [
 /// # Errors
 /// Fails if the name is unknown; suggests the nearest one.
 pub(super) fn find(name: &str) -> Result<Suite, String> {
-    let found = SUITES.iter().find(|(iana, openssl, _)| *iana == name || *openssl == name);
-    match found {
+    let suite = SUITES.iter().find(|(iana, openssl, _)| *iana == name || *openssl == name);
+    match suite {
         Some((name, _, version)) => Ok(Suite { name, version: *version }),
         None => Err(not_found("cipher suite", name, &names()).0),
     }

@@ -1,4 +1,4 @@
-//! Values in, what they mean or what is wrong out.
+//! Goal: values are parsed, and invalid values are rejected. Method: texts of values.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn reuse_takes_words_and_numbers() {
 }
 
 #[test]
-fn headers_that_the_load_sets_itself_are_refused() {
+fn headers_that_the_load_sets_itself_are_rejected() {
     assert!(Header::parse("Authorization", "Bearer x").is_ok());
     assert!(Header::parse("Content-Length", "3").is_err());
     assert!(Header::parse("a b", "3").is_err());
@@ -22,7 +22,7 @@ fn headers_that_the_load_sets_itself_are_refused() {
 }
 
 #[test]
-fn headers_are_hidden_unless_they_only_name_a_variable() {
+fn headers_are_masked_unless_they_only_name_a_variable() {
     for (text, hidden) in [
         ("Bearer ${env:TOKEN}", false),
         ("${env:TOKEN}", false),
@@ -30,6 +30,6 @@ fn headers_are_hidden_unless_they_only_name_a_variable() {
         ("x${env:TOKEN}", true),
         ("Bearer x", true),
     ] {
-        assert_eq!(Header::masked(text).is_some(), hidden, "{text}");
+        assert_eq!(Header::mask(text).is_some(), hidden, "{text}");
     }
 }

@@ -11,9 +11,9 @@ use super::time_series::Rise;
 pub struct Bottleneck {
     /// The kind of limit.
     pub cause: Cause,
-    /// High without a doubt, medium with one, low with more.
+    /// High without a doubt, medium with one doubt, low with more.
     pub confidence: Confidence,
-    /// When it began, in seconds since the start of the run; `None` if unknown.
+    /// Time at which the limit was reached, in seconds since the start of the run; `None` if unknown.
     pub at: Option<f64>,
     /// The limit itself.
     pub claim: Claim,
@@ -85,7 +85,7 @@ pub enum Claim {
     Unknown(Unknown),
 }
 
-/// Why the limit is unknown.
+/// Reason why the limit is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// The target runs in the generator's own process.
@@ -163,7 +163,7 @@ pub enum ResourceEvidence {
     DiskTime { ms: f64 },
     LineRate { device: String, share: f64 },
     CoresBusy { awaited: bool, share: f64 },
-    CpuUsers { busy: f64, target: f64, own: f64, others: f64 },
+    CpuUsers { busy: f64, target: f64, generator: f64, others: f64 },
 }
 
 /// Shares of time of the target's host around the breach.

@@ -27,26 +27,35 @@ const LIMITED_MIN: f64 = 0.05;
 const LIMIT_EXCEEDED: i64 = -32_005;
 
 /// Returns the generator as the cause if its threads were busy, waited for a core, or had no free
-/// port. Returns it too if its late sends explain the latency.
-pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
+/// port. Returns the generator too if its late sends explain the latency.
+pub(super) fn check_generator(context: &Context<'_>) -> Option<Bottleneck> {
     let mut evidence = Vec::new();
-    let busy = context.second_around(|second| second.generator_busy).unwrap_or(0.0);
+    let busy = context.mean_second(|second| second.generator_busy).unwrap_or(0.0);
     if busy >= BUSY_MIN {
         evidence.push(GeneratorEvidence::EngineBusy(busy));
     }
-    let delay =
-        context.own_around(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
-    let all = context.own_around(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
-    if delay.max(all) >= STARVED_MIN && !context.in_process {
-        evidence.push(GeneratorEvidence::EngineStarved(delay.max(all)));
+    let thread_delay =
+        context.generator_mean(host!("process.*.thread_max_delay").of("generator")).unwrap_or(0.0);
+    let process_delay =
+        context.generator_mean(host!("process.*.run_delay").of("generator")).unwrap_or(0.0);
+    if thread_delay.max(process_delay) >= STARVED_MIN && !context.in_process {
+        evidence.push(GeneratorEvidence::EngineStarved(thread_delay.max(process_delay)));
     }
-    let (worst, least) = context.latency();
-    let late = context.second_around(|second| second.lateness_p99_ms).unwrap_or(0.0);
+    let (worst_p99, lowest_p99) = context.p99_range();
+    let delay_ms = context.mean_second(|second| second.scheduling_delay_p99_ms).unwrap_or(0.0);
     // Late sends do not explain failures, rate limits, or single calls that are far slower.
-    let (odd, all) = calls(context, |class| class.failed() || class == Class::Limited);
-    let timely = odd < NOTABLE * all && context.longest() <= LATENESS_TIMES * late;
-    if lateness(context).is_some() && timely && late >= DOMINATES * (worst - least) {
-        evidence.push(GeneratorEvidence::LateSends { late_ms: late, rise_ms: worst - least });
+    let (unexplained, all_calls) =
+        count_calls(context, |class| class.is_failure() || class == Class::Limited);
+    let timely =
+        unexplained < NOTABLE * all_calls && context.longest_call_ms() <= LATENESS_TIMES * delay_ms;
+    if late_sends_ms(context).is_some()
+        && timely
+        && delay_ms >= DOMINATES * (worst_p99 - lowest_p99)
+    {
+        evidence.push(GeneratorEvidence::LateSends {
+            late_ms: delay_ms,
+            rise_ms: worst_p99 - lowest_p99,
+        });
     }
     let ports = context.input.wire.traffic.ports_exhausted;
     if ports > 0 {
@@ -55,7 +64,7 @@ pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
     if evidence.is_empty() {
         return None;
     }
-    if let Some(used) = context.target_around(host!("process.*.cpu")).filter(|used| *used > 0.2) {
+    if let Some(used) = context.target_mean(host!("process.*.cpu")).filter(|used| *used > 0.2) {
         evidence.push(GeneratorEvidence::SharedCores { used, cores: context.cores });
     }
     let evidence = evidence.into_iter().map(Evidence::Generator).collect();
@@ -64,60 +73,67 @@ pub(super) fn generator(context: &Context<'_>) -> Option<Bottleneck> {
 }
 
 /// Returns the p99 delay of sends in the window, in milliseconds, if it exceeds the plan's limit.
-pub(super) fn lateness(context: &Context<'_>) -> Option<f64> {
-    let late = context.second_around(|second| second.lateness_p99_ms)?;
+pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
+    let late = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
     let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
-    let typical = context.second_around(median).unwrap_or(0.0);
+    let typical = context.mean_second(median).unwrap_or(0.0);
     let limit = context.input.validity.lateness_p99_max.as_secs_f64() * 1_000.0;
     let broken = late > limit && late > context.input.validity.lateness_share_max * typical;
     broken.then_some(late)
 }
 
-/// Returns the number of calls of the wanted classes in the window, and the number of all calls.
-fn calls(context: &Context<'_>, wanted: impl Fn(Class) -> bool) -> (f64, f64) {
-    let (mut found, mut all) = (0.0, 0.0);
-    for second in context.around() {
+/// Returns the number of calls of the counted classes in the window, and the number of all calls.
+fn count_calls(context: &Context<'_>, is_counted: impl Fn(Class) -> bool) -> (f64, f64) {
+    let (mut counted, mut total) = (0.0, 0.0);
+    for second in context.window() {
         for (class, count) in second.methods.iter().flat_map(|method| &method.classes) {
             let count = *count as f64;
-            all += count;
-            found += if wanted(*class) { count } else { 0.0 };
+            total += count;
+            counted += if is_counted(*class) { count } else { 0.0 };
         }
     }
-    (found, all)
+    (counted, total)
 }
 
-/// Returns the first second in which the wanted classes made up at least `share` of the calls.
-fn since(context: &Context<'_>, wanted: impl Fn(Class) -> bool, share: f64) -> Option<f64> {
-    let first = context.input.series.iter().find(|second| {
+/// Returns the first second in which the counted classes made up at least `share` of the calls.
+fn first_second_with(
+    context: &Context<'_>,
+    is_counted: impl Fn(Class) -> bool,
+    share: f64,
+) -> Option<f64> {
+    let onset = context.input.series.iter().find(|second| {
         let classes = || second.methods.iter().flat_map(|method| &method.classes);
-        let all: u64 = classes().map(|(_, count)| count).sum();
-        let found = classes().filter(|(class, _)| wanted(*class)).map(|(_, count)| count);
-        all > 0 && found.sum::<u64>() as f64 >= share * all as f64
+        let total: u64 = classes().map(|(_, count)| count).sum();
+        let counted = classes().filter(|(class, _)| is_counted(*class)).map(|(_, count)| count);
+        total > 0 && counted.sum::<u64>() as f64 >= share * total as f64
     });
-    first.map(|second| second.at)
+    onset.map(|second| second.at)
 }
 
 /// Returns a cause if connecting takes most of the time, connections wait to be accepted, or they
 /// are refused or closed.
-pub(super) fn connection(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
-    if let Some(finding) = connecting(context) {
+pub(super) fn check_connections(
+    context: &Context<'_>,
+    saturated: &[Saturated],
+) -> Option<Bottleneck> {
+    if let Some(finding) = check_connecting_time(context) {
         return Some(finding);
     }
     // A target that lacks CPU accepts no connections either. The lack of CPU is then the cause.
-    if saturated.iter().any(|resource| resource.before(context)) {
+    if saturated.iter().any(|resource| resource.precedes_breach(context)) {
         return None;
     }
-    unaccepted(context).or_else(|| refused(context))
+    check_accept_queue(context).or_else(|| check_refused_connections(context))
 }
 
 /// Returns a cause if connects and TLS handshakes take most of the time of all calls.
-fn connecting(context: &Context<'_>) -> Option<Bottleneck> {
+fn check_connecting_time(context: &Context<'_>) -> Option<Bottleneck> {
     let wire = context.input.wire;
     let total = |times: &lab_model::results::Quantiles| times.mean_ms * times.count as f64;
     let handshakes = total(&wire.handshake_full) + total(&wire.handshake_resumed);
-    let all = total(&context.input.overall.latency);
-    let share = (total(&wire.connect) + handshakes) / all.max(f64::MIN_POSITIVE);
-    if all <= 0.0 || share < DOMINATES {
+    let call_time = total(&context.input.overall.latency);
+    let share = (total(&wire.connect) + handshakes) / call_time.max(f64::MIN_POSITIVE);
+    if call_time <= 0.0 || share < DOMINATES {
         return None;
     }
     let (count, mean_ms) = (wire.connect.count, wire.connect.mean_ms);
@@ -138,46 +154,50 @@ const QUEUE_FULL: f64 = 0.9;
 
 /// Returns a cause if the accept queue is full or overflows. Returns one too if the queue holds
 /// most connections although the target does not lack CPU.
-fn unaccepted(context: &Context<'_>) -> Option<Bottleneck> {
-    let queue = context.own.get(host!("target.accept_queue"));
-    let waiting = context.own_around(host!("target.accept_queue"))?;
-    let connected = context.own_around(host!("target.connections_in")).unwrap_or(0.0).max(waiting);
-    let most = context.own_around(host!("target.accept_queue_max"));
-    let lost = context.own_around(host!("listen_overflows")).filter(|lost| *lost > 0.0);
-    let full = lost.is_some() || most.is_some_and(|most| waiting >= QUEUE_FULL * most);
-    let neglected = waiting >= DOMINATES * connected && !waits_for_cores(context);
-    if waiting < 1.0 || !(full || neglected) {
+fn check_accept_queue(context: &Context<'_>) -> Option<Bottleneck> {
+    let queue = context.generator_host.get(host!("target.accept_queue"));
+    let waiting = context.generator_mean(host!("target.accept_queue"))?;
+    let open_connections =
+        context.generator_mean(host!("target.connections_in")).unwrap_or(0.0).max(waiting);
+    let capacity = context.generator_mean(host!("target.accept_queue_max"));
+    let overflows =
+        context.generator_mean(host!("listen_overflows")).filter(|overflows| *overflows > 0.0);
+    let is_full =
+        overflows.is_some() || capacity.is_some_and(|capacity| waiting >= QUEUE_FULL * capacity);
+    let neglected = waiting >= DOMINATES * open_connections && !waits_for_cores(context);
+    if waiting < 1.0 || !(is_full || neglected) {
         return None;
     }
-    let began = queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
+    let began_at =
+        queue.0.iter().find(|(at, value)| *at >= 0.0 && *value >= 1.0).map(|(at, _)| *at);
     let queue = [
-        Some(ConnectionEvidence::Unaccepted { waiting, connected }),
-        most.map(ConnectionEvidence::QueueLength),
-        lost.map(ConnectionEvidence::QueueOverflows),
+        Some(ConnectionEvidence::Unaccepted { waiting, connected: open_connections }),
+        capacity.map(ConnectionEvidence::QueueLength),
+        overflows.map(ConnectionEvidence::QueueOverflows),
     ];
     let queue = queue.into_iter().flatten().map(Evidence::Connection);
-    let evidence = queue.chain(idle(context)).collect();
+    let evidence = queue.chain(target_cpu_evidence(context)).collect();
     let mut doubts = context.doubts();
-    if !full {
+    if !is_full {
         doubts.push(Doubt::QueueNotFull);
     }
-    Some(Bottleneck::new(Cause::Connection, began, Claim::Unaccepted, evidence, doubts))
+    Some(Bottleneck::new(Cause::Connection, began_at, Claim::Unaccepted, evidence, doubts))
 }
 
 /// Returns the CPU use of the target's processes, as evidence that they were not busy.
-fn idle(context: &Context<'_>) -> Option<Evidence> {
-    let used = context.target_around(host!("process.*.cpu"))?;
+fn target_cpu_evidence(context: &Context<'_>) -> Option<Evidence> {
+    let used = context.target_mean(host!("process.*.cpu"))?;
     let cores = context.input.watched.target_cores.unwrap_or(context.cores);
     Some(Evidence::Idle { used, cores })
 }
 
 /// Returns a cause if calls fail because connections cannot be made or are closed.
-fn refused(context: &Context<'_>) -> Option<Bottleneck> {
+fn check_refused_connections(context: &Context<'_>) -> Option<Bottleneck> {
     let cannot = |class| matches!(class, Class::Connect | Class::Tls);
     let closed = |class| matches!(class, Class::Connect | Class::Tls | Class::Reset);
-    let (failed, all) = calls(context, Class::failed);
-    let (refused, _) = calls(context, closed);
-    if all <= 0.0 || refused / all < NOTABLE || refused < DOMINATES * failed {
+    let (failed, total) = count_calls(context, Class::is_failure);
+    let (refused, _) = count_calls(context, closed);
+    if total <= 0.0 || refused / total < NOTABLE || refused < DOMINATES * failed {
         return None;
     }
     let ended = |process: &&lab_model::results::run::ProcessFacts| {
@@ -187,7 +207,7 @@ fn refused(context: &Context<'_>) -> Option<Bottleneck> {
         // The target restarted, so its connections closed for that reason.
         return None;
     }
-    let (connect, _) = calls(context, cannot);
+    let (connect, _) = count_calls(context, cannot);
     let mut doubts = context.doubts();
     if connect < DOMINATES * refused {
         doubts.push(Doubt::ClosedLater);
@@ -197,8 +217,8 @@ fn refused(context: &Context<'_>) -> Option<Bottleneck> {
     }
     let traffic = &context.input.wire.traffic;
     let not_connected = ConnectionEvidence::NotConnected {
-        refused: refused / all,
-        otherwise: (failed - refused) / all,
+        refused: refused / total,
+        otherwise: (failed - refused) / total,
     };
     let connections = ConnectionEvidence::Connections {
         made: traffic.connections,
@@ -206,20 +226,20 @@ fn refused(context: &Context<'_>) -> Option<Bottleneck> {
         closed: traffic.closed_by_server,
     };
     let evidence = [not_connected, connections].map(Evidence::Connection).to_vec();
-    let began = since(context, closed, NOTABLE);
+    let began = first_second_with(context, closed, NOTABLE);
     Some(Bottleneck::new(Cause::Connection, began, Claim::Refused, evidence, doubts))
 }
 
 /// Returns a cause if HTTP 429 responses, or the JSON-RPC error with the same meaning, dominate the
 /// failures.
-pub(super) fn rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
-    let (limited, all) = calls(context, |class| class == Class::Limited);
-    let (failed, _) = calls(context, Class::failed);
-    if all > 0.0 && limited / all >= LIMITED_MIN && limited >= failed {
-        let began = since(context, |class| class == Class::Limited, LIMITED_MIN);
+pub(super) fn check_rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
+    let (limited, total) = count_calls(context, |class| class == Class::Limited);
+    let (failed, _) = count_calls(context, Class::is_failure);
+    if total > 0.0 && limited / total >= LIMITED_MIN && limited >= failed {
+        let began = first_second_with(context, |class| class == Class::Limited, LIMITED_MIN);
         let mut evidence = vec![
-            Evidence::TooManyRequests { limited: limited / all, failed: failed / all },
-            Evidence::Admitted(context.second_around(results).unwrap_or(0.0)),
+            Evidence::TooManyRequests { limited: limited / total, failed: failed / total },
+            Evidence::Admitted(context.mean_second(count_successes).unwrap_or(0.0)),
         ];
         if context.input.wire.retry_after.count > 0 {
             let wait = context.input.wire.retry_after.p50_ms / 1_000.0;
@@ -228,56 +248,58 @@ pub(super) fn rate_limit(context: &Context<'_>) -> Option<Bottleneck> {
         let (claim, doubts) = (Claim::TooManyRequests, context.doubts());
         return Some(Bottleneck::new(Cause::RateLimit, began, claim, evidence, doubts));
     }
-    limited_by_code(context, failed, all)
+    check_limit_code(context, failed, total)
 }
 
 /// Returns the number of successful calls of a second.
-fn results(second: &Second) -> f64 {
+fn count_successes(second: &Second) -> f64 {
     let classes = second.methods.iter().flat_map(|method| &method.classes);
     classes.filter(|(class, _)| *class == Class::Ok).map(|(_, count)| *count as f64).sum()
 }
 
 /// Returns a cause if the JSON-RPC error code of "limit exceeded" dominates the failures.
-fn limited_by_code(context: &Context<'_>, failed: f64, all: f64) -> Option<Bottleneck> {
-    let (errors, _) = calls(context, |class| class == Class::RpcError);
+fn check_limit_code(context: &Context<'_>, failed: f64, total: f64) -> Option<Bottleneck> {
+    let (errors, _) = count_calls(context, |class| class == Class::RpcError);
     let codes = &context.input.overall.codes;
-    let every: u64 = codes.iter().map(|(_, count)| count).sum();
+    let error_codes: u64 = codes.iter().map(|(_, count)| count).sum();
     let limits = codes.iter().filter(|(code, _)| *code == LIMIT_EXCEEDED);
     let limits: u64 = limits.map(|(_, count)| count).sum();
-    let dominate = limits as f64 >= DOMINATES * every.max(1) as f64;
-    if all <= 0.0 || errors / all < LIMITED_MIN || errors < DOMINATES * failed || !dominate {
+    let dominate = limits as f64 >= DOMINATES * error_codes.max(1) as f64;
+    if total <= 0.0 || errors / total < LIMITED_MIN || errors < DOMINATES * failed || !dominate {
         return None;
     }
     let code = LIMIT_EXCEEDED;
-    let evidence = vec![Evidence::LimitExceeded { errors: errors / all, limits, every, code }];
+    let evidence =
+        vec![Evidence::LimitExceeded { errors: errors / total, limits, every: error_codes, code }];
     let mut doubts = context.doubts();
     doubts.push(Doubt::CodeAmbiguous);
-    let began = since(context, |class| class == Class::RpcError, LIMITED_MIN);
+    let began = first_second_with(context, |class| class == Class::RpcError, LIMITED_MIN);
     Some(Bottleneck::new(Cause::RateLimit, began, Claim::LimitExceeded, evidence, doubts))
 }
 
 /// Returns a cause if the target's calls spend most of their time waiting for its own upstream.
-pub(super) fn upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
-    if saturated.iter().any(|resource| resource.of_target && resource.before(context)) {
+pub(super) fn check_upstream(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
+    if saturated.iter().any(|resource| resource.of_target && resource.precedes_breach(context)) {
         return None;
     }
-    let inside = context.own_around(host!("target.waiting_in"))?;
-    let behind = context.own_around(host!("target.waiting_out"))?;
+    let inside = context.generator_mean(host!("target.waiting_in"))?;
+    let behind = context.generator_mean(host!("target.waiting_out"))?;
     let share = behind / inside.max(f64::MIN_POSITIVE);
     if behind < 1.0 || share < DOMINATES {
         return None;
     }
-    let waits = context.own.get(host!("target.waiting_out"));
+    let waits = context.generator_host.get(host!("target.waiting_out"));
     let began =
-        super::time_series::rise(&waits, &context.load, 1.0, context.end).map(|rise| rise.at);
+        super::time_series::find_rise(&waits, &context.load, 1.0, context.end).map(|rise| rise.at);
     let mut evidence = vec![Evidence::Behind { inside, behind, share: share.min(1.0) }];
-    let longest = context.own_around(host!("target.waiting_out_max_ms"));
+    let longest = context.generator_mean(host!("target.waiting_out_max_ms"));
     evidence.extend(longest.map(|ms| Evidence::LongestWait { ms }));
-    evidence.extend(idle(context));
-    for upstream in context.input.watched.upstreams.iter().filter_map(|one| one.process.as_deref())
+    evidence.extend(target_cpu_evidence(context));
+    for upstream in
+        context.input.watched.upstreams.iter().filter_map(|upstream| upstream.process.as_deref())
     {
-        if let Some(used) = context.own_around(host!("process.*.cpu").of(upstream)) {
-            let busiest = context.own_around(host!("process.*.thread_max").of(upstream));
+        if let Some(used) = context.generator_mean(host!("process.*.cpu").of(upstream)) {
+            let busiest = context.generator_mean(host!("process.*.thread_max").of(upstream));
             let (name, busiest) = (upstream.to_owned(), busiest.unwrap_or(0.0));
             evidence.push(Evidence::UpstreamCpu { name, used, busiest });
         }

@@ -9,16 +9,17 @@ use lab_model::record::Class;
 use lab_model::results::Cause;
 
 use super::diagnosis::{Bottleneck, Claim, Doubt, Evidence, HostShares, ResourceEvidence, Waiting};
-use super::time_series::{Rise, TimeSeries, association, rise};
-use super::{AFTER, Context};
+use super::time_series::{Rise, TimeSeries, find_rise, load_correlation};
+use super::{Context, WINDOW_AFTER};
 
 /// A resource that saturated.
 #[derive(Debug)]
 pub(super) struct Saturated {
     pub(super) cause: Cause,
-    /// When it saturated, in seconds since the start of the run.
+    /// Start of the saturation, in seconds since the start of the run.
     pub(super) at: f64,
-    /// True if metrics of the target's processes show it. False if only metrics of their host do.
+    /// True if metrics of the target's processes show the saturation. False if only metrics of their
+    /// host do.
     pub(super) of_target: bool,
     /// Rank correlation with the load; none if the load did not vary.
     association: Option<f64>,
@@ -28,9 +29,9 @@ pub(super) struct Saturated {
 }
 
 impl Saturated {
-    /// Returns true if it saturated before the threshold was broken. One second of slack allows for
+    /// Returns true if the resource saturated before the threshold was broken. One second of slack allows for
     /// the resolution of the time series.
-    pub(super) fn before(&self, context: &Context<'_>) -> bool {
+    pub(super) fn precedes_breach(&self, context: &Context<'_>) -> bool {
         self.at <= context.broken_at + 1.0
     }
 }
@@ -49,50 +50,52 @@ const USED_MIN: f64 = 0.8;
 const MEMORY_MIN: f64 = 0.9;
 
 /// Returns all saturated resources, the one nearest to the target first.
-pub(super) fn saturated(context: &Context<'_>) -> Vec<Saturated> {
+pub(super) fn saturated_resources(context: &Context<'_>) -> Vec<Saturated> {
     if context.in_process {
         return Vec::new();
     }
     let of_target = context.targets.iter().flat_map(|name| {
         [
-            quota(context, name),
-            memory_limit(context, name),
-            io_limit(context, name),
-            thread(context, name),
+            check_quota(context, name),
+            check_memory_limit(context, name),
+            check_io_limit(context, name),
+            check_thread(context, name),
         ]
     });
-    let of_host = [memory(context), disk(context), network(context), cpu(context)];
+    let of_host =
+        [check_memory(context), check_disk(context), check_network(context), check_cpu(context)];
     of_target.chain(of_host).flatten().collect()
 }
 
 /// Returns the resource that saturated first, if that was before the threshold was broken.
-pub(super) fn first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
-    let before = || saturated.iter().filter(|resource| resource.before(context));
+pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
+    let before_breach = || saturated.iter().filter(|resource| resource.precedes_breach(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
     // threads of the target are runnable, so it may come first. The quota is the cause even then.
-    let quota = before().any(|resource| resource.cause == Cause::CpuQuota);
-    let follows_load =
-        |one: &&Saturated| one.association.is_none_or(|association| association >= ASSOCIATED_MIN);
+    let quota = before_breach().any(|resource| resource.cause == Cause::CpuQuota);
+    let follows_load = |resource: &&Saturated| {
+        resource.association.is_none_or(|association| association >= ASSOCIATED_MIN)
+    };
     let candidates = || {
-        let explained = |one: &&Saturated| {
-            quota && one.cause != Cause::CpuQuota && explains(Cause::CpuQuota, one.cause)
+        let explained = |resource: &&Saturated| {
+            quota && resource.cause != Cause::CpuQuota && explains(Cause::CpuQuota, resource.cause)
         };
-        before().filter(move |one| !explained(one)).filter(follows_load)
+        before_breach().filter(move |resource| !explained(resource)).filter(follows_load)
     };
     let earliest = candidates().map(|resource| resource.at).reduce(f64::min)?;
-    let first = candidates().find(|resource| resource.at <= earliest + TIE)?;
+    let winner = candidates().find(|resource| resource.at <= earliest + TIE)?;
     let mut doubts = context.doubts();
-    doubts.extend(first.doubts.iter().cloned());
-    if first.association.is_none() {
+    doubts.extend(winner.doubts.iter().cloned());
+    if winner.association.is_none() {
         doubts.push(Doubt::ConstantLoad);
     }
-    let others = candidates()
-        .filter(|other| other.at <= earliest + TIE && !explains(first.cause, other.cause));
-    doubts.extend(others.map(|other| Doubt::Another(other.claim.clone())));
+    let tied = candidates()
+        .filter(|other| other.at <= earliest + TIE && !explains(winner.cause, other.cause));
+    doubts.extend(tied.map(|other| Doubt::Another(other.claim.clone())));
     let mut evidence: Vec<Evidence> =
-        first.evidence.iter().cloned().map(Evidence::Resource).collect();
-    evidence.extend(first.association.map(Evidence::Correlation));
-    Some(Bottleneck::new(first.cause, Some(first.at), first.claim.clone(), evidence, doubts))
+        winner.evidence.iter().cloned().map(Evidence::Resource).collect();
+    evidence.extend(winner.association.map(Evidence::Correlation));
+    Some(Bottleneck::new(winner.cause, Some(winner.at), winner.claim.clone(), evidence, doubts))
 }
 
 /// Returns true if `cause` also produces the symptoms of `other`.
@@ -107,27 +110,28 @@ fn explains(cause: Cause, other: Cause) -> bool {
 
 /// Returns the target's software as the cause if no resource saturated, the target was fully
 /// observed, and it had calls to work on.
-pub(super) fn software(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
+pub(super) fn check_software(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let watched = context.input.watched;
     let fully_observed = watched.target_local
         && !context.targets.is_empty()
         && !context.in_process
         && watched.missing.is_empty();
-    if !fully_observed || !saturated.is_empty() || fails(context) {
+    if !fully_observed || !saturated.is_empty() || has_failures(context) {
         return None;
     }
-    let used = context.target_around(host!("process.*.cpu"))?;
+    let used = context.target_mean(host!("process.*.cpu"))?;
     let cores = watched.target_cores.unwrap_or(context.cores);
-    let busy = context.host_around(host!("cpu_busy"))?;
+    let busy = context.host_mean(host!("cpu_busy"))?;
     let waited = cpu_wait(context)?;
-    let delay = context.target_around(host!("process.*.run_delay"))?;
-    let short = busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0 && wanted(context)? >= 0.5;
-    if used >= USED_MIN * cores || short || waits_for_cores(context) {
+    let delay = context.target_mean(host!("process.*.run_delay"))?;
+    let cpu_contended =
+        busy >= BUSY_MIN && waited >= CPU_WAIT_MIN / 2.0 && runnable_cores(context)? >= 0.5;
+    if used >= USED_MIN * cores || cpu_contended || waits_for_cores(context) {
         return None;
     }
     let inside = calls_inside(context)?;
     let threads = context.targets.iter().map(|name| host!("process.*.thread_max").of(name));
-    let busiest = threads.filter_map(|thread| context.own_around(thread)).reduce(f64::max)?;
+    let busiest = threads.filter_map(|thread| context.generator_mean(thread)).reduce(f64::max)?;
     if busiest >= BUSY_MIN {
         return None;
     }
@@ -141,18 +145,18 @@ pub(super) fn software(context: &Context<'_>, saturated: &[Saturated]) -> Option
     if used > 0.5 * cores {
         doubts.push(Doubt::HalfUsed);
     }
-    let at = Some(context.broken_at);
-    Some(Bottleneck::new(Cause::Software, at, Claim::Software, evidence, doubts))
+    let began = Some(context.broken_at);
+    Some(Bottleneck::new(Cause::Software, began, Claim::Software, evidence, doubts))
 }
 
 /// Returns the number of calls inside the target. None if the target works on less than half of the
 /// calls in flight, or if more than a few of them wait for its upstream.
 fn calls_inside(context: &Context<'_>) -> Option<f64> {
     let sum = |waiting: &HostMetric, unclear: &HostMetric| {
-        let unclear = context.own_around(unclear).unwrap_or(0.0);
-        context.own_around(waiting).map(|waiting| waiting + unclear)
+        let unclear = context.generator_mean(unclear).unwrap_or(0.0);
+        context.generator_mean(waiting).map(|waiting| waiting + unclear)
     };
-    let in_flight = context.second_around(|second| second.in_flight as f64)?;
+    let in_flight = context.mean_second(|second| second.in_flight as f64)?;
     // A socket whose state is unclear may carry no call. The calls in flight are an upper limit.
     let inside = sum(host!("target.waiting_in"), host!("target.unclear_in"))?.min(in_flight);
     let behind = sum(host!("target.waiting_out"), host!("target.unclear_out")).unwrap_or(0.0);
@@ -161,15 +165,15 @@ fn calls_inside(context: &Context<'_>) -> Option<f64> {
 
 /// Returns true if more than 5 % of the calls fail without a timeout. Errors, full queues and
 /// limits all cause such failures.
-fn fails(context: &Context<'_>) -> bool {
-    let (mut failed, mut all) = (0_u64, 0_u64);
+fn has_failures(context: &Context<'_>) -> bool {
+    let (mut failed_calls, mut total) = (0_u64, 0_u64);
     for (class, count) in
-        context.around().flat_map(|second| &second.methods).flat_map(|method| &method.classes)
+        context.window().flat_map(|second| &second.methods).flat_map(|method| &method.classes)
     {
-        all += count;
-        failed += if class.failed() && *class != Class::Timeout { *count } else { 0 };
+        total += count;
+        failed_calls += if class.is_failure() && *class != Class::Timeout { *count } else { 0 };
     }
-    failed as f64 > 0.05 * all as f64
+    failed_calls as f64 > 0.05 * total as f64
 }
 
 /// Returns the host's utilisation and pressure around the breach. A report quotes them if no
@@ -177,17 +181,17 @@ fn fails(context: &Context<'_>) -> bool {
 pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
     let mut evidence = Vec::new();
     let shares = HostShares {
-        cpu: context.host_around(host!("cpu_busy")),
-        cpu_wait: context.host_around(host!("psi_cpu_some")),
-        memory_wait: context.host_around(host!("psi_memory_some")),
-        disk_wait: context.host_around(host!("psi_io_some")),
+        cpu: context.host_mean(host!("cpu_busy")),
+        cpu_wait: context.host_mean(host!("psi_cpu_some")),
+        memory_wait: context.host_mean(host!("psi_memory_some")),
+        disk_wait: context.host_mean(host!("psi_io_some")),
     };
     if shares != HostShares::default() {
         evidence.push(Evidence::Host(shares));
     }
-    let before = context.host.get(host!("cpu_busy")).mean(f64::MIN, 0.0);
-    evidence.extend(before.filter(|busy| *busy >= BUSY_MIN).map(Evidence::BusyBefore));
-    let iowait = context.host_around(host!("cpu_iowait"));
+    let busy_before_load = context.target_host.get(host!("cpu_busy")).mean(f64::MIN, 0.0);
+    evidence.extend(busy_before_load.filter(|busy| *busy >= BUSY_MIN).map(Evidence::BusyBefore));
+    let iowait = context.host_mean(host!("cpu_iowait"));
     let waits = shares.disk_wait;
     if iowait.is_some_and(|share| share > 0.2) && waits.is_some_and(|share| share < 0.1) {
         evidence.push(Evidence::IowaitAlone);
@@ -196,24 +200,24 @@ pub(super) fn host_evidence(context: &Context<'_>) -> Vec<Evidence> {
 }
 
 /// Returns the number of cores that the target used or waited for in the window.
-fn wanted(context: &Context<'_>) -> Option<f64> {
+fn runnable_cores(context: &Context<'_>) -> Option<f64> {
     Some(
-        context.target_around(host!("process.*.run_delay"))?
-            + context.target_around(host!("process.*.cpu"))?,
+        context.target_mean(host!("process.*.run_delay"))?
+            + context.target_mean(host!("process.*.cpu"))?,
     )
 }
 
 /// Returns true if the target waits for a core for a large share of its time. Then neither its
 /// software nor its limits need be the cause.
 pub(super) fn waits_for_cores(context: &Context<'_>) -> bool {
-    let delay = context.target_around(host!("process.*.run_delay")).unwrap_or(0.0);
+    let delay = context.target_mean(host!("process.*.run_delay")).unwrap_or(0.0);
     delay >= CPU_WAIT_MIN && cpu_wait(context).is_some_and(|share| share >= CPU_WAIT_MIN)
 }
 
 /// Returns the share of the target's runnable time, in the window, in which it waited for a core.
 fn cpu_wait(context: &Context<'_>) -> Option<f64> {
-    let waited = context.target_around(host!("process.*.run_delay"))?;
-    let used = context.target_around(host!("process.*.cpu"))?;
+    let waited = context.target_mean(host!("process.*.run_delay"))?;
+    let used = context.target_mean(host!("process.*.cpu"))?;
     Some(waited / (waited + used).max(0.01))
 }
 
@@ -233,31 +237,25 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// Returns the rise of `wait`, the mean utilisation since then, and the correlation with the
-    /// load. None if the resource did not saturate. A wait at low utilisation has another cause and
-    /// is ignored.
-    fn judge(&self, context: &Context<'_>) -> Option<(Rise, f64, Option<f64>)> {
-        let high = self.used.smooth();
-        let wait = self.wait.with(&high, |wait, used| if used >= self.high { wait } else { 0.0 });
-        let rise = rise(&wait, &context.load, self.step, context.end)?;
-        let used = self.used.mean(rise.at, context.end.max(rise.at + AFTER))?;
-        let association = association(&wait, &context.load, context.end);
-        (used >= self.high).then_some((rise, used, association))
-    }
-
-    fn saturated(
+    /// Returns the resource if it saturated. `evidence` gets the rise of `wait` and the mean
+    /// utilisation since then. A wait at low utilisation has another cause and is ignored.
+    fn if_saturated(
         &self,
         context: &Context<'_>,
         claim: Claim,
         evidence: impl Fn(Rise, f64) -> Vec<ResourceEvidence>,
     ) -> Option<Saturated> {
-        let (rise, used, association) = self.judge(context)?;
+        let smoothed = self.used.smooth();
+        let keep_if_high = |wait, used| if used >= self.high { wait } else { 0.0 };
+        let wait = self.wait.with(&smoothed, keep_if_high);
+        let rise = find_rise(&wait, &context.load, self.step, context.end)?;
+        let used = self.used.mean(rise.at, context.end.max(rise.at + WINDOW_AFTER))?;
         let doubts = rise.before.is_none().then_some(Doubt::NoBaseline).into_iter().collect();
-        Some(Saturated {
+        (used >= self.high).then(|| Saturated {
             cause: self.cause,
             at: rise.at,
             of_target: self.of_target,
-            association,
+            association: load_correlation(&wait, &context.load, context.end),
             claim,
             evidence: evidence(rise, used),
             doubts,
@@ -265,12 +263,12 @@ impl Candidate<'_> {
     }
 }
 
-fn quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
-    let limit = context.own.get(host!("cgroup.*.cpu_limit").of(name));
-    let used = context.own.get(host!("process.*.cpu").of(name));
+fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
+    let limit = context.generator_host.get(host!("cgroup.*.cpu_limit").of(name));
+    let used = context.generator_host.get(host!("process.*.cpu").of(name));
     let used = used.with(&limit, |used, limit| used / limit.max(1e-9));
     let cores = limit.mean(f64::MIN, context.end)?;
-    let wait = context.own.get(host!("cgroup.*.throttled_periods").of(name));
+    let wait = context.generator_host.get(host!("cgroup.*.throttled_periods").of(name));
     // Other processes of the cgroup share the quota, so half of it is already high for the target.
     let candidate = Candidate {
         cause: Cause::CpuQuota,
@@ -280,18 +278,18 @@ fn quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: 0.5,
     };
-    candidate.saturated(context, Claim::CpuQuota(name.to_owned(), cores), |rise, share| {
+    candidate.if_saturated(context, Claim::CpuQuota(name.to_owned(), cores), |rise, share| {
         let used = ResourceEvidence::QuotaUsed { name: name.to_owned(), share };
         vec![ResourceEvidence::Rose(Waiting::Quota, rise), used]
     })
 }
 
-fn memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
-    let limit = context.own.get(host!("cgroup.*.memory_limit_bytes").of(name));
-    let used = context.own.get(host!("cgroup.*.memory_bytes").of(name));
+fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
+    let limit = context.generator_host.get(host!("cgroup.*.memory_limit_bytes").of(name));
+    let used = context.generator_host.get(host!("cgroup.*.memory_bytes").of(name));
     let used = used.with(&limit, |used, limit| used / limit.max(1.0));
-    let own = context.own.get(host!("cgroup.*.psi_memory_some").of(name));
-    let wait = own.larger(&context.own.get(host!("psi_memory_some")));
+    let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_memory_some").of(name));
+    let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_memory_some")));
     let candidate = Candidate {
         cause: Cause::Memory,
         of_target: true,
@@ -300,15 +298,15 @@ fn memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: MEMORY_MIN,
     };
-    candidate.saturated(context, Claim::MemoryLimit(name.to_owned()), |rise, used| {
+    candidate.if_saturated(context, Claim::MemoryLimit(name.to_owned()), |rise, used| {
         vec![ResourceEvidence::Rose(Waiting::Memory, rise), ResourceEvidence::MemoryLimitUsed(used)]
     })
 }
 
-fn io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
-    let used = context.own.get(host!("cgroup.*.io_util").of(name));
-    let own = context.own.get(host!("cgroup.*.psi_io_some").of(name));
-    let wait = own.larger(&context.own.get(host!("psi_io_some")));
+fn check_io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
+    let used = context.generator_host.get(host!("cgroup.*.io_util").of(name));
+    let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_io_some").of(name));
+    let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_io_some")));
     let candidate = Candidate {
         cause: Cause::Disk,
         of_target: true,
@@ -317,33 +315,39 @@ fn io_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
         used: &used,
         high: USED_MIN,
     };
-    candidate.saturated(context, Claim::DiskLimit(name.to_owned()), |rise, used| {
+    candidate.if_saturated(context, Claim::DiskLimit(name.to_owned()), |rise, used| {
         vec![ResourceEvidence::Rose(Waiting::Disks, rise), ResourceEvidence::DiskLimitUsed(used)]
     })
 }
 
 /// Returns a thread that needs a whole core. If the process may use only one core, that core is the
 /// limit.
-fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
+fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let one_core = context.input.watched.target_cores.is_some_and(|cores| cores < 1.5);
     if one_core && has_quota(context, name) {
-        // The quota is the reason for the single core, and `quota` reports it.
+        // The quota is the reason for the single core, and `check_quota` reports it.
         return None;
     }
-    let ran = context.own.get(host!("process.*.thread_max").of(name));
-    let waited = context.own.get(host!("process.*.thread_max_delay").of(name));
-    let wanted = ran.with(&waited, |ran, waited| ran + waited);
+    let ran = context.generator_host.get(host!("process.*.thread_max").of(name));
+    let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
+    let runnable = ran.with(&waited, |ran, waited| ran + waited);
     // A thread that needs less than a whole core is not the limit.
-    let smooth = wanted.smooth();
-    let high = wanted.with(&smooth, |wanted, near| if near >= BUSY_MIN { wanted } else { 0.0 });
-    let rise = rise(&high, &context.load, 0.3, context.end)?;
-    let to = context.end.max(rise.at + AFTER);
-    let (ran, waited) = (ran.mean(rise.at, to)?, waited.mean(rise.at, to)?);
-    let around = |metric: &HostMetric| context.own.get(metric.of(name)).mean(rise.at, to);
+    let smoothed_runnable = runnable.smooth();
+    let high = runnable.with(
+        &smoothed_runnable,
+        |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 },
+    );
+    let rise = find_rise(&high, &context.load, 0.3, context.end)?;
+    let window_end = context.end.max(rise.at + WINDOW_AFTER);
+    let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
+    let mean_since_rise =
+        |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
     // CPU time that the other threads used or waited for. If they need a core too, the CPU is the
     // limit.
-    let others =
-        around(host!("process.*.cpu"))? + around(host!("process.*.run_delay"))? - ran - waited;
+    let others = mean_since_rise(host!("process.*.cpu"))?
+        + mean_since_rise(host!("process.*.run_delay"))?
+        - ran
+        - waited;
     if ran + waited < BUSY_MIN || waited > 0.5 * ran || others > 0.5 {
         return None;
     }
@@ -352,7 +356,8 @@ fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
         ResourceEvidence::ThreadRan { share: ran, others },
     ];
     evidence.extend(busiest(context, name, rise.at));
-    evidence.extend(context.own_around(host!("target.unread_in")).map(ResourceEvidence::Unread));
+    evidence
+        .extend(context.generator_mean(host!("target.unread_in")).map(ResourceEvidence::Unread));
     let mut doubts = Vec::new();
     if waited > 0.15 {
         doubts.push(Doubt::NoCore(waited));
@@ -368,7 +373,7 @@ fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
         cause,
         at: rise.at,
         of_target: true,
-        association: association(&wanted, &context.load, context.end),
+        association: load_correlation(&runnable, &context.load, context.end),
         claim,
         evidence,
         doubts,
@@ -377,20 +382,20 @@ fn thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
 
 /// Returns the name of the thread that used the most CPU time.
 fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<ResourceEvidence> {
-    let first = format!("{name}.thread.");
-    let threads = context.own.all(host!("process.*.thread.*.cpu"));
+    let prefix = format!("{name}.thread.");
+    let threads = context.generator_host.all(host!("process.*.thread.*.cpu"));
     let used = threads.into_iter().filter_map(|(owner, series)| {
-        let thread = owner.strip_prefix(&first)?;
+        let thread = owner.strip_prefix(&prefix)?;
         Some((thread.to_owned(), series.mean(from, context.end)?))
     });
-    let (name, used) = used.max_by(|one, other| one.1.total_cmp(&other.1))?;
+    let (name, used) = used.max_by(|left, right| left.1.total_cmp(&right.1))?;
     Some(ResourceEvidence::BusiestThread { name, used })
 }
 
-fn memory(context: &Context<'_>) -> Option<Saturated> {
-    let available = context.host.get(host!("memory_available_share"));
+fn check_memory(context: &Context<'_>) -> Option<Saturated> {
+    let available = context.target_host.get(host!("memory_available_share"));
     let used = available.with(&available, |available, _| 1.0 - available);
-    let wait = context.host.get(host!("psi_memory_some"));
+    let wait = context.target_host.get(host!("psi_memory_some"));
     let candidate = Candidate {
         cause: Cause::Memory,
         of_target: false,
@@ -399,19 +404,19 @@ fn memory(context: &Context<'_>) -> Option<Saturated> {
         used: &used,
         high: MEMORY_MIN,
     };
-    candidate.saturated(context, Claim::HostMemory, |rise, used| {
+    candidate.if_saturated(context, Claim::HostMemory, |rise, used| {
         let rose =
             [ResourceEvidence::Rose(Waiting::Memory, rise), ResourceEvidence::MemoryUsed(used)];
-        let faults = context.host_around(host!("major_faults")).map(ResourceEvidence::PageFaults);
+        let faults = context.host_mean(host!("major_faults")).map(ResourceEvidence::PageFaults);
         rose.into_iter().chain(faults).collect()
     })
 }
 
-fn disk(context: &Context<'_>) -> Option<Saturated> {
-    let wait = context.host.get(host!("psi_io_some"));
-    let devices = context.host.all(host!("disk.*.util"));
+fn check_disk(context: &Context<'_>) -> Option<Saturated> {
+    let wait = context.target_host.get(host!("psi_io_some"));
+    let devices = context.target_host.all(host!("disk.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
-        let queue = context.host_around(host!("disk.*.queue").of(device))?;
+        let queue = context.host_mean(host!("disk.*.queue").of(device))?;
         let candidate = Candidate {
             cause: Cause::Disk,
             of_target: false,
@@ -424,14 +429,14 @@ fn disk(context: &Context<'_>) -> Option<Saturated> {
         if queue < 1.0 || !uses_disk(context) {
             return None;
         }
-        candidate.saturated(context, Claim::Disk(device.to_owned()), |rise, share| {
+        candidate.if_saturated(context, Claim::Disk(device.to_owned()), |rise, share| {
             let busy = ResourceEvidence::DiskBusy { device: device.to_owned(), share, queue };
-            let time = context.host_around(host!("disk.*.await_ms").of(device));
+            let time = context.host_mean(host!("disk.*.await_ms").of(device));
             let time = time.map(|ms| ResourceEvidence::DiskTime { ms });
             [ResourceEvidence::Rose(Waiting::Disks, rise), busy].into_iter().chain(time).collect()
         })
     });
-    saturated.min_by(|one, other| one.at.total_cmp(&other.at))
+    saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
 /// Returns true if the target's processes use disks, or if the processes are not observed. Other
@@ -440,7 +445,7 @@ fn uses_disk(context: &Context<'_>) -> bool {
     if context.targets.is_empty() {
         return true;
     }
-    let sum = |metric| context.target_around(metric);
+    let sum = |metric| context.target_mean(metric);
     let rates = [
         sum(host!("process.*.read_bytes")),
         sum(host!("process.*.write_bytes")),
@@ -451,14 +456,16 @@ fn uses_disk(context: &Context<'_>) -> bool {
     blocked.is_some_and(|threads| threads >= 0.2) || (blocked.is_none() && used)
 }
 
-fn network(context: &Context<'_>) -> Option<Saturated> {
+fn check_network(context: &Context<'_>) -> Option<Saturated> {
     let retransmitted = context
-        .host
+        .target_host
         .get(host!("tcp_retransmits"))
-        .with(&context.host.get(host!("tcp_segments_sent")), |again, sent| again / sent.max(1.0));
-    let devices = context.host.all(host!("net.*.util"));
+        .with(&context.target_host.get(host!("tcp_segments_sent")), |retransmits, segments| {
+            retransmits / segments.max(1.0)
+        });
+    let devices = context.target_host.all(host!("net.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
-        let drops = context.host.get(host!("net.*.drops").of(device));
+        let drops = context.target_host.get(host!("net.*.drops").of(device));
         // Ten dropped packets per second count as much as 1 % of retransmitted segments.
         let wait = retransmitted.larger(&drops.with(&drops, |drops, _| drops / 1_000.0));
         let candidate = Candidate {
@@ -469,25 +476,25 @@ fn network(context: &Context<'_>) -> Option<Saturated> {
             used,
             high: USED_MIN,
         };
-        candidate.saturated(context, Claim::Network(device.to_owned()), |rise, share| {
+        candidate.if_saturated(context, Claim::Network(device.to_owned()), |rise, share| {
             let used = ResourceEvidence::LineRate { device: device.to_owned(), share };
             vec![ResourceEvidence::Rose(Waiting::Network, rise), used]
         })
     });
-    saturated.min_by(|one, other| one.at.total_cmp(&other.at))
+    saturated.min_by(|left, right| left.at.total_cmp(&right.at))
 }
 
-fn cpu(context: &Context<'_>) -> Option<Saturated> {
-    let mut used = context.host.get(host!("cpu_busy"));
+fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
+    let mut used = context.target_host.get(host!("cpu_busy"));
     let local = !context.targets.is_empty();
-    let mut wait = context.host.get(host!("psi_cpu_some"));
+    let mut wait = context.target_host.get(host!("psi_cpu_some"));
     if local {
         // The run delay of the target's threads measures a lack of CPU directly.
         let mut delay = TimeSeries::default();
         let mut ran = TimeSeries::default();
         for name in &context.targets {
-            delay = sum(&delay, &context.own.get(host!("process.*.run_delay").of(name)));
-            ran = sum(&ran, &context.own.get(host!("process.*.cpu").of(name)));
+            delay = sum(&delay, &context.generator_host.get(host!("process.*.run_delay").of(name)));
+            ran = sum(&ran, &context.generator_host.get(host!("process.*.cpu").of(name)));
         }
         wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
         // The target may be pinned to a few cores of a host with idle cores. A core that the
@@ -511,37 +518,37 @@ fn cpu(context: &Context<'_>) -> Option<Saturated> {
     };
     // On a busy host a nearly idle target also waits for cores during its short runnable time. A
     // target lacks CPU only if at least one of its threads is runnable nearly all the time.
-    let lacks = || Some(cpu_wait(context)? >= CPU_WAIT_MIN && wanted(context)? >= BUSY_MIN);
+    let lacks = || Some(cpu_wait(context)? >= CPU_WAIT_MIN && runnable_cores(context)? >= BUSY_MIN);
     if local && lacks() != Some(true) {
         return None;
     }
-    let busy = context.host_around(host!("cpu_busy"));
+    let busy = context.host_mean(host!("cpu_busy"));
     let awaited = local && busy.is_some_and(|busy| busy < BUSY_MIN);
     let claim = match bound_to(context) {
         Some(cores) => Claim::Cores(cores),
         None if awaited => Claim::BusiestCore,
         None => Claim::HostCpu,
     };
-    candidate.saturated(context, claim, |rise, share| {
+    candidate.if_saturated(context, claim, |rise, share| {
         let waiting = if local { Waiting::TargetCpu } else { Waiting::HostCpu };
         let rose =
             [ResourceEvidence::Rose(waiting, rise), ResourceEvidence::CoresBusy { awaited, share }];
-        rose.into_iter().chain(users(context)).collect()
+        rose.into_iter().chain(cpu_users(context)).collect()
     })
 }
 
 /// Returns the CPU time that a process's busiest thread used or waited for. It is 0 if the thread
 /// waited less than half as long as it ran. Otherwise the thread's core is in use all that time.
 fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
-    let ran = context.own.get(host!("process.*.thread_max").of(name));
-    let waited = context.own.get(host!("process.*.thread_max_delay").of(name));
-    let wanted =
+    let ran = context.generator_host.get(host!("process.*.thread_max").of(name));
+    let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
+    let core_use =
         |ran: f64, waited: f64| if waited > 0.5 * ran { (ran + waited).min(1.0) } else { 0.0 };
-    ran.with(&waited, wanted)
+    ran.with(&waited, core_use)
 }
 
 fn has_quota(context: &Context<'_>, name: &str) -> bool {
-    !context.own.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
+    !context.generator_host.get(host!("cgroup.*.cpu_limit").of(name)).is_empty()
 }
 
 /// Returns the number of cores that the target's processes are pinned to. None if they may use all
@@ -552,16 +559,16 @@ fn bound_to(context: &Context<'_>) -> Option<f64> {
     (cores >= 1.0 && cores < context.cores && !context.targets.iter().any(limited)).then_some(cores)
 }
 
-fn sum(one: &TimeSeries, other: &TimeSeries) -> TimeSeries {
-    if one.is_empty() { other.clone() } else { one.with(other, |one, other| one + other) }
+fn sum(left: &TimeSeries, right: &TimeSeries) -> TimeSeries {
+    if left.is_empty() { right.clone() } else { left.with(right, |left, right| left + right) }
 }
 
 /// Returns the CPU use of target, generator and other processes, if generator and target share a
 /// host.
-fn users(context: &Context<'_>) -> Option<ResourceEvidence> {
-    let target = context.target_around(host!("process.*.cpu"))?;
-    let own = context.own_around(host!("process.*.cpu").of("generator"))?;
-    let busy = context.host_around(host!("cpu_busy"))? * context.cores;
-    let others = (busy - target - own).max(0.0);
-    Some(ResourceEvidence::CpuUsers { busy, target, own, others })
+fn cpu_users(context: &Context<'_>) -> Option<ResourceEvidence> {
+    let target = context.target_mean(host!("process.*.cpu"))?;
+    let generator = context.generator_mean(host!("process.*.cpu").of("generator"))?;
+    let busy = context.host_mean(host!("cpu_busy"))? * context.cores;
+    let others = (busy - target - generator).max(0.0);
+    Some(ResourceEvidence::CpuUsers { busy, target, generator, others })
 }

@@ -35,7 +35,7 @@ pub(super) fn empty_stage() -> StageRow {
         level_from: 0.0,
         level_to: 1_000.0,
         iterations: Iterations::default(),
-        rate_begun: 0.0,
+        rate_started: 0.0,
         overall: empty_row(),
         methods: Vec::new(),
     }
@@ -44,7 +44,7 @@ pub(super) fn empty_stage() -> StageRow {
 /// A metric of this host over time.
 type Metric = (&'static str, Box<dyn Fn(f64) -> f64>);
 
-/// A run, healthy but for a latency that breaks its objective at 6 s.
+/// A run, healthy but for a latency that breaks its threshold at 6 s.
 struct Scene {
     metrics: Vec<Metric>,
     rare: Vec<&'static str>,
@@ -78,11 +78,11 @@ fn second(at: f64) -> Second {
     let slow = at >= 6.0;
     Second {
         at,
-        due: 100,
-        begun: 100,
+        scheduled: 100,
+        started: 100,
         requests: 100,
         generator_busy: 0.2,
-        lateness_p99_ms: 0.1,
+        scheduling_delay_p99_ms: 0.1,
         in_flight: if slow { 40 } else { 2 },
         methods: vec![MethodSecond {
             method: "eth_call".to_owned(),
@@ -217,8 +217,9 @@ fn names(finding: &Finding, cause: Cause, confidence: Confidence) {
 
 /// Whether a line of evidence holds all of these.
 fn tells(finding: &Finding, parts: &[&str]) {
-    let told = finding.evidence.iter().any(|line| parts.iter().all(|part| line.contains(part)));
-    assert!(told, "{parts:?} in {finding:#?}");
+    let contains_evidence =
+        finding.evidence.iter().any(|line| parts.iter().all(|part| line.contains(part)));
+    assert!(contains_evidence, "{parts:?} in {finding:#?}");
 }
 
 #[test]
@@ -703,8 +704,8 @@ fn a_generator_that_is_busy_or_late_or_out_of_ports() {
     scene.series.iter_mut().for_each(|second| second.generator_busy = 0.97);
     names(&scene.find(), Cause::Generator, Confidence::High);
     let mut scene = Scene::local();
-    scene.series[5].lateness_p99_ms = 1_500.0;
-    scene.series[6].lateness_p99_ms = 1_500.0;
+    scene.series[5].scheduling_delay_p99_ms = 1_500.0;
+    scene.series[6].scheduling_delay_p99_ms = 1_500.0;
     names(&scene.find(), Cause::Generator, Confidence::High);
     // A limit answered meanwhile, which no lateness does.
     scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
@@ -718,7 +719,7 @@ fn a_generator_that_is_busy_or_late_or_out_of_ports() {
 fn a_little_lateness_is_a_doubt_and_no_cause() {
     let mut scene = Scene::local();
     // 20 ms do not explain 492 ms, but they are more than the plan allows.
-    scene.series.iter_mut().for_each(|second| second.lateness_p99_ms = 20.0);
+    scene.series.iter_mut().for_each(|second| second.scheduling_delay_p99_ms = 20.0);
     let finding = scene.find();
     names(&finding, Cause::Software, Confidence::Medium);
     tells(&finding, &["doubt", "late by 20.0 ms"]);

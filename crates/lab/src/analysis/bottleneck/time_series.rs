@@ -33,33 +33,33 @@ impl TimeSeries {
     /// counted in ticks of 10 ms, so a single sample of 100 ms is off by up to a tenth.
     pub(super) fn smooth(&self) -> TimeSeries {
         let around = |index: usize| {
-            let from = index.saturating_sub(2);
-            let to = (index + 3).min(self.0.len());
-            let values: Vec<f64> = self.0[from..to].iter().map(|(_, value)| *value).collect();
+            let start = index.saturating_sub(2);
+            let end = (index + 3).min(self.0.len());
+            let values: Vec<f64> = self.0[start..end].iter().map(|(_, value)| *value).collect();
             median(&values).unwrap_or(0.0)
         };
         TimeSeries(self.0.iter().enumerate().map(|(index, (at, _))| (*at, around(index))).collect())
     }
 
     /// Combines the values of both series at each time that is in both.
-    pub(super) fn with(&self, other: &TimeSeries, of: impl Fn(f64, f64) -> f64) -> TimeSeries {
+    pub(super) fn with(&self, other: &TimeSeries, combine: impl Fn(f64, f64) -> f64) -> TimeSeries {
         let others: BTreeMap<u64, f64> =
             other.0.iter().map(|(at, value)| (at.to_bits(), *value)).collect();
-        let both = self.0.iter().filter_map(|(at, value)| {
-            others.get(&at.to_bits()).map(|other| (*at, of(*value, *other)))
+        let combined = self.0.iter().filter_map(|(at, value)| {
+            others.get(&at.to_bits()).map(|other| (*at, combine(*value, *other)))
         });
-        TimeSeries(both.collect())
+        TimeSeries(combined.collect())
     }
 
     /// Returns the larger value at each time that is in either series.
     pub(super) fn larger(&self, other: &TimeSeries) -> TimeSeries {
-        let mut all: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+        let mut by_time: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
         for (at, value) in self.0.iter().chain(&other.0) {
-            let known = all.entry(at.to_bits()).or_insert((*at, *value));
-            known.1 = known.1.max(*value);
+            let largest = by_time.entry(at.to_bits()).or_insert((*at, *value));
+            largest.1 = largest.1.max(*value);
         }
-        let mut values: Vec<(f64, f64)> = all.into_values().collect();
-        values.sort_by(|one, other| one.0.total_cmp(&other.0));
+        let mut values: Vec<(f64, f64)> = by_time.into_values().collect();
+        values.sort_by(|left, right| left.0.total_cmp(&right.0));
         TimeSeries(values)
     }
 
@@ -87,7 +87,7 @@ pub(super) struct Load {
     /// largest level of the same model.
     stages: Vec<[f64; 4]>,
     /// The largest sum of levels before `end`.
-    most: f64,
+    maximum: f64,
 }
 
 impl Load {
@@ -100,30 +100,31 @@ impl Load {
         };
         let (open, closed) = (largest("open"), largest("closed"));
         let relative = stages.iter().map(|stage| {
-            let whole = if stage.model == "open" { open } else { closed }.max(f64::MIN_POSITIVE);
-            [stage.from, stage.to, stage.level_from / whole, stage.level_to / whole]
+            let largest_level =
+                if stage.model == "open" { open } else { closed }.max(f64::MIN_POSITIVE);
+            [stage.from, stage.to, stage.level_from / largest_level, stage.level_to / largest_level]
         });
-        let mut load = Load { stages: relative.collect(), most: 1.0 };
+        let mut load = Load { stages: relative.collect(), maximum: 1.0 };
         let started = load.stages.iter().filter(|stage| stage[0] < end);
         let levels = started.map(|stage| {
             let at_start = load.level(stage[0] + 1e-6);
             at_start.max(load.level(stage[1].min(end)))
         });
-        load.most = levels.fold(0.0, f64::max);
+        load.maximum = levels.fold(0.0, f64::max);
         load
     }
 
     /// Returns the load at a time as a share of its maximum; 0 before and after the run.
     pub(super) fn at(&self, at: f64) -> f64 {
-        if self.most > 0.0 { self.level(at) / self.most } else { 0.0 }
+        if self.maximum > 0.0 { self.level(at) / self.maximum } else { 0.0 }
     }
 
     /// Returns the sum of all stages' levels at a time. A sample covers the time before it. So the
     /// end of a stage belongs to that stage, and its start belongs to the previous stage.
     fn level(&self, at: f64) -> f64 {
-        let now = self.stages.iter().filter(|stage| stage[0] < at && at <= stage[1]);
+        let running = self.stages.iter().filter(|stage| stage[0] < at && at <= stage[1]);
         let level = |[from, to, low, high]: &[f64; 4]| level_at(*low, *high, at - from, to - from);
-        now.map(level).sum()
+        running.map(level).sum()
     }
 }
 
@@ -139,41 +140,45 @@ const BASELINE_LOAD: f64 = 0.2;
 /// with little load, or 0 without such samples. The allowance is three standard deviations of these
 /// samples, and at least half of `step`. The standard deviation is estimated as 1.4826 times the
 /// median absolute deviation.
-pub(super) fn rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
+pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
     let calm = values.iter().filter(|(at, _)| load.at(*at) <= BASELINE_LOAD);
     let calm: Vec<f64> = calm.map(|(_, value)| *value).collect();
-    let before = if calm.len() < BASELINE_MIN { None } else { median(&calm) };
-    let level = before.unwrap_or(0.0);
-    let off: Vec<f64> = calm.iter().map(|value| (value - level).abs()).collect();
-    let spread = before.and_then(|_| median(&off)).unwrap_or(0.0) * 1.4826;
+    let baseline = if calm.len() < BASELINE_MIN { None } else { median(&calm) };
+    let level = baseline.unwrap_or(0.0);
+    let deviations: Vec<f64> = calm.iter().map(|value| (value - level).abs()).collect();
+    let spread = baseline.and_then(|_| median(&deviations)).unwrap_or(0.0) * 1.4826;
     let allowance = (3.0 * spread).max(step / 2.0);
     let alarm = step.max(2.0 * allowance);
-    let (mut sum, mut began, mut found) = (0.0_f64, None, None);
+    let (mut sum, mut began, mut change) = (0.0_f64, None, None);
     for (index, (_, value)) in values.iter().enumerate() {
         sum = (sum + value - level - allowance).max(0.0);
         if sum == 0.0 {
-            (began, found) = (None, None);
+            (began, change) = (None, None);
         } else if began.is_none() {
             began = Some(index);
         }
         if sum >= alarm {
-            found = began;
+            change = began;
         }
         // The cap lets the sum return to zero soon after a long period of high values.
         sum = sum.min(4.0 * alarm);
     }
-    let after: Vec<f64> = values[found?..].iter().map(|(_, value)| *value).collect();
-    let above = after.iter().filter(|value| **value > level + allowance).count();
-    let sustained =
-        after.len() >= SUSTAINED_MIN && above as f64 >= SUSTAINED_SHARE * after.len() as f64;
-    let after = mean(&after)?;
-    (sustained && after - level >= step).then_some(Rise { at: values[found?].0, before, after })
+    let values_after: Vec<f64> = values[change?..].iter().map(|(_, value)| *value).collect();
+    let values_above = values_after.iter().filter(|value| **value > level + allowance).count();
+    let sustained = values_after.len() >= SUSTAINED_MIN
+        && values_above as f64 >= SUSTAINED_SHARE * values_after.len() as f64;
+    let after = mean(&values_after)?;
+    (sustained && after - level >= step).then_some(Rise {
+        at: values[change?].0,
+        before: baseline,
+        after,
+    })
 }
 
 /// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. None if
 /// the load did not vary.
-pub(super) fn association(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
+pub(super) fn load_correlation(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);
     let (loads, values): (Vec<f64>, Vec<f64>) =
         until_end.map(|(at, value)| (load.at(*at), *value)).unzip();
@@ -215,8 +220,8 @@ impl HostSeries {
     /// Returns one metric of every device, process or thread that has it, with the name of the
     /// device, process or thread.
     pub(super) fn all(&self, metric: &HostMetric) -> Vec<(&str, &TimeSeries)> {
-        let all = self.0.iter();
-        all.filter_map(|(name, series)| Some((metric.owner(name)?, series))).collect()
+        let metrics = self.0.iter();
+        metrics.filter_map(|(name, series)| Some((metric.owner(name)?, series))).collect()
     }
 
     /// Returns true if there are no metrics.

@@ -1,10 +1,10 @@
-//! Arms made up with known differences: an equal pair must hardly ever be called different, a
+//! Variants made up with known differences: an equal pair must hardly ever be called different, a
 //! planted difference must be found, and too little must be called too little.
 
 mod coverage;
 
 use lab_model::results::compare::Metric;
-use lab_model::results::{Basis, Word};
+use lab_model::results::{Basis, ComparisonVerdict};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -49,7 +49,7 @@ fn run(random: &mut StdRng, metric: Metric, factor: f64, length: u32) -> (f64, V
     (seconds.iter().sum::<f64>() / f64::from(length), seconds)
 }
 
-fn arm(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values {
+fn variant(random: &mut StdRng, metric: Metric, runs: usize, factor: f64) -> Values {
     let length = if runs == 1 { SECONDS_OF_ONE } else { 60 };
     let all: Vec<(f64, Vec<f64>)> =
         (0..runs).map(|_| run(random, metric, factor, length)).collect();
@@ -63,20 +63,22 @@ fn comparison(
     runs: (usize, usize),
     factor: f64,
     paired: bool,
-) -> Vec<(Word, MetricDifference)> {
+) -> Vec<(ComparisonVerdict, MetricDifference)> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut all = Vec::new();
     for metric in METRICS.into_iter().chain(METRICS) {
-        let a = arm(&mut random, metric, runs.0, 1.0);
-        let b = arm(&mut random, metric, runs.1, factor);
+        let a = variant(&mut random, metric, runs.0, 1.0);
+        let b = variant(&mut random, metric, runs.1, factor);
         let design = Design { paired, spread: None };
         all.push(compare(metric, &a, &b, design, &mut || random.random()).unwrap());
     }
     classify_all(&all).into_iter().map(|(word, _)| word).zip(all).collect()
 }
 
-fn differs(comparison: &[(Word, MetricDifference)]) -> bool {
-    comparison.iter().any(|(word, _)| matches!(word, Word::Better | Word::Worse))
+fn differs(comparison: &[(ComparisonVerdict, MetricDifference)]) -> bool {
+    comparison
+        .iter()
+        .any(|(word, _)| matches!(word, ComparisonVerdict::Better | ComparisonVerdict::Worse))
 }
 
 /// 400 comparisons of a thing with itself for each number of runs: at most 5 % say "different" of
@@ -95,7 +97,7 @@ fn a_thing_is_hardly_ever_different_from_itself() {
 /// different.
 #[test]
 fn without_floor_and_correction_it_would_not_hold() {
-    let naive = |found: &MetricDifference| found.p.is_some_and(|p| p <= 0.05);
+    let naive = |difference: &MetricDifference| difference.p.is_some_and(|p| p <= 0.05);
     let wrong = |seed: &u64| comparison(*seed, (5, 5), 1.0, false).iter().any(|(_, f)| naive(f));
     assert!((0..100).filter(wrong).count() > 20);
 }
@@ -105,19 +107,19 @@ fn a_planted_difference_is_found() {
     for (runs, factor, basis) in
         [((1, 1), 1.6, Basis::WithinRun), ((3, 3), 1.6, Basis::FewRuns), ((6, 6), 1.4, Basis::Runs)]
     {
-        let mut found = 0;
+        let mut difference = 0;
         for seed in 0..50 {
             let all = comparison(seed, runs, factor, false);
             let (word, p50) = &all[0];
             assert!(p50.basis == basis || p50.basis == Basis::ValuesOnly, "{p50:?}");
-            found += usize::from(*word == Word::Worse);
+            difference += usize::from(*word == ComparisonVerdict::Worse);
             assert!(!all.iter().any(|(word, f)| {
-                *word == Word::Better && matches!(f.metric, Metric::LatencyP50)
+                *word == ComparisonVerdict::Better && matches!(f.metric, Metric::LatencyP50)
             }));
         }
         // Of single runs one in six is refused, because its seconds drift.
         let least = if runs == (1, 1) { 40 } else { 45 };
-        assert!(found >= least, "{found} of 50 with {runs:?} runs");
+        assert!(difference >= least, "{difference} of 50 with {runs:?} runs");
     }
 }
 
@@ -128,18 +130,26 @@ fn direction_is_the_metrics() {
         ..Values::default()
     };
     let word = |metric, a: f64, b: f64| {
-        let found = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
-        classify_all(&[found])[0].0
+        let difference = compare(metric, &of(a), &of(b), Design::default(), &mut || 0).unwrap();
+        classify_all(&[difference])[0].0
     };
-    assert_eq!(word(Metric::Goodput, 100.0, 150.0), Word::Better);
-    assert_eq!(word(Metric::Goodput, 150.0, 100.0), Word::Worse);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), Word::Worse);
-    assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), Word::Better);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 100.0), Word::Same);
-    assert_eq!(word(Metric::LatencyP50, 100.0, 101.0), Word::Negligible, "it excludes zero");
-    assert_eq!(word(Metric::FailedShare, 0.0, 0.05), Word::Worse);
-    assert_eq!(word(Metric::FailedShare, 0.0, 0.0), Word::Same);
-    assert_eq!(word(Metric::Goodput, 100.0, 0.0), Word::Worse, "nothing at all has no logarithm");
+    assert_eq!(word(Metric::Goodput, 100.0, 150.0), ComparisonVerdict::Better);
+    assert_eq!(word(Metric::Goodput, 150.0, 100.0), ComparisonVerdict::Worse);
+    assert_eq!(word(Metric::LatencyP50, 100.0, 150.0), ComparisonVerdict::Worse);
+    assert_eq!(word(Metric::LatencyP50, 150.0, 100.0), ComparisonVerdict::Better);
+    assert_eq!(word(Metric::LatencyP50, 100.0, 100.0), ComparisonVerdict::Same);
+    assert_eq!(
+        word(Metric::LatencyP50, 100.0, 101.0),
+        ComparisonVerdict::Negligible,
+        "it excludes zero"
+    );
+    assert_eq!(word(Metric::FailedShare, 0.0, 0.05), ComparisonVerdict::Worse);
+    assert_eq!(word(Metric::FailedShare, 0.0, 0.0), ComparisonVerdict::Same);
+    assert_eq!(
+        word(Metric::Goodput, 100.0, 0.0),
+        ComparisonVerdict::Worse,
+        "nothing at all has no logarithm"
+    );
 }
 
 /// p99 of one run each: +28 %, far from zero and within the floor of 50 %.
@@ -151,16 +161,16 @@ fn what_excludes_zero_is_never_the_same() {
         Values { runs: vec![all.iter().sum::<f64>() / 60.0], seconds: all, calls: None }
     };
     let (a, b) = (seconds(10.0), seconds(12.8));
-    let found = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
-    let interval = found.interval.unwrap();
-    assert!(interval.low > 0.05 && interval.high < found.floor, "{found:?}");
-    assert_eq!(classify_all(&[found])[0].0, Word::CannotTell);
+    let difference = compare(Metric::LatencyP99, &a, &b, Design::default(), &mut || 0).unwrap();
+    let interval = difference.interval.unwrap();
+    assert!(interval.low > 0.05 && interval.high < difference.floor, "{difference:?}");
+    assert_eq!(classify_all(&[difference])[0].0, ComparisonVerdict::CannotTell);
     for seed in 0..100 {
-        for (word, found) in comparison(seed, (6, 6), 1.02, false) {
-            let interval = found.interval.unwrap();
+        for (word, difference) in comparison(seed, (6, 6), 1.02, false) {
+            let interval = difference.interval.unwrap();
             let zero = interval.low <= 0.0 && 0.0 <= interval.high;
-            assert!(word != Word::Same || zero, "{found:?}");
-            assert!(word != Word::Negligible || !zero, "{found:?}");
+            assert!(word != ComparisonVerdict::Same || zero, "{difference:?}");
+            assert!(word != ComparisonVerdict::Negligible || !zero, "{difference:?}");
         }
     }
 }
@@ -168,14 +178,15 @@ fn what_excludes_zero_is_never_the_same() {
 #[test]
 fn too_little_is_called_too_little() {
     let one = |value| Values { runs: vec![value], ..Values::default() };
-    let found =
+    let difference =
         compare(Metric::LatencyP50, &one(1.0), &one(9.0), Design::default(), &mut || 0).unwrap();
-    assert_eq!((found.basis, found.interval), (Basis::ValuesOnly, None));
-    assert!((found.change - 8.0).abs() < 1e-9);
-    assert_eq!(classify_all(&[found]), [(Word::CannotTell, None)]);
+    assert_eq!((difference.basis, difference.interval), (Basis::ValuesOnly, None));
+    assert!((difference.change - 8.0).abs() < 1e-9);
+    assert_eq!(classify_all(&[difference]), [(ComparisonVerdict::CannotTell, None)]);
     let short = Values { runs: vec![1.0], seconds: vec![1.0; 10], calls: None };
-    let found = compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
-    assert_eq!(found.basis, Basis::ValuesOnly);
+    let difference =
+        compare(Metric::LatencyP50, &short, &short, Design::default(), &mut || 0).unwrap();
+    assert_eq!(difference.basis, Basis::ValuesOnly);
     let none = Values::default();
     assert!(compare(Metric::Goodput, &none, &one(1.0), Design::default(), &mut || 0).is_none());
 }
@@ -189,38 +200,55 @@ fn failures_of_short_runs_are_judged_by_their_calls() {
         calls: Some(calls),
     };
     let word = |a: &Values, b: &Values| {
-        let found = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
-        assert_eq!(found.basis, Basis::Calls);
-        classify_all(&[found])[0].0
+        let difference = compare(Metric::FailedShare, a, b, Design::default(), &mut || 0).unwrap();
+        assert_eq!(difference.basis, Basis::Calls);
+        classify_all(&[difference])[0].0
     };
     let never = run(0.0, 5_000, &[0.0; 10]);
     let mostly = run(0.736, 5_000, &[0.72, 0.74, 0.75, 0.73, 0.74, 0.72, 0.76, 0.73, 0.74, 0.73]);
-    assert_eq!(word(&never, &mostly), Word::Worse);
-    assert_eq!(word(&mostly, &never), Word::Better);
-    assert_eq!(word(&run(0.0, 500, &[]), &run(0.736, 500, &[])), Word::Worse);
-    assert_eq!(word(&run(0.0, 30, &[]), &run(0.1, 30, &[])), Word::CannotTell);
+    assert_eq!(word(&never, &mostly), ComparisonVerdict::Worse);
+    assert_eq!(word(&mostly, &never), ComparisonVerdict::Better);
+    assert_eq!(word(&run(0.0, 500, &[]), &run(0.736, 500, &[])), ComparisonVerdict::Worse);
+    assert_eq!(word(&run(0.0, 30, &[]), &run(0.1, 30, &[])), ComparisonVerdict::CannotTell);
     let mut outage = [0.0; 10];
     outage[4] = 1.0;
     let outage = run(0.1, 5_000, &outage);
-    assert_eq!(word(&never, &outage), Word::CannotTell, "one second of ten, which may be chance");
+    assert_eq!(
+        word(&never, &outage),
+        ComparisonVerdict::CannotTell,
+        "one second of ten, which may be chance"
+    );
 }
 
 #[test]
 fn what_is_far_outside_any_noise_is_named_from_one_run_each() {
     let run = |value: f64, calls| Values { runs: vec![value], seconds: Vec::new(), calls };
-    let found = |metric, a: f64, b: f64, calls| {
+    let difference = |metric, a: f64, b: f64, calls| {
         let (a, b) = (run(a, calls), run(b, calls));
-        let found = compare(metric, &a, &b, Design::default(), &mut || 0).unwrap();
-        (classify_all(std::slice::from_ref(&found))[0].0, found.basis)
+        let difference = compare(metric, &a, &b, Design::default(), &mut || 0).unwrap();
+        (classify_all(std::slice::from_ref(&difference))[0].0, difference.basis)
     };
     let far = Basis::FarApart;
-    assert_eq!(found(Metric::LatencyP50, 0.1, 429.0, Some(5_000)), (Word::Worse, far));
-    assert_eq!(found(Metric::LatencyP50, 429.0, 0.1, Some(5_000)), (Word::Better, far));
-    assert_eq!(found(Metric::Goodput, 100.0, 20.0, Some(5_000)), (Word::Worse, far));
-    let unsure = (Word::CannotTell, Basis::ValuesOnly);
-    assert_eq!(found(Metric::LatencyP50, 1.0, 2.0, Some(5_000)), unsure);
-    assert_eq!(found(Metric::LatencyP99, 1.0, 20.0, Some(500)), unsure, "five calls beyond it");
-    assert_eq!(found(Metric::LatencyP50, 1.0, 20.0, None), unsure);
+    assert_eq!(
+        difference(Metric::LatencyP50, 0.1, 429.0, Some(5_000)),
+        (ComparisonVerdict::Worse, far)
+    );
+    assert_eq!(
+        difference(Metric::LatencyP50, 429.0, 0.1, Some(5_000)),
+        (ComparisonVerdict::Better, far)
+    );
+    assert_eq!(
+        difference(Metric::Goodput, 100.0, 20.0, Some(5_000)),
+        (ComparisonVerdict::Worse, far)
+    );
+    let unsure = (ComparisonVerdict::CannotTell, Basis::ValuesOnly);
+    assert_eq!(difference(Metric::LatencyP50, 1.0, 2.0, Some(5_000)), unsure);
+    assert_eq!(
+        difference(Metric::LatencyP99, 1.0, 20.0, Some(500)),
+        unsure,
+        "five calls beyond it"
+    );
+    assert_eq!(difference(Metric::LatencyP50, 1.0, 20.0, None), unsure);
 }
 
 #[test]
@@ -231,13 +259,13 @@ fn a_second_without_a_result_is_one_with_none() {
     let mean = seconds.iter().sum::<f64>() / 60.0;
     let silent = Values { runs: vec![mean], seconds, calls: None };
     let design = Design::default();
-    let found = compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap();
-    assert_eq!(found.basis, Basis::WithinRun);
-    assert!((found.b - mean).abs() < 1e-6, "{found:?}");
-    assert!((found.change + 0.0167).abs() < 0.001, "{found:?}");
+    let difference = compare(Metric::Goodput, &whole, &silent, design, &mut || 0).unwrap();
+    assert_eq!(difference.basis, Basis::WithinRun);
+    assert!((difference.b - mean).abs() < 1e-6, "{difference:?}");
+    assert!((difference.change + 0.0167).abs() < 0.001, "{difference:?}");
     let nothing = Values { runs: vec![0.0], seconds: vec![0.0; 60], calls: None };
-    let found = compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap();
-    assert_eq!(found.basis, Basis::ValuesOnly, "{found:?}");
+    let difference = compare(Metric::Goodput, &whole, &nothing, design, &mut || 0).unwrap();
+    assert_eq!(difference.basis, Basis::ValuesOnly, "{difference:?}");
 }
 
 /// A measured spread takes the place of the careful floor for single runs, and raises the other.
@@ -245,8 +273,8 @@ fn a_second_without_a_result_is_one_with_none() {
 fn a_measured_spread_is_the_floor() {
     let mut random = StdRng::seed_from_u64(3);
     let (a, b) = (
-        arm(&mut random, Metric::LatencyP50, 1, 1.0),
-        arm(&mut random, Metric::LatencyP50, 1, 1.0),
+        variant(&mut random, Metric::LatencyP50, 1, 1.0),
+        variant(&mut random, Metric::LatencyP50, 1, 1.0),
     );
     let floor = |spread| {
         let design = Design { paired: false, spread };
@@ -260,7 +288,7 @@ fn a_measured_spread_is_the_floor() {
     assert_eq!(spread(Metric::LatencyP50, &[10.0]), None);
 }
 
-/// A drift of 30 % over the session, shared by both arms, hides a change of 8 % from ranks but not
+/// A drift of 30 % over the session, shared by both variants, hides a change of 8 % from ranks but not
 /// from pairs.
 #[test]
 fn pairs_find_what_a_drift_hides() {
@@ -275,9 +303,10 @@ fn pairs_find_what_a_drift_hides() {
     let word = |paired| {
         let design = Design { paired, spread: None };
         let mut bits = StdRng::seed_from_u64(5);
-        let found = compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();
-        classify_all(&[found])[0].0
+        let difference =
+            compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();
+        classify_all(&[difference])[0].0
     };
-    assert_eq!(word(false), Word::CannotTell);
-    assert_eq!(word(true), Word::Worse);
+    assert_eq!(word(false), ComparisonVerdict::CannotTell);
+    assert_eq!(word(true), ComparisonVerdict::Worse);
 }

@@ -8,7 +8,7 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::Second;
 use lab_model::samples;
 
-use super::{FindingsInput, find, stalls};
+use super::{FindingsInput, find, find_stalls};
 use crate::wording::verdict::sentences;
 
 /// A second with so many calls, a median and a longest call in ms.
@@ -30,7 +30,7 @@ fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
         stages: &stages,
         seconds: &seconds,
     };
-    sentences(&find(input, stalls(plan, &seconds).as_ref()))
+    sentences(&find(input, find_stalls(plan, &seconds).as_ref()))
 }
 
 fn calls(plan: &Plan, class: Class, count: u64) -> Totals {
@@ -53,11 +53,11 @@ fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
     seconds[4] = second(5, 500, 5.0, 8.0);
     seconds[5] = second(6, 1_000, 5.0, 502.0);
     seconds[9] = second(10, 500, 5.0, 501.0);
-    let told = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
-    let [told] = told.as_slice() else { panic!("{told:?}") };
+    let findings = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
+    let [findings] = findings.as_slice() else { panic!("{findings:?}") };
     let expected =
         "10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 502";
-    assert!(told.contains(expected), "{told}");
+    assert!(findings.contains(expected), "{findings}");
     let paced = samples::closed(10, 50, 10, &["eth_call"]);
     assert!(found(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());
 }
@@ -75,8 +75,11 @@ fn a_median_that_grows_under_a_steady_load_is_drift() {
     let mut plan = samples::open(100.0, 10, &["eth_call"]);
     let growing: Vec<Second> = (1..=10).map(|at| second(at, 100, 5.0 * at as f64, 60.0)).collect();
     let totals = calls(&plan, Class::Ok, 0);
-    let told = found(&plan, &totals, &growing);
-    assert!(told[0].starts_with("the median of eth_call rose from 10.0 to 45.0 ms"), "{told:?}");
+    let findings = found(&plan, &totals, &growing);
+    assert!(
+        findings[0].starts_with("the median of eth_call rose from 10.0 to 45.0 ms"),
+        "{findings:?}"
+    );
     plan.scenarios[0].stages[0].to = 200.0;
     assert!(found(&plan, &totals, &growing).is_empty(), "the load grew too");
 }
@@ -86,11 +89,11 @@ fn empty_results_and_failures_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call"]);
     let mut totals = calls(&plan, Class::Ok, 0);
     totals.nulls = vec![1_000];
-    let told = found(&plan, &totals, &[]);
-    assert!(told[0].starts_with("every result of eth_call was null (1000)"), "{told:?}");
+    let findings = found(&plan, &totals, &[]);
+    assert!(findings[0].starts_with("every result of eth_call was null (1000)"), "{findings:?}");
     totals.nulls = vec![999];
     assert!(found(&plan, &totals, &[]).is_empty());
-    let told = found(&plan, &calls(&plan, Class::Timeout, 20), &[]);
-    assert_eq!(told, ["2.0 % of the calls of eth_call failed (20 of 1000, mostly timeout)"]);
+    let findings = found(&plan, &calls(&plan, Class::Timeout, 20), &[]);
+    assert_eq!(findings, ["2.0 % of the calls of eth_call failed (20 of 1000, mostly timeout)"]);
     assert!(found(&plan, &calls(&plan, Class::Timeout, 9), &[]).is_empty());
 }

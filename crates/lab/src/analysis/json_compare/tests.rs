@@ -3,18 +3,18 @@
 
 use super::{AllowedDifferences, JsonDifference, difference};
 
-fn of(one: &str, other: &str, allowed: &AllowedDifferences) -> Option<JsonDifference> {
+fn of(left: &str, right: &str, allowed: &AllowedDifferences) -> Option<JsonDifference> {
     let answer =
         |id: &str, result: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#);
-    difference(answer("1", one).as_bytes(), answer("\"other\"", other).as_bytes(), allowed)
+    difference(answer("1", left).as_bytes(), answer("\"other\"", right).as_bytes(), allowed)
 }
 
-fn same(one: &str, other: &str) -> bool {
-    of(one, other, &AllowedDifferences::default()).is_none()
+fn same(left: &str, right: &str) -> bool {
+    of(left, right, &AllowedDifferences::default()).is_none()
 }
 
-fn pointer(one: &str, other: &str) -> String {
-    of(one, other, &AllowedDifferences::default()).unwrap().pointer
+fn pointer(left: &str, right: &str) -> String {
+    of(left, right, &AllowedDifferences::default()).unwrap().pointer
 }
 
 #[test]
@@ -26,10 +26,10 @@ fn order_of_members_white_space_and_escapes_mean_nothing() {
 
 #[test]
 fn numbers_are_compared_by_value_and_exactly() {
-    for (one, other) in
+    for (left, right) in
         [("1", "1.0"), ("100", "1e2"), ("-0", "0"), ("0.10", "1E-1"), ("12e-1", "1.2")]
     {
-        assert!(same(one, other), "{one} {other}");
+        assert!(same(left, right), "{left} {right}");
     }
     // They differ beyond what a double holds.
     assert!(!same("1000000000000000000000000000001", "1000000000000000000000000000002"));
@@ -45,7 +45,7 @@ fn the_first_difference_is_found_where_it_is() {
     assert_eq!(pointer(r#""1""#, "1"), "", "a text is no number");
     let found = of("null", r#"{"x":1}"#, &AllowedDifferences::default()).unwrap();
     assert_eq!(
-        (found.one.to_string().as_str(), found.other.to_string().as_str()),
+        (found.left.to_string().as_str(), found.right.to_string().as_str()),
         ("null", r#"{"x":1}"#)
     );
 }
@@ -56,11 +56,11 @@ fn pointers_are_ignored_with_wildcards() {
         ignore: vec![pointer.to_owned()],
         ..AllowedDifferences::default()
     };
-    let (one, other) = (r#"[{"a":1,"t":5},{"a":2,"t":6}]"#, r#"[{"a":1},{"a":2,"t":7}]"#);
-    assert_eq!(of(one, other, &ignore("/*/t")), None);
-    assert_eq!(of(one, other, &ignore("/0/t")).unwrap().pointer, "/1/t");
-    assert!(of(one, other, &ignore("/t")).is_some());
-    assert_eq!(of(one, other, &ignore("")), None, "the whole");
+    let (left, right) = (r#"[{"a":1,"t":5},{"a":2,"t":6}]"#, r#"[{"a":1},{"a":2,"t":7}]"#);
+    assert_eq!(of(left, right, &ignore("/*/t")), None);
+    assert_eq!(of(left, right, &ignore("/0/t")).unwrap().pointer, "/1/t");
+    assert!(of(left, right, &ignore("/t")).is_some());
+    assert_eq!(of(left, right, &ignore("")), None, "the whole");
 }
 
 #[test]
@@ -97,7 +97,8 @@ fn of_errors_only_codes_count_and_an_error_is_no_result() {
         format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{message}"}}}}"#)
     };
     let result = br#"{"jsonrpc":"2.0","id":1,"result":null}"#.to_vec();
-    let compare = |one: &[u8], other: &[u8]| difference(one, other, &AllowedDifferences::default());
+    let compare =
+        |left: &[u8], right: &[u8]| difference(left, right, &AllowedDifferences::default());
     assert_eq!(compare(error(-32_000, "a").as_bytes(), error(-32_000, "b").as_bytes()), None);
     assert!(compare(error(-32_000, "a").as_bytes(), error(-32_601, "a").as_bytes()).is_some());
     assert!(compare(error(-32_000, "a").as_bytes(), &result).is_some());
@@ -111,6 +112,6 @@ fn depth_and_length_are_bounded() {
     assert!(!same(&deep("1"), &deep("2")));
     let long = "ä".repeat(5_000);
     let found = of(&format!("\"{long}\""), "1", &AllowedDifferences::default()).unwrap();
-    let shown = found.one.to_string();
+    let shown = found.left.to_string();
     assert!(shown.len() < 200 && shown.ends_with("(10002 bytes)"), "{shown}");
 }

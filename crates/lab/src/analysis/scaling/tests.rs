@@ -2,8 +2,8 @@
 
 use super::{at, fit, little};
 
-fn near(found: f64, expected: f64, share: f64) {
-    assert!((found - expected).abs() <= share * expected.abs().max(1e-9), "{found} {expected}");
+fn near(actual: f64, expected: f64, share: f64) {
+    assert!((actual - expected).abs() <= share * expected.abs().max(1e-9), "{actual} {expected}");
 }
 
 #[test]
@@ -11,12 +11,12 @@ fn a_known_law_is_found_again() {
     let law = [955.0, 0.02, 0.0001];
     let points: Vec<(f64, f64)> =
         [1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 200.0].map(|n| (n, at(law, n))).to_vec();
-    let found = fit(&points).unwrap();
-    near(found.lambda, 955.0, 1e-6);
-    near(found.sigma, 0.02, 1e-6);
-    near(found.kappa, 0.0001, 1e-6);
-    near(found.peak_under_way.unwrap(), (0.98_f64 / 0.0001).sqrt(), 1e-6);
-    near(found.r_squared, 1.0, 1e-9);
+    let actual = fit(&points).unwrap();
+    near(actual.lambda, 955.0, 1e-6);
+    near(actual.sigma, 0.02, 1e-6);
+    near(actual.kappa, 0.0001, 1e-6);
+    near(actual.peak_under_way.unwrap(), (0.98_f64 / 0.0001).sqrt(), 1e-6);
+    near(actual.r_squared, 1.0, 1e-9);
 }
 
 #[test]
@@ -26,10 +26,10 @@ fn noise_moves_it_little() {
     let levels = [1.0, 2.0, 4.0, 8.0, 16.0, 24.0, 32.0, 64.0];
     let points: Vec<(f64, f64)> =
         levels.iter().zip(noise).map(|(n, noise)| (*n, at(law, *n) * noise)).collect();
-    let found = fit(&points).unwrap();
-    near(found.lambda, 100.0, 0.05);
-    near(found.peak_rate.unwrap(), at(law, (0.95_f64 / 0.001).sqrt()), 0.05);
-    assert!(found.r_squared > 0.98);
+    let actual = fit(&points).unwrap();
+    near(actual.lambda, 100.0, 0.05);
+    near(actual.peak_rate.unwrap(), at(law, (0.95_f64 / 0.001).sqrt()), 0.05);
+    assert!(actual.r_squared > 0.98);
 }
 
 /// A server of ten slots: linear, then flat. It has no peak, and κ must not go below 0.
@@ -38,8 +38,8 @@ fn a_flat_top_has_no_negative_price() {
     let points: Vec<(f64, f64)> = [1.0, 2.0, 4.0, 8.0, 10.0, 20.0, 40.0, 80.0]
         .map(|n: f64| (n, 100.0 * n.min(10.0)))
         .to_vec();
-    let found = fit(&points).unwrap();
-    assert!(found.kappa >= 0.0 && found.sigma >= 0.0, "{found:?}");
+    let actual = fit(&points).unwrap();
+    assert!(actual.kappa >= 0.0 && actual.sigma >= 0.0, "{actual:?}");
 }
 
 #[test]

@@ -13,7 +13,7 @@ pub struct Estimate {
     pub cost: (f64, f64),
 }
 
-/// Capacities that are tried per doubling of the rate.
+/// Number of capacities that are tried per doubling of the rate.
 const PER_DOUBLING: f64 = 8.0;
 
 /// Estimates the number of probes of a search and their total cost, for capacities from half the
@@ -26,15 +26,16 @@ pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Es
     let steps = (span * PER_DOUBLING).ceil() as i32;
     for step in 0..=steps {
         let capacity = settings.rate_start / 2.0 * f64::exp2(f64::from(step) / PER_DOUBLING);
-        let (count, sum) = ideal(settings, capacity, &cost);
+        let (count, total_cost) = search_ideal_target(settings, capacity, &cost);
         probes = (probes.0.min(count), probes.1.max(count));
-        costs = (costs.0.min(sum), costs.1.max(sum));
+        costs = (costs.0.min(total_cost), costs.1.max(total_cost));
     }
     Estimate { probes, cost: costs }
 }
 
-/// Runs a search against a target that passes up to its capacity and fails above.
-fn ideal(
+/// Runs a search against a target that passes up to its capacity and fails above. Returns the number
+/// of probes and their total cost.
+fn search_ideal_target(
     settings: &Settings,
     capacity: f64,
     cost: &impl Fn(Kind, f64, u32) -> f64,

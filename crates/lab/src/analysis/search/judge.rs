@@ -75,7 +75,7 @@ pub enum Reason {
     /// A reason of the run's own verdict.
     OfRun(String),
     /// Too few of the scheduled iterations started.
-    Delivered { share: f64, begun: u64, due: u64 },
+    Delivered { share: f64, started: u64, scheduled: u64 },
     /// Iterations in flight grew.
     BacklogGrew { growth: f64, rate: f64 },
     /// A percentile has too few calls beyond it.
@@ -118,31 +118,50 @@ const GROWTH_MIN: f64 = 3.0;
 /// averaged first.
 const GROWTH_VALUES_MAX: usize = 1000;
 
+/// A broken limit of the delivery: too few iterations started, or the backlog grew.
+struct DeliveryBreach {
+    limit: Limit,
+    /// Observed share.
+    observed: f64,
+    /// Allowed share.
+    allowed: f64,
+}
+
 /// Judges one probe.
 pub fn judge(probe: ProbeRun<'_>) -> Judgement {
     let seconds = judged_seconds(&probe);
-    let (due, begun) =
-        seconds.iter().fold((0, 0), |sum, second| (sum.0 + second.due, sum.1 + second.begun));
+    let (scheduled, started) = seconds
+        .iter()
+        .fold((0, 0), |sum, second| (sum.0 + second.scheduled, sum.1 + second.started));
     // Iterations that waited since the warm-up may start now, so more may start than are scheduled.
-    let delivered_share = if due > 0 { (begun as f64 / due as f64).min(1.0) } else { 1.0 };
-    let each = |of: fn(&Second) -> u64| -> Vec<f64> {
-        seconds.iter().map(|second| of(second) as f64).collect()
+    let delivered_share =
+        if scheduled > 0 { (started as f64 / scheduled as f64).min(1.0) } else { 1.0 };
+    let each = |value: fn(&Second) -> u64| -> Vec<f64> {
+        seconds.iter().map(|second| value(second) as f64).collect()
     };
     let backlog = each(|second| second.workers_busy + second.waiting);
-    let each_seconds = aggregate::point_seconds(probe.seconds);
-    let growth = growth(&backlog, each_seconds);
+    let seconds_per_point = aggregate::point_seconds(probe.seconds);
+    let growth = growth_per_second(&backlog, seconds_per_point);
     let allowed = 1.0 - probe.delivered_min;
 
     let of_run = probe.verdict.reasons.iter().cloned();
     let mut reasons: Vec<Reason> = of_run.map(Reason::OfRun).collect();
     let mut behind = None;
     if delivered_share < probe.delivered_min {
-        reasons.push(Reason::Delivered { share: delivered_share, begun, due });
-        behind = Some((Limit::Delivered, delivered_share, probe.delivered_min));
+        reasons.push(Reason::Delivered { share: delivered_share, started, scheduled });
+        behind = Some(DeliveryBreach {
+            limit: Limit::Delivered,
+            observed: delivered_share,
+            allowed: probe.delivered_min,
+        });
     }
     if growth > allowed * probe.rate {
-        reasons.push(Reason::BacklogGrew { growth, rate: super::rounded(probe.rate) });
-        behind.get_or_insert((Limit::BacklogGrowth, growth / probe.rate, allowed));
+        reasons.push(Reason::BacklogGrew { growth, rate: super::round_rate(probe.rate) });
+        behind.get_or_insert(DeliveryBreach {
+            limit: Limit::BacklogGrowth,
+            observed: growth / probe.rate,
+            allowed,
+        });
     }
     let kept_up = behind.is_none();
     let judged = match probe.verdict.outcome {
@@ -152,7 +171,7 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
         Outcome::Pass | Outcome::Measured if !kept_up => Judged::Fail,
         Outcome::Pass | Outcome::Measured => Judged::Pass,
     };
-    let few_calls = few_calls(probe);
+    let few_calls = find_few_calls(probe);
     let judged = match (judged, &few_calls) {
         (Judged::Pass, Some(_)) => Judged::Invalid,
         (Judged::Fail, Some(_)) if kept_up && broke_few_calls_only(probe) => Judged::Invalid,
@@ -162,15 +181,15 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
         reasons.splice(0..0, few_calls);
     }
     let spare = (delivered_share - probe.delivered_min).min(allowed - growth / probe.rate);
-    let margin = margin(probe, spare / allowed.max(1e-6), judged);
+    let margin = smallest_margin(probe, spare / allowed.max(1e-6), judged);
     Judgement {
         judged,
         reasons,
         margin,
-        binding: (judged == Judged::Fail).then(|| binding(probe, behind)),
+        binding: (judged == Judged::Fail).then(|| binding_limit(probe, behind)),
         delivered_share,
         backlog_growth: growth,
-        rate_ended: ended(&seconds, &backlog, each_seconds),
+        rate_ended: rate_of_ended(&seconds, &backlog, seconds_per_point),
         under_way: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
         in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
@@ -182,26 +201,27 @@ pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// Returns the expected number of calls beyond the percentile of a threshold. None if the threshold
 /// has no percentile or has a window.
-fn beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
+fn calls_beyond(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<f64> {
     let Aggregation::Percentile(percent) = threshold.aggregation else { return None };
     let times = matches!(threshold.selector.metric.samples(), Samples::CallTimes(..));
-    let named = threshold.selector.method.and_then(|index| probe.names.get(index));
-    let of = probe.methods.iter().filter(|row| named.is_none_or(|name| **name == *row.method));
-    let calls: u64 = of.map(|row| row.calls).sum();
-    let whole = threshold.window.is_none() && calls > 0;
-    (times && whole).then(|| calls as f64 * (1.0 - percent / 100.0))
+    let method = threshold.selector.method.and_then(|index| probe.names.get(index));
+    let rows = probe.methods.iter().filter(|row| method.is_none_or(|name| **name == *row.method));
+    let calls: u64 = rows.map(|row| row.calls).sum();
+    let over_whole_run = threshold.window.is_none() && calls > 0;
+    (times && over_whole_run).then(|| calls as f64 * (1.0 - percent / 100.0))
 }
 
 fn has_few_calls(probe: ProbeRun<'_>, threshold: &Threshold) -> bool {
     // The slack of 5 % allows for slightly fewer calls than planned.
-    probe.tails && beyond(probe, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
+    probe.tails && calls_beyond(probe, threshold).is_some_and(|beyond| beyond < 0.95 * BEYOND_MIN)
 }
 
 /// Returns the first percentile that has too few calls beyond it, as a reason.
-fn few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
-    let first = probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
-    let beyond = beyond(probe, first).unwrap_or_default();
-    let (threshold, rate) = (first.text.clone(), super::rounded(probe.rate));
+fn find_few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
+    let threshold_with_few_calls =
+        probe.thresholds.iter().find(|threshold| has_few_calls(probe, threshold))?;
+    let beyond = calls_beyond(probe, threshold_with_few_calls).unwrap_or_default();
+    let (threshold, rate) = (threshold_with_few_calls.text.clone(), super::round_rate(probe.rate));
     Some(Reason::FewCalls { threshold, beyond, rate })
 }
 
@@ -217,56 +237,59 @@ fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
 /// rates.
 fn judged_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
     let begins = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
-    let whole = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
+    let complete = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
     let judged = |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
-    whole.map(|(_, second)| second).filter(judged).collect()
+    complete.map(|(_, second)| second).filter(judged).collect()
 }
 
 /// Returns the iterations per second that ended. They are the scheduled iterations that were not
 /// dropped, minus the growth of the backlog.
-fn ended(seconds: &[&Second], backlog: &[f64], each_seconds: f64) -> f64 {
-    let Some((first, last)) = backlog.first().zip(backlog.last()) else { return 0.0 };
+fn rate_of_ended(seconds: &[&Second], backlog: &[f64], seconds_per_point: f64) -> f64 {
+    let Some((first_backlog, last_backlog)) = backlog.first().zip(backlog.last()) else {
+        return 0.0;
+    };
     let count = seconds.len() as f64;
-    let taken: u64 = seconds.iter().map(|second| second.due.saturating_sub(second.dropped)).sum();
-    let grown = if count > 1.0 { (last - first) / (count - 1.0) } else { 0.0 };
-    ((taken as f64 / count - grown) / each_seconds).max(0.0)
+    let taken: u64 =
+        seconds.iter().map(|second| second.scheduled.saturating_sub(second.dropped)).sum();
+    let grown = if count > 1.0 { (last_backlog - first_backlog) / (count - 1.0) } else { 0.0 };
+    ((taken as f64 / count - grown) / seconds_per_point).max(0.0)
 }
 
 /// Returns the growth of a backlog in iterations per second. It is the median slope between all
 /// pairs of seconds (Theil 1950, Sen 1968), or 0 without a significant trend (Mann–Kendall). Long
 /// series are averaged first, because all pairs are compared.
-fn growth(backlog: &[f64], each_seconds: f64) -> f64 {
+fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
     let step = backlog.len().div_ceil(GROWTH_VALUES_MAX).max(1);
     let means: Vec<f64> = backlog.chunks(step).filter_map(mean).collect();
-    let (backlog, apart) = (means.as_slice(), step as f64 * each_seconds);
+    let (backlog, seconds_between) = (means.as_slice(), step as f64 * seconds_per_point);
     let rising = ranks::trend(backlog).is_some_and(|test| test.statistic > 0.0 && test.p < TREND_P);
     if !rising {
         return 0.0;
     }
     let mut slopes = Vec::with_capacity(backlog.len() * backlog.len() / 2);
-    for (place, earlier) in backlog.iter().enumerate() {
-        for (later, value) in backlog.iter().enumerate().skip(place + 1) {
-            slopes.push((value - earlier) / (later - place) as f64);
+    for (earlier_index, earlier_value) in backlog.iter().enumerate() {
+        for (later_index, value) in backlog.iter().enumerate().skip(earlier_index + 1) {
+            slopes.push((value - earlier_value) / (later_index - earlier_index) as f64);
         }
     }
     let slope = median(&slopes).unwrap_or_default();
-    if slope * backlog.len() as f64 >= GROWTH_MIN { slope / apart } else { 0.0 }
+    if slope * backlog.len() as f64 >= GROWTH_MIN { slope / seconds_between } else { 0.0 }
 }
 
 /// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. Its sign
 /// agrees with the outcome.
-fn margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
-    let of = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
+fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
+    let relative_margin = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
         relative(threshold, outcome.observed?)
     };
-    let all = probe.thresholds.iter().zip(probe.outcomes).filter_map(of);
-    let least = all.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
+    let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(relative_margin);
+    let smallest = margins.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
     match judged {
-        Judged::Pass => Some(least.max(0.0)),
+        Judged::Pass => Some(smallest.max(0.0)),
         // No limit was broken. The probe failed for another reason, such as a method that failed
         // completely.
-        Judged::Fail if least > 0.0 => Some(-1.0),
-        Judged::Fail => Some(least),
+        Judged::Fail if smallest > 0.0 => Some(-1.0),
+        Judged::Fail => Some(smallest),
         Judged::ClientLimited | Judged::Invalid => None,
     }
 }
@@ -285,14 +308,15 @@ fn relative(threshold: &Threshold, observed: f64) -> Option<f64> {
 
 /// Returns the limit that a failed probe broke. A threshold comes first: the one that broke
 /// earliest. Among several that broke then, it is the one farthest outside its limit.
-fn binding(probe: ProbeRun<'_>, behind: Option<(Limit, f64, f64)>) -> BindingLimit {
+fn binding_limit(probe: ProbeRun<'_>, behind: Option<DeliveryBreach>) -> BindingLimit {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
-    let first = broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
-    if let Some((threshold, outcome)) = first {
-        let named = threshold.selector.method.and_then(|index| probe.names.get(index));
+    let first_broken =
+        broken.min_by(|a, b| order(a).partial_cmp(&order(b)).expect("no part is NaN"));
+    if let Some((threshold, outcome)) = first_broken {
+        let method = threshold.selector.method.and_then(|index| probe.names.get(index));
         return BindingLimit {
             limit: Limit::Objective(outcome.text.clone()),
-            method: named.map(|name| name.to_string()).or_else(|| worst(probe, threshold)),
+            method: method.map(|name| name.to_string()).or_else(|| worst(probe, threshold)),
             observed: outcome.observed,
             allowed: Some(threshold.limit),
         };
@@ -300,7 +324,7 @@ fn binding(probe: ProbeRun<'_>, behind: Option<(Limit, f64, f64)>) -> BindingLim
     let failing = probe.methods.iter().filter(|row| row.calls > 0 && row.failed_share > 0.5);
     let failing = failing.max_by(|a, b| a.failed_share.total_cmp(&b.failed_share));
     match (behind, failing) {
-        (Some((limit, observed, allowed)), _) => {
+        (Some(DeliveryBreach { limit, observed, allowed }), _) => {
             let (observed, allowed) = (Some(observed), Some(allowed));
             BindingLimit { limit, method: busiest(probe), observed, allowed }
         }
@@ -331,25 +355,27 @@ fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
         worst.map(|row| row.method.clone())
     };
     match threshold.selector.metric.samples() {
-        Samples::CallTimes(_, of) => by(&|row| quantile(of(row), threshold.aggregation)),
+        Samples::CallTimes(_, quantiles_of) => {
+            by(&|row| quantile(quantiles_of(row), threshold.aggregation))
+        }
         Samples::CallShare(is) => by(&|row| {
-            let of = row.classes.iter().filter(|class| is(class.class));
-            of.map(|class| class.calls).sum::<u64>() as f64
+            let counted = row.classes.iter().filter(|class| is(class.class));
+            counted.map(|class| class.calls).sum::<u64>() as f64
         }),
         _ => busiest(probe),
     }
 }
 
-fn quantile(of: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
+fn quantile(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
-        Aggregation::Avg => of.mean_ms,
-        Aggregation::Min => of.min_ms,
-        Aggregation::Max => of.max_ms,
-        Aggregation::Percentile(p) if p > 99.0 => of.p999_ms,
-        Aggregation::Percentile(p) if p > 95.0 => of.p99_ms,
-        Aggregation::Percentile(p) if p > 90.0 => of.p95_ms,
-        Aggregation::Percentile(p) if p > 50.0 => of.p90_ms,
-        _ => of.p50_ms,
+        Aggregation::Avg => quantiles.mean_ms,
+        Aggregation::Min => quantiles.min_ms,
+        Aggregation::Max => quantiles.max_ms,
+        Aggregation::Percentile(p) if p > 99.0 => quantiles.p999_ms,
+        Aggregation::Percentile(p) if p > 95.0 => quantiles.p99_ms,
+        Aggregation::Percentile(p) if p > 90.0 => quantiles.p95_ms,
+        Aggregation::Percentile(p) if p > 50.0 => quantiles.p90_ms,
+        _ => quantiles.p50_ms,
     }
 }
 
@@ -361,8 +387,8 @@ fn busiest(probe: ProbeRun<'_>) -> Option<String> {
         let calm = probe.baseline.iter().find(|calm| calm.method == row.method);
         row.calls as f64 * calm.map_or(row.service.mean_ms, |calm| calm.service.mean_ms)
     };
-    let most = probe.methods.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
-    Some(most.method.clone())
+    let busiest = probe.methods.iter().max_by(|a, b| work(a).total_cmp(&work(b)))?;
+    Some(busiest.method.clone())
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ impl Level {
     }
 
     /// Returns true if further probes, up to `repeats`, cannot change the outcome.
-    fn decided(&self, repeats: usize) -> bool {
+    fn is_decided(&self, repeats: usize) -> bool {
         self.passes > repeats / 2 || self.fails >= repeats.div_ceil(2) || self.soak.is_some()
     }
 }
@@ -60,8 +60,8 @@ impl Levels {
     pub(super) fn of(history: &[Probe]) -> Levels {
         let mut levels: Vec<Level> = Vec::new();
         for probe in history.iter().filter(|probe| probe.kind != Kind::Baseline) {
-            let place = match levels.iter().position(|level| level.rate == probe.rate) {
-                Some(place) => place,
+            let index = match levels.iter().position(|level| level.rate == probe.rate) {
+                Some(index) => index,
                 None => {
                     levels.push(Level {
                         rate: probe.rate,
@@ -75,13 +75,13 @@ impl Levels {
                     levels.len() - 1
                 }
             };
-            levels[place].add(probe);
+            levels[index].add(probe);
         }
         levels.sort_by(|a, b| a.rate.total_cmp(&b.rate));
         Levels(levels)
     }
 
-    fn with(&self, majority: Majority) -> impl DoubleEndedIterator<Item = &Level> {
+    fn with_majority(&self, majority: Majority) -> impl DoubleEndedIterator<Item = &Level> {
         self.0.iter().filter(move |level| level.majority() == majority)
     }
 
@@ -90,12 +90,12 @@ impl Levels {
     }
 
     pub(super) fn lowest_fail(&self) -> Option<f64> {
-        self.with(Majority::Fail).next().map(|level| level.rate)
+        self.with_majority(Majority::Fail).next().map(|level| level.rate)
     }
 
     pub(super) fn highest_pass(&self) -> Option<f64> {
         let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
-        let passes = self.with(Majority::Pass).rev();
+        let passes = self.with_majority(Majority::Pass).rev();
         passes.map(|level| level.rate).find(|rate| *rate < fail)
     }
 
@@ -115,26 +115,28 @@ impl Levels {
         [self.lowest_fail(), ceiling].into_iter().flatten().min_by(f64::total_cmp)
     }
 
-    pub(super) fn once_invalid(&self) -> Option<f64> {
-        self.with(Majority::Open).next().map(|level| level.rate)
+    /// Returns the lowest rate whose only probe was invalid.
+    pub(super) fn rate_once_invalid(&self) -> Option<f64> {
+        self.with_majority(Majority::Open).next().map(|level| level.rate)
     }
 
-    pub(super) fn monotone(&self) -> bool {
+    /// Returns false if a rate passed above one that failed.
+    pub(super) fn is_monotone(&self) -> bool {
         let fail = self.lowest_fail().unwrap_or(f64::INFINITY);
-        self.with(Majority::Pass).all(|level| level.rate < fail)
+        self.with_majority(Majority::Pass).all(|level| level.rate < fail)
     }
 
     /// If a rate fails and a higher rate passes, returns the one with fewer probes until both are
     /// decided.
-    pub(super) fn contradicted(&self, repeats: usize) -> Option<f64> {
-        let fail = self.with(Majority::Fail).next()?;
-        let pass = self.with(Majority::Pass).find(|level| level.rate > fail.rate)?;
-        let open = [fail, pass].into_iter().filter(|level| !level.decided(repeats));
+    pub(super) fn contradicted_rate(&self, repeats: usize) -> Option<f64> {
+        let fail = self.with_majority(Majority::Fail).next()?;
+        let pass = self.with_majority(Majority::Pass).find(|level| level.rate > fail.rate)?;
+        let open = [fail, pass].into_iter().filter(|level| !level.is_decided(repeats));
         open.min_by_key(|level| level.passes + level.fails).map(|level| level.rate)
     }
 
-    pub(super) fn decided(&self, rate: f64, repeats: usize) -> bool {
-        self.at(rate).is_some_and(|level| level.decided(repeats))
+    pub(super) fn is_decided(&self, rate: f64, repeats: usize) -> bool {
+        self.at(rate).is_some_and(|level| level.is_decided(repeats))
     }
 
     /// Returns the mean margin of those probes at a rate that agree with the majority.

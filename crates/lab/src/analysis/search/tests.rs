@@ -6,7 +6,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{
-    Change, Health, Probe, Settings, Step, Summary, estimate, next, probes_max, rounded, summarize,
+    Change, Health, Probe, Settings, Step, Summary, estimate, next, probes_max, round_rate,
+    summarize,
 };
 
 const SETTINGS: Settings = Settings {
@@ -28,8 +29,8 @@ fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Summary, Vec<Pr
     loop {
         match next(settings, &history) {
             Step::End(end) => {
-                let found = summarize(settings, &history);
-                return (end, found, history);
+                let summary = summarize(settings, &history);
+                return (end, summary, history);
             }
             Step::Probe { kind, rate, drains } => {
                 let (judged, margin, health) = target(kind, rate, drains);
@@ -48,26 +49,26 @@ fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (Judged, Option<f64>, H
     }
 }
 
-fn within(found: &Summary, capacity: f64, tolerance: f64) {
-    for end in [found.highest_pass.unwrap(), found.lowest_fail.unwrap()] {
-        assert!((end / capacity - 1.0).abs() <= tolerance, "{end} is not {capacity}: {found:?}");
+fn within(summary: &Summary, capacity: f64, tolerance: f64) {
+    for end in [summary.highest_pass.unwrap(), summary.lowest_fail.unwrap()] {
+        assert!((end / capacity - 1.0).abs() <= tolerance, "{end} is not {capacity}: {summary:?}");
     }
 }
 
 #[test]
 fn five_known_capacities_are_found_within_three_per_cent() {
     for capacity in [37.0, 250.0, 1_234.0, 7_777.0, 61_000.0] {
-        let (end, found, history) = search(&SETTINGS, &mut sharp(capacity));
+        let (end, summary, history) = search(&SETTINGS, &mut sharp(capacity));
         assert_eq!(end, End::Converged, "{capacity}");
-        within(&found, capacity, 0.03);
-        let (pass, fail) = (found.highest_pass.unwrap(), found.lowest_fail.unwrap());
+        within(&summary, capacity, 0.03);
+        let (pass, fail) = (summary.highest_pass.unwrap(), summary.lowest_fail.unwrap());
         assert!(pass <= capacity && capacity < fail);
         assert!((fail - pass) / pass <= SETTINGS.precision);
-        assert!(found.monotone);
-        assert_eq!(found.soak_held, Some(true));
-        assert_eq!(found.boundary, Boundary::Gradual);
-        assert_eq!(history[found.failed.unwrap()].rate, fail);
-        assert_eq!(history[found.passed.unwrap()].kind, Kind::Soak);
+        assert!(summary.monotone);
+        assert_eq!(summary.soak_held, Some(true));
+        assert_eq!(summary.boundary, Boundary::Gradual);
+        assert_eq!(history[summary.failed.unwrap()].rate, fail);
+        assert_eq!(history[summary.passed.unwrap()].kind, Kind::Soak);
         assert!(history.len() <= 40, "{} probes for {capacity}", history.len());
     }
 }
@@ -86,9 +87,9 @@ fn a_noisy_target_is_still_found() {
             let passed = (rate <= capacity * (1.0 + noise)) != wrong;
             (if passed { Judged::Pass } else { Judged::Fail }, None, CALM)
         };
-        let (_, found, history) = search(&SETTINGS, &mut target);
+        let (_, summary, history) = search(&SETTINGS, &mut target);
         probes += history.len();
-        let pass = found.highest_pass.unwrap();
+        let pass = summary.highest_pass.unwrap();
         // One step lower where chance broke a soak: only what held is given.
         near += usize::from((-0.08..=0.03).contains(&(pass / capacity - 1.0)));
     }
@@ -100,7 +101,7 @@ fn a_noisy_target_is_still_found() {
 #[test]
 fn one_wrong_fail_is_looked_at_again() {
     let mut wrong = true;
-    let (end, found, history) = search(&SETTINGS, &mut |_, rate, _| {
+    let (end, summary, history) = search(&SETTINGS, &mut |_, rate, _| {
         let judged = if rate == 400.0 && std::mem::take(&mut wrong) {
             Judged::Fail
         } else if rate <= 5_000.0 {
@@ -111,8 +112,8 @@ fn one_wrong_fail_is_looked_at_again() {
         (judged, None, CALM)
     });
     assert_eq!(end, End::Converged);
-    within(&found, 5_000.0, 0.03);
-    assert!(found.monotone);
+    within(&summary, 5_000.0, 0.03);
+    assert!(summary.monotone);
     assert!(history.iter().filter(|probe| probe.rate == 400.0).count() >= 3);
 }
 
@@ -147,21 +148,21 @@ fn passes_above_fails_are_said() {
         Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
     ]);
     assert_eq!(repeated(&history), None, "both are decided");
-    let found = summarize(&SETTINGS, &history);
-    assert!(!found.monotone);
-    assert_eq!((found.highest_pass, found.lowest_fail), (Some(100.0), Some(200.0)));
+    let summary = summarize(&SETTINGS, &history);
+    assert!(!summary.monotone);
+    assert_eq!((summary.highest_pass, summary.lowest_fail), (Some(100.0), Some(200.0)));
 }
 
 #[test]
 fn a_cliff_is_called_a_cliff() {
-    let (_, found, _) = search(&SETTINGS, &mut |_, rate, _| {
+    let (_, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         if rate <= 1_000.0 {
             (Judged::Pass, Some(0.8), CALM)
         } else {
             (Judged::Fail, Some(-1.0), CALM)
         }
     });
-    assert_eq!(found.boundary, Boundary::Cliff);
+    assert_eq!(summary.boundary, Boundary::Cliff);
 }
 
 /// The generator gives out at 980: never a pass, never a fail, and no endless climb.
@@ -171,17 +172,17 @@ fn a_limited_generator_gives_at_least() {
         let judged = if rate <= 980.0 { Judged::Pass } else { Judged::ClientLimited };
         (judged, Some(0.5), CALM)
     };
-    let (end, found, history) = search(&SETTINGS, &mut target);
+    let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::ClientLimited);
-    assert_eq!(found.lowest_fail, None);
-    let pass = found.highest_pass.unwrap();
+    assert_eq!(summary.lowest_fail, None);
+    let pass = summary.highest_pass.unwrap();
     assert!((880.0..=980.0).contains(&pass), "{pass}");
     assert!(history.len() <= 20, "{}", history.len());
     // Nothing could be measured at all: it goes down, then says so.
-    let (end, found, _) = search(&SETTINGS, &mut |_, _, _| (Judged::ClientLimited, None, CALM));
-    assert_eq!((end, found.highest_pass), (End::ClientLimited, None));
-    let (end, found, _) = search(&SETTINGS, &mut |_, _, _| (Judged::Invalid, None, CALM));
-    assert_eq!((end, found.highest_pass), (End::Invalid, None));
+    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (Judged::ClientLimited, None, CALM));
+    assert_eq!((end, summary.highest_pass), (End::ClientLimited, None));
+    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (Judged::Invalid, None, CALM));
+    assert_eq!((end, summary.highest_pass), (End::Invalid, None));
 }
 
 /// A generator that gives out at 1800, above the target's 1500, must not hide the 1500.
@@ -195,23 +196,23 @@ fn a_target_below_the_generators_limit_is_found() {
         };
         (judged, None, CALM)
     };
-    let (end, found, _) = search(&SETTINGS, &mut target);
+    let (end, summary, _) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
-    within(&found, 1_700.0, 0.03);
+    within(&summary, 1_700.0, 0.03);
 }
 
 #[test]
 fn an_invalid_probe_is_made_again_once() {
     let mut first = true;
     let mut inner = sharp(1_000.0);
-    let (end, found, history) = search(&SETTINGS, &mut |kind, rate, drains| {
+    let (end, summary, history) = search(&SETTINGS, &mut |kind, rate, drains| {
         if rate == 400.0 && std::mem::take(&mut first) {
             return (Judged::Invalid, None, CALM);
         }
         inner(kind, rate, drains)
     });
     assert_eq!(end, End::Converged);
-    within(&found, 1_000.0, 0.03);
+    within(&summary, 1_000.0, 0.03);
     assert_eq!(history.iter().filter(|probe| probe.rate == 400.0).count(), 2);
 }
 
@@ -227,11 +228,11 @@ fn a_target_that_needs_rest_gets_it() {
         tired |= !passed && kind != Kind::Baseline;
         (if passed { Judged::Pass } else { Judged::Fail }, None, health)
     };
-    let (end, found, history) = search(&SETTINGS, &mut target);
+    let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
-    within(&found, 1_000.0, 0.03);
-    assert_eq!(found.degraded, None);
-    assert_eq!(found.recovery_drains, 4);
+    within(&summary, 1_000.0, 0.03);
+    assert_eq!(summary.degraded, None);
+    assert_eq!(summary.recovery_drains, 4);
     // It is learnt once: later overloads are followed by the long wait at once.
     let waits = history.iter().filter(|probe| probe.kind == Kind::Baseline && probe.drains < 4);
     assert!(waits.count() <= 4, "{history:?}");
@@ -247,14 +248,14 @@ fn a_target_that_never_comes_back_is_said() {
         broken |= !passed && kind != Kind::Baseline;
         (if passed { Judged::Pass } else { Judged::Fail }, None, health)
     };
-    let (end, found, history) = search(&SETTINGS, &mut target);
+    let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
-    let (first, later) = found.degraded.unwrap();
+    let (first, later) = summary.degraded.unwrap();
     assert_eq!((first.p50_ms, later.p50_ms), (2.0, 9.0));
     let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
     let fails = history.iter().filter(|probe| probe.judged == Judged::Fail).count();
     assert!(baselines <= fails + 1 + 4, "it is waited for only once");
-    within(&found, 700.0, 0.03);
+    within(&summary, 700.0, 0.03);
 }
 
 /// Each probe costs the target half a per cent of its capacity for ever; the search must end, and
@@ -267,9 +268,9 @@ fn a_slow_degradation_ends() {
         capacity *= 0.995;
         (judged, None, CALM)
     };
-    let (_, found, history) = search(&SETTINGS, &mut target);
+    let (_, summary, history) = search(&SETTINGS, &mut target);
     assert!(history.len() < 80, "{}", history.len());
-    let pass = found.highest_pass.unwrap();
+    let pass = summary.highest_pass.unwrap();
     assert!(pass < 5_000.0 && pass > 0.8 * capacity, "{pass} {capacity}");
 }
 
@@ -280,41 +281,41 @@ fn a_soak_that_fails_steps_down() {
         let capacity = if kind == Kind::Soak { 940.0 } else { 1_000.0 };
         (if rate <= capacity { Judged::Pass } else { Judged::Fail }, None, CALM)
     };
-    let (end, found, history) = search(&SETTINGS, &mut target);
+    let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
-    assert_eq!(found.soak_held, Some(true));
-    assert!((880.0..=940.0).contains(&found.highest_pass.unwrap()), "{found:?}");
-    assert_eq!(history[found.failed.unwrap()].kind, Kind::Soak);
+    assert_eq!(summary.soak_held, Some(true));
+    assert!((880.0..=940.0).contains(&summary.highest_pass.unwrap()), "{summary:?}");
+    assert_eq!(history[summary.failed.unwrap()].kind, Kind::Soak);
     // It never holds: three soaks, then the answer is what short probes say below them.
     let mut never = |kind: Kind, rate: f64, _| {
         let fails = kind == Kind::Soak || rate > 1_000.0;
         (if fails { Judged::Fail } else { Judged::Pass }, None, CALM)
     };
-    let (_, found, history) = search(&SETTINGS, &mut never);
-    assert_eq!(found.soak_held, Some(false));
+    let (_, summary, history) = search(&SETTINGS, &mut never);
+    assert_eq!(summary.soak_held, Some(false));
     assert_eq!(history.iter().filter(|probe| probe.kind == Kind::Soak).count(), 3);
 }
 
 #[test]
 fn the_ends_of_what_is_allowed_are_said() {
-    let (end, found, history) = search(&SETTINGS, &mut sharp(1e9));
-    assert_eq!((end, found.highest_pass), (End::RateMax, Some(100_000.0)));
+    let (end, summary, history) = search(&SETTINGS, &mut sharp(1e9));
+    assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100_000.0)));
     assert_eq!(history.last().unwrap().kind, Kind::Soak);
-    let (end, found, history) = search(&SETTINGS, &mut sharp(0.1));
-    assert_eq!((end, found.highest_pass), (End::NothingPassed, None));
+    let (end, summary, history) = search(&SETTINGS, &mut sharp(0.1));
+    assert_eq!((end, summary.highest_pass), (End::NothingPassed, None));
     assert!(history.len() <= 16, "{}", history.len());
     let one = Settings { rate_max: 100.0, soak: false, ..SETTINGS };
-    let (end, found, _) = search(&one, &mut sharp(1e9));
-    assert_eq!((end, found.highest_pass), (End::RateMax, Some(100.0)));
+    let (end, summary, _) = search(&one, &mut sharp(1e9));
+    assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100.0)));
 }
 
 /// More than half of the calls fail at the lowest rate of all: the load is no longer the question.
 #[test]
 fn a_broken_target_is_not_searched() {
     let broken = Health { p50_ms: 2.0, failed_share: 0.9 };
-    let (end, found, history) =
+    let (end, summary, history) =
         search(&SETTINGS, &mut |_, _, _| (Judged::Fail, Some(-1.0), broken));
-    assert_eq!((end, found.highest_pass, history.len()), (End::NothingPassed, None, 1));
+    assert_eq!((end, summary.highest_pass, history.len()), (End::NothingPassed, None, 1));
 }
 
 /// Whatever a target says, the search ends, and within its limit of probes.
@@ -330,7 +331,7 @@ fn chance_alone_ends_too() {
             soak: random.random(),
             ..SETTINGS
         };
-        let (_, found, history) = search(&settings, &mut |_, rate, _| {
+        let (_, summary, history) = search(&settings, &mut |_, rate, _| {
             assert!(rate > 0.0 && rate <= settings.rate_max, "{rate}");
             let judged = match random.random_range(0..10) {
                 0..=4 => Judged::Pass,
@@ -343,7 +344,7 @@ fn chance_alone_ends_too() {
         });
         let judged = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
         assert!(judged <= probes_max(&settings));
-        if let (Some(pass), Some(fail)) = (found.highest_pass, found.lowest_fail) {
+        if let (Some(pass), Some(fail)) = (summary.highest_pass, summary.lowest_fail) {
             assert!(pass < fail);
         }
     }
@@ -365,10 +366,10 @@ fn the_estimate_is_what_ideal_searches_take() {
 
 #[test]
 fn rates_have_four_digits() {
-    assert_eq!(rounded(1234.56), 1235.0);
-    assert_eq!(rounded(0.012_345_6), 0.012_35);
-    assert_eq!(rounded(61_234.0), 61_230.0);
-    assert_eq!(rounded(0.0), 0.0);
+    assert_eq!(round_rate(1234.56), 1235.0);
+    assert_eq!(round_rate(0.012_345_6), 0.012_35);
+    assert_eq!(round_rate(61_234.0), 61_230.0);
+    assert_eq!(round_rate(0.0), 0.0);
 }
 
 /// A generator that is the limit, or cannot be believed, at the slowest rate already: two
@@ -378,8 +379,8 @@ fn baselines_that_cannot_be_believed_end_the_search() {
     for (judged, end) in
         [(Judged::Invalid, End::Invalid), (Judged::ClientLimited, End::ClientLimited)]
     {
-        let (ended, found, history) = search(&SETTINGS, &mut |_, _, _| (judged, None, CALM));
-        assert_eq!((ended, found.baselines_invalid, found.highest_pass), (end, true, None));
+        let (ended, summary, history) = search(&SETTINGS, &mut |_, _, _| (judged, None, CALM));
+        assert_eq!((ended, summary.baselines_invalid, summary.highest_pass), (end, true, None));
         let kinds: Vec<(Kind, u32)> =
             history.iter().map(|probe| (probe.kind, probe.drains)).collect();
         assert_eq!(kinds, [(Kind::Baseline, 0), (Kind::Baseline, 2)]);
@@ -392,7 +393,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
     let mut odd = vec![1, 7];
     let mut nth = 0;
     let mut sharp = sharp(1_234.0);
-    let (end, found, history) = search(&SETTINGS, &mut |kind, rate, drains| {
+    let (end, summary, history) = search(&SETTINGS, &mut |kind, rate, drains| {
         nth += 1;
         let seen = sharp(kind, rate, drains);
         if kind == Kind::Baseline && odd.first().is_some_and(|first| *first <= nth) {
@@ -401,8 +402,8 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
         }
         seen
     });
-    assert_eq!((end, found.baselines_invalid, odd.len()), (End::Converged, false, 0));
-    within(&found, 1_234.0, 0.03);
+    assert_eq!((end, summary.baselines_invalid, odd.len()), (End::Converged, false, 0));
+    within(&summary, 1_234.0, 0.03);
     let invalid = |probe: &Probe| probe.judged == Judged::Invalid;
     assert!(
         history
@@ -416,12 +417,12 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
 #[test]
 fn baselines_that_become_unbelievable_leave_what_passed() {
     let mut busy = false;
-    let (end, found, _) = search(&SETTINGS, &mut |_, rate, _| {
+    let (end, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         busy |= rate > 1_000.0;
         (if busy { Judged::Invalid } else { Judged::Pass }, None, CALM)
     });
     assert_eq!(
-        (end, found.highest_pass, found.baselines_invalid),
+        (end, summary.highest_pass, summary.baselines_invalid),
         (End::Invalid, Some(800.0), true)
     );
 }
@@ -441,9 +442,9 @@ fn only_a_rate_whose_soak_held_is_called_held() {
         probe_of(Kind::Soak, 178.1, Judged::Fail),
         probe_of(Kind::Soak, 169.2, Judged::Pass),
     ];
-    let found = summarize(&SETTINGS, &history);
-    assert_eq!((found.highest_pass, found.lowest_fail), (Some(169.2), Some(178.1)));
-    assert_eq!((found.soak_held, found.passed), (Some(true), Some(4)));
+    let summary = summarize(&SETTINGS, &history);
+    assert_eq!((summary.highest_pass, summary.lowest_fail), (Some(169.2), Some(178.1)));
+    assert_eq!((summary.soak_held, summary.passed), (Some(true), Some(4)));
 }
 
 #[test]

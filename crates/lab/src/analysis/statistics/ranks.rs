@@ -25,11 +25,11 @@ pub fn mann_whitney(a: &[f64], b: &[f64]) -> Option<RankTest> {
     if a.is_empty() || b.is_empty() {
         return None;
     }
-    let all: Vec<f64> = a.iter().chain(b).copied().collect();
-    let doubled = doubled_ranks(&all);
+    let values: Vec<f64> = a.iter().chain(b).copied().collect();
+    let doubled = doubled_ranks(&values);
     let sum: usize = doubled[..a.len()].iter().sum();
     let statistic = sum as f64 / 2.0 - (a.len() * (a.len() + 1)) as f64 / 2.0;
-    let p = match all.len() <= EXACT_MAX {
+    let p = match values.len() <= EXACT_MAX {
         true => exact(&doubled, a.len(), sum),
         false => approximate(&doubled, a.len(), statistic),
     };
@@ -47,8 +47,8 @@ pub fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     let off = |rank: &usize| *rank as f64 - middle;
     let product: f64 = a.iter().zip(&b).map(|(x, y)| off(x) * off(y)).sum();
     let square = |ranks: &[usize]| ranks.iter().map(|rank| off(rank).powi(2)).sum::<f64>();
-    let both = (square(&a) * square(&b)).sqrt();
-    (both > 0.0).then(|| product / both)
+    let normaliser = (square(&a) * square(&b)).sqrt();
+    (normaliser > 0.0).then(|| product / normaliser)
 }
 
 /// Returns twice the mid-rank of each value, counted from 1. The factor of two makes the ranks of
@@ -57,14 +57,14 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|x, y| values[*x].total_cmp(&values[*y]));
     let mut ranks = vec![0; values.len()];
-    let mut from = 0;
-    while from < order.len() {
-        let same = |place: &&usize| values[**place] == values[order[from]];
-        let count = order[from..].iter().take_while(same).count().max(1);
-        for place in &order[from..from + count] {
-            ranks[*place] = 2 * from + count + 1;
+    let mut group_start = 0;
+    while group_start < order.len() {
+        let same = |index: &&usize| values[**index] == values[order[group_start]];
+        let count = order[group_start..].iter().take_while(same).count().max(1);
+        for index in &order[group_start..group_start + count] {
+            ranks[*index] = 2 * group_start + count + 1;
         }
-        from += count;
+        group_start += count;
     }
     ranks
 }
@@ -72,35 +72,35 @@ fn doubled_ranks(values: &[f64]) -> Vec<usize> {
 /// Returns the share of all selections of `size` ranks with a sum at least as extreme as `sum`, on
 /// both sides.
 fn exact(doubled: &[usize], size: usize, sum: usize) -> f64 {
-    let ways = ways(doubled, size);
-    let all: f64 = ways.iter().sum();
-    let below: f64 = ways[..=sum].iter().sum();
-    let above: f64 = ways[sum..].iter().sum();
-    (2.0 * below.min(above) / all).min(1.0)
+    let selections = selections_by_sum(doubled, size);
+    let total: f64 = selections.iter().sum();
+    let below: f64 = selections[..=sum].iter().sum();
+    let above: f64 = selections[sum..].iter().sum();
+    (2.0 * below.min(above) / total).min(1.0)
 }
 
 /// Returns, for each sum, the number of selections of `size` ranks with that sum.
-fn ways(ranks: &[usize], size: usize) -> Vec<f64> {
+fn selections_by_sum(ranks: &[usize], size: usize) -> Vec<f64> {
     let total: usize = ranks.iter().sum();
     // Indexed by the number of selected ranks, then by their sum.
-    let mut ways = vec![vec![0.0_f64; total + 1]; size + 1];
-    ways[0][0] = 1.0;
+    let mut selections = vec![vec![0.0_f64; total + 1]; size + 1];
+    selections[0][0] = 1.0;
     for rank in ranks {
         for picked in (1..=size).rev() {
-            let (fewer, more) = ways.split_at_mut(picked);
+            let (fewer, more) = selections.split_at_mut(picked);
             let without = &fewer[picked - 1];
-            for to in *rank..=total {
-                more[0][to] += without[to - rank];
+            for sum in *rank..=total {
+                more[0][sum] += without[sum - rank];
             }
         }
     }
-    ways.swap_remove(size)
+    selections.swap_remove(size)
 }
 
 fn approximate(doubled: &[usize], size: usize, u: f64) -> f64 {
     let (n, m) = (size as f64, (doubled.len() - size) as f64);
-    let all = n + m;
-    let variance = n * m / 12.0 * (all + 1.0 - tied_cubes(doubled) / (all * (all - 1.0)));
+    let count = n + m;
+    let variance = n * m / 12.0 * (count + 1.0 - tied_cubes(doubled) / (count * (count - 1.0)));
     if variance <= 0.0 {
         return 1.0;
     }
@@ -141,14 +141,14 @@ fn critical_rank(n: usize, m: usize) -> usize {
         return (n * m / 2.0 - spread).floor().max(0.0) as usize;
     }
     let ranks: Vec<usize> = (1..=n + m).collect();
-    let ways = ways(&ranks, n);
-    let all: f64 = ways.iter().sum();
+    let selections = selections_by_sum(&ranks, n);
+    let total: f64 = selections.iter().sum();
     let mut below = 0.0;
-    let rare = |ways: &&f64| {
-        below += **ways;
-        below / all <= tail
+    let rare = |selections: &&f64| {
+        below += **selections;
+        below / total <= tail
     };
-    ways[n * (n + 1) / 2..].iter().take_while(rare).count()
+    selections[n * (n + 1) / 2..].iter().take_while(rare).count()
 }
 
 /// Corrects p-values for the number of tests and returns them in the same order. The chance that
@@ -158,9 +158,9 @@ pub fn holm(chances: &[f64]) -> Vec<f64> {
     order.sort_by(|x, y| chances[*x].total_cmp(&chances[*y]));
     let mut corrected = vec![0.0; chances.len()];
     let mut largest: f64 = 0.0;
-    for (done, place) in order.into_iter().enumerate() {
-        largest = largest.max((chances[place] * (chances.len() - done) as f64).min(1.0));
-        corrected[place] = largest;
+    for (smaller_values, index) in order.into_iter().enumerate() {
+        largest = largest.max((chances[index] * (chances.len() - smaller_values) as f64).min(1.0));
+        corrected[index] = largest;
     }
     corrected
 }
@@ -174,8 +174,8 @@ pub fn trend(values: &[f64]) -> Option<RankTest> {
         return None;
     }
     let mut statistic = 0.0;
-    for (place, earlier) in values.iter().enumerate() {
-        for later in &values[place + 1..] {
+    for (index, earlier) in values.iter().enumerate() {
+        for later in &values[index + 1..] {
             statistic += f64::from(later > earlier) - f64::from(later < earlier);
         }
     }

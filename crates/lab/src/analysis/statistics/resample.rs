@@ -16,18 +16,20 @@ pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64
     let observed = differences.iter().sum::<f64>().abs();
     // The slack treats sums as equal if they differ only by rounding.
     let slack = 1e-9 * differences.iter().map(|value| value.abs()).sum::<f64>();
-    let sum = |mut bit: Box<dyn FnMut(usize) -> bool + '_>| {
-        let signed = |(place, value): (usize, &f64)| if bit(place) { *value } else { -value };
+    let is_extreme = |mut bit: Box<dyn FnMut(usize) -> bool + '_>| {
+        let signed = |(index, value): (usize, &f64)| if bit(index) { *value } else { -value };
         differences.iter().enumerate().map(signed).sum::<f64>().abs() >= observed - slack
     };
     if differences.len() <= SIGNS_MAX {
-        let all = 1_u32 << differences.len();
-        let far = (0..all).filter(|signs| sum(Box::new(|place| signs >> place & 1 == 1))).count();
-        return Some(far as f64 / f64::from(all));
+        let patterns = 1_u32 << differences.len();
+        let extreme = (0..patterns)
+            .filter(|signs| is_extreme(Box::new(|index| signs >> index & 1 == 1)))
+            .count();
+        return Some(extreme as f64 / f64::from(patterns));
     }
-    let mut far = 1;
+    let mut extreme = 1;
     for _ in 0..RESAMPLES {
-        far += usize::from(sum(Box::new(|_| random() >> 32 & 1 == 1)));
+        extreme += usize::from(is_extreme(Box::new(|_| random() >> 32 & 1 == 1)));
     }
-    Some(far as f64 / (RESAMPLES + 1) as f64)
+    Some(extreme as f64 / (RESAMPLES + 1) as f64)
 }

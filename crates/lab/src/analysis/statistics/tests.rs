@@ -9,8 +9,8 @@ use super::resample::signs;
 use super::series::{batch_means, effective_count, estimate, lag_one};
 use super::welch::{Estimate, difference};
 
-fn near(found: f64, expected: f64, tolerance: f64) {
-    assert!((found - expected).abs() <= tolerance, "{found} is not {expected} ± {tolerance}");
+fn near(actual: f64, expected: f64, tolerance: f64) {
+    assert!((actual - expected).abs() <= tolerance, "{actual} is not {expected} ± {tolerance}");
 }
 
 fn normal(random: &mut StdRng) -> f64 {
@@ -42,9 +42,9 @@ fn the_median_is_the_middle_or_between_the_two_in_it() {
 fn mann_whitney_gives_the_textbook_chance() {
     let x = [0.80, 0.83, 1.89, 1.04, 1.45, 1.38, 1.91, 1.64, 0.73, 1.46];
     let y = [1.15, 0.88, 0.90, 0.74, 1.21];
-    let found = mann_whitney(&x, &y).unwrap();
-    assert_eq!(found.statistic, 35.0);
-    near(found.p, 2.0 * 0.1272, 2e-4);
+    let actual = mann_whitney(&x, &y).unwrap();
+    assert_eq!(actual.statistic, 35.0);
+    near(actual.p, 2.0 * 0.1272, 2e-4);
 }
 
 /// The smallest two-sided chances: 0.1 for 3, 0.029 for 4, 0.008 for 5 values each; and the
@@ -89,9 +89,9 @@ fn ties_and_many_values_agree_with_each_other() {
 /// R: `p.adjust(c(0.01, 0.04, 0.03, 0.005), "holm")`.
 #[test]
 fn holm_corrects_as_published() {
-    let found = holm(&[0.01, 0.04, 0.03, 0.005]);
-    for (found, expected) in found.iter().zip([0.03, 0.06, 0.06, 0.02]) {
-        near(*found, expected, 1e-12);
+    let actual = holm(&[0.01, 0.04, 0.03, 0.005]);
+    for (actual, expected) in actual.iter().zip([0.03, 0.06, 0.06, 0.02]) {
+        near(*actual, expected, 1e-12);
     }
     assert!(holm(&[]).is_empty());
 }
@@ -102,11 +102,11 @@ fn holm_corrects_as_published() {
 fn welch_gives_the_textbook_interval() {
     let one = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
     let two = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
-    let found = difference(Estimate::of(&two).unwrap(), Estimate::of(&one).unwrap());
-    near(found.freedom, 17.776, 1e-3);
-    near(found.p, 0.07939, 1e-5);
-    near(found.interval.low, -3.365_483, 1e-5);
-    near(found.interval.high, 0.205_483, 1e-5);
+    let actual = difference(Estimate::of(&two).unwrap(), Estimate::of(&one).unwrap());
+    near(actual.freedom, 17.776, 1e-3);
+    near(actual.p, 0.07939, 1e-5);
+    near(actual.interval.low, -3.365_483, 1e-5);
+    near(actual.interval.high, 0.205_483, 1e-5);
 }
 
 #[test]
@@ -120,9 +120,9 @@ fn welch_without_any_spread_is_certain() {
 #[test]
 fn trend_is_near_the_exact_chance() {
     // Quality of tuna by lightness, in the order of lightness (Hollander & Wolfe 1973, p. 187).
-    let found = trend(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
-    assert_eq!(found.statistic, 16.0);
-    near(found.p, 0.1194, 0.003);
+    let actual = trend(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
+    assert_eq!(actual.statistic, 16.0);
+    near(actual.p, 0.1194, 0.003);
     assert!(trend(&(0..8).map(f64::from).collect::<Vec<_>>()).unwrap().p < 0.001);
     assert_eq!(trend(&[5.0; 8]).unwrap().p, 1.0);
     assert_eq!(trend(&[1.0, 2.0, 3.0]), None);
@@ -162,13 +162,13 @@ fn the_mean_of_a_dependent_series_is_uncertain_enough() {
     for _ in 0..400 {
         let series = autoregressive(&mut random, 60, 0.7);
         let covers = |estimate| {
-            let found = difference(zero, estimate);
-            usize::from(found.interval.low <= 0.0 && 0.0 <= found.interval.high)
+            let actual = difference(zero, estimate);
+            usize::from(actual.interval.low <= 0.0 && 0.0 <= actual.interval.high)
         };
         plain += covers(Estimate::of(&series).unwrap());
-        if let Some(found) = estimate(&series) {
+        if let Some(actual) = estimate(&series) {
             judged += 1;
-            held += covers(found);
+            held += covers(actual);
         }
     }
     assert!(judged > 200, "{judged}");

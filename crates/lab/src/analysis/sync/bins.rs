@@ -1,6 +1,6 @@
 //! Rates by height: blocks per second, hit ratio and accesses per block, in buckets of equal width.
 //!
-//! Rates by time would compare different blocks once one arm leads.
+//! Rates by time would compare different blocks once one variant leads.
 
 use lab_model::results::study::{Accesses, Bin, RateCross};
 
@@ -22,77 +22,77 @@ pub const EVEN: f64 = 0.01;
 pub fn bins(run: &SyncRun, width: u64) -> Vec<Bin> {
     let width = width.max(1);
     let count = usize::try_from(run.last().height / width).unwrap_or(usize::MAX) + 1;
-    let mut rest = run.samples.as_slice();
-    let mut found = Vec::new();
-    for place in 0..count.min(BINS_MAX) as u64 {
-        let (from, to) = (place * width, (place + 1).saturating_mul(width));
-        let inside = rest.partition_point(|sample| sample.height < to);
-        let (own, after) = rest.split_at(inside);
-        found.push(bin(from, to, own));
-        rest = after;
+    let mut remaining = run.samples.as_slice();
+    let mut bins = Vec::new();
+    for index in 0..count.min(BINS_MAX) as u64 {
+        let (start, end) = (index * width, (index + 1).saturating_mul(width));
+        let inside = remaining.partition_point(|sample| sample.height < end);
+        let (bin_samples, later) = remaining.split_at(inside);
+        bins.push(bin(start, end, bin_samples));
+        remaining = later;
     }
-    found
+    bins
 }
 
-fn bin(from: u64, to: u64, own: &[Sample]) -> Bin {
-    let (blocks, seconds) = match (own.first(), own.last()) {
+fn bin(from: u64, to: u64, samples: &[Sample]) -> Bin {
+    let (blocks, seconds) = match (samples.first(), samples.last()) {
         (Some(first), Some(last)) => (last.height - first.height, last.at - first.at),
         _ => (0, 0.0),
     };
-    let all = own.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus);
-    let moved = own.windows(2).filter(|pair| pair[1].height > pair[0].height);
-    let working = moved.filter_map(|pair| pair[1].accesses).reduce(Accesses::plus);
+    let accesses = samples.iter().filter_map(|sample| sample.accesses).reduce(Accesses::plus);
+    let growing = samples.windows(2).filter(|pair| pair[1].height > pair[0].height);
+    let working = growing.filter_map(|pair| pair[1].accesses).reduce(Accesses::plus);
     let per_block = |count: u64| (blocks > 0).then(|| count as f64 / blocks as f64);
     Bin {
         from,
         to,
-        samples: own.len(),
+        samples: samples.len(),
         blocks,
         seconds,
         rate: (seconds > 0.0).then(|| blocks as f64 / seconds),
-        hit_ratio: all.and_then(Accesses::hit_ratio),
-        pages_per_block: working.and_then(|all| per_block(all.pages())),
-        misses_per_block: working.and_then(|all| per_block(all.miss)),
+        hit_ratio: accesses.and_then(Accesses::hit_ratio),
+        pages_per_block: working.and_then(|accesses| per_block(accesses.pages())),
+        misses_per_block: working.and_then(|accesses| per_block(accesses.miss)),
     }
 }
 
 /// Returns the default width: 1, 2 or 5 × a power of ten. It gives at most 20 buckets, with four
 /// samples or more on average.
-pub fn usual_width(height: u64, samples: usize) -> u64 {
+pub fn default_width(height: u64, samples: usize) -> u64 {
     let bins = (samples as u64 / SAMPLES_WANTED).clamp(1, BINS_WANTED);
     round_step(height.div_ceil(bins))
 }
 
-/// Returns the smallest of 1, 2, 5 or 10 × a power of ten that is at least `least`.
-pub fn round_step(least: u64) -> u64 {
+/// Returns the smallest of 1, 2, 5 or 10 × a power of ten that is at least `minimum`.
+pub fn round_step(minimum: u64) -> u64 {
     let mut power = 1_u64;
-    while power <= least / 10 {
+    while power <= minimum / 10 {
         power *= 10;
     }
     let steps = [1, 2, 5, 10].map(|step| power.saturating_mul(step));
-    steps.into_iter().find(|step| *step >= least.max(1)).unwrap_or(u64::MAX)
+    steps.into_iter().find(|step| *step >= minimum.max(1)).unwrap_or(u64::MAX)
 }
 
-/// For each bucket: true if the first arm is faster, false if the second is; none if their rates
+/// For each bucket: true if the first variant is faster, false if the second is; none if their rates
 /// are within 1 % or unknown.
-pub fn faster(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
-    let one = |(a, b): (&Option<f64>, &Option<f64>)| {
+pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
+    let faster_of = |(a, b): (&Option<f64>, &Option<f64>)| {
         let (a, b) = (*a).zip(*b)?;
         ((a - b).abs() > EVEN * a.min(b)).then_some(a > b)
     };
-    a.iter().zip(b).map(one).collect()
+    a.iter().zip(b).map(faster_of).collect()
 }
 
-/// Heights at which the other arm becomes the faster one; buckets with equal rates are skipped.
+/// Heights at which the other variant becomes the faster one; buckets with equal rates are skipped.
 pub fn rate_crosses(faster: &[Option<bool>], width: u64) -> Vec<RateCross> {
     let mut crosses = Vec::new();
-    let mut now = None;
-    for (place, is_first) in faster.iter().enumerate() {
+    let mut leader = None;
+    for (index, is_first) in faster.iter().enumerate() {
         let Some(is_first) = *is_first else { continue };
-        if now.is_some_and(|before: bool| before != is_first) {
-            crosses.push(RateCross { height: place as u64 * width, to_first: is_first });
+        if leader.is_some_and(|previous: bool| previous != is_first) {
+            crosses.push(RateCross { height: index as u64 * width, to_first: is_first });
         }
-        now = Some(is_first);
+        leader = Some(is_first);
     }
     crosses
 }

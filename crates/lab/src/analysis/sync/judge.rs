@@ -1,8 +1,8 @@
-//! Compares the times of two arms to a height over their repeats.
+//! Compares the times of two variants to a height over their repeats.
 //!
 //! Times are compared by ratio, with the rules of `analysis/compare.rs`. A lower time is better.
 
-use lab_model::results::Word;
+use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::Metric;
 use lab_model::results::study::{Against, Judged, StudyResult, TimeRow};
 
@@ -16,47 +16,50 @@ const TIME: Metric = Metric::ServiceMean;
 /// Times to one height, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Times {
-    /// Times of the first arm by run; none if a run did not reach the height.
+    /// Times of the first variant by run; none if a run did not reach the height.
     pub a: Vec<Option<f64>>,
-    /// Times of the second arm.
+    /// Times of the second variant.
     pub b: Vec<Option<f64>>,
-    /// True if run n of one arm belongs to run n of the other.
+    /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
-    /// Seconds between samples, from the arm with the longer period. It is the resolution of the
+    /// Seconds between samples, from the variant with the longer period. It is the resolution of the
     /// times.
     pub period: f64,
 }
 
 /// Judges times to several heights. The first height is the main result, so its p-value is not
-/// corrected. Those of the other heights are corrected for their number. None for a height that an
-/// arm never reached.
-pub fn judge(all: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
-    let found: Vec<Option<MetricDifference>> = all.iter().map(|times| one(times, random)).collect();
-    let (first, others) = found.split_at(found.len().min(1));
+/// corrected. Those of the other heights are corrected for their number. None for a height that a
+/// variant never reached.
+pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
+    let differences: Vec<Option<MetricDifference>> =
+        heights.iter().map(|times| compare_times(times, random)).collect();
+    let (main, others) = differences.split_at(differences.len().min(1));
     let mut verdicts = Vec::new();
-    for family in [first, others] {
+    for family in [main, others] {
         let known: Vec<MetricDifference> = family.iter().flatten().cloned().collect();
         let mut classified = classify_all(&known).into_iter();
-        verdicts.extend(family.iter().map(|found| found.as_ref().and_then(|_| classified.next())));
+        verdicts.extend(
+            family.iter().map(|difference| difference.as_ref().and_then(|_| classified.next())),
+        );
     }
-    let rows = all.iter().zip(found).zip(verdicts);
-    rows.map(|((times, found), verdict)| Some(row(times, &found?, verdict?))).collect()
+    let rows = heights.iter().zip(differences).zip(verdicts);
+    rows.map(|((times, difference), verdict)| Some(row(times, &difference?, verdict?))).collect()
 }
 
-fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifference> {
+fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifference> {
     let known = |runs: &[Option<f64>]| Values {
         runs: runs.iter().flatten().copied().filter(|time| *time > 0.0).collect(),
         ..Values::default()
     };
     let (mut a, mut b) = (known(&times.a), known(&times.b));
-    let pairs = pairs(times);
+    let pairs = complete_pairs(times);
     let paired = times.paired && pairs.len() >= 2;
     if paired {
         a.runs = pairs.iter().map(|pair| pair.0).collect();
         b.runs = pairs.iter().map(|pair| pair.1).collect();
     }
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
-    // A single run has no spread. So the medians are compared, even if the other arm has several
+    // A single run has no spread. So the medians are compared, even if the other variant has several
     // runs.
     if a.runs.len().min(b.runs.len()) < 2 {
         a.runs = median(&a.runs).into_iter().collect();
@@ -67,39 +70,43 @@ fn one(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<MetricDifferenc
 }
 
 /// Returns the times of the pairs in which both runs reached the height.
-fn pairs(times: &Times) -> Vec<(f64, f64)> {
-    let both = times.a.iter().zip(&times.b).filter_map(|(a, b)| (*a).zip(*b));
-    both.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
+fn complete_pairs(times: &Times) -> Vec<(f64, f64)> {
+    let pairs = times.a.iter().zip(&times.b).filter_map(|(a, b)| (*a).zip(*b));
+    pairs.filter(|(a, b)| *a > 0.0 && *b > 0.0).collect()
 }
 
-fn row(times: &Times, found: &MetricDifference, (verdict, p): (Word, Option<f64>)) -> Judged {
+fn row(
+    times: &Times,
+    difference: &MetricDifference,
+    (verdict, p): (ComparisonVerdict, Option<f64>),
+) -> Judged {
     let known = |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
     let (a, b) = (known(&times.a), known(&times.b));
     let spread = |runs: &[f64]| match runs {
-        [least, .., most] => Some(most - least),
+        [shortest, .., longest] => Some(longest - shortest),
         _ => None,
     };
-    let pairs = if times.paired { pairs(times) } else { Vec::new() };
+    let pairs = if times.paired { complete_pairs(times) } else { Vec::new() };
     Judged {
-        a: median(&a).unwrap_or(found.a),
-        b: median(&b).unwrap_or(found.b),
+        a: median(&a).unwrap_or(difference.a),
+        b: median(&b).unwrap_or(difference.b),
         a_count: a.len(),
         b_count: b.len(),
         a_spread: spread(&a),
         b_spread: spread(&b),
         pairs: pairs.iter().map(|(a, b)| b - a).collect(),
-        change: found.change,
-        interval: found.interval.map(|interval| (interval.low, interval.high)),
+        change: difference.change,
+        interval: difference.interval.map(|interval| (interval.low, interval.high)),
         p,
-        floor: found.floor,
-        basis: found.basis,
+        floor: difference.floor,
+        basis: difference.basis,
         verdict,
     }
 }
 
 /// Returns the main result: the time to the highest height that every run reached.
 pub fn main_row<'a>(result: &StudyResult, against: &'a Against) -> Option<&'a TimeRow> {
-    let runs = result.arms.iter().flat_map(|arm| &arm.runs);
+    let runs = result.variants.iter().flat_map(|variant| &variant.runs);
     let common = runs.map(|run| run.height).min()?;
     against.times.iter().rev().find(|row| row.height <= common)
 }
@@ -121,6 +128,6 @@ mod tests {
         let judged = judge(&[times], &mut || 0).remove(0).unwrap();
         assert_eq!((judged.a, judged.b), (100.0, 150.0));
         assert!((judged.change - 0.5).abs() < 1e-9, "{judged:?}");
-        assert_eq!(judged.verdict, Word::CannotTell);
+        assert_eq!(judged.verdict, ComparisonVerdict::CannotTell);
     }
 }

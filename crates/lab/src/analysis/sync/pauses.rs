@@ -17,52 +17,58 @@ pub const STALLS_MAX: usize = 200;
 /// Returns the stalls: four sample periods or more without a new block. Half a period of slack
 /// allows for jitter of the samples. The start-up before the first growth is not a stall. The wait
 /// for new blocks at the tip is not a stall either.
-pub fn stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
+pub fn find_stalls(run: &SyncRun, tip: Option<Tip>) -> Vec<Stall> {
     let (period, start) = (run.period(), run.first());
-    let least = (STALL_PERIODS - 0.5) * period;
+    let min_seconds = (STALL_PERIODS - 0.5) * period;
     let end = tip.map_or(f64::INFINITY, |tip| tip.elapsed);
-    let mut found = Vec::new();
+    let mut stalls = Vec::new();
     let groups = run.samples.chunk_by(|a, b| a.height == b.height);
     for group in groups {
-        let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-        let starting = first.height == start.height;
-        let from = first.at - run.origin;
-        if starting || period <= 0.0 || last.at - first.at < least || from >= end {
+        let (Some(first_sample), Some(last_sample)) = (group.first(), group.last()) else {
+            continue;
+        };
+        let starting = first_sample.height == start.height;
+        let start_elapsed = first_sample.at - run.origin;
+        if starting
+            || period <= 0.0
+            || last_sample.at - first_sample.at < min_seconds
+            || start_elapsed >= end
+        {
             continue;
         }
-        let near = (first.at - period)..=(last.at + period);
-        found.push(Stall {
-            from,
-            seconds: last.at - first.at,
-            height: first.height,
-            timeouts: run.timeouts.iter().filter(|one| near.contains(&one.at)).count(),
-            open: last.at >= run.last().at,
+        let nearby = (first_sample.at - period)..=(last_sample.at + period);
+        stalls.push(Stall {
+            from: start_elapsed,
+            seconds: last_sample.at - first_sample.at,
+            height: first_sample.height,
+            timeouts: run.timeouts.iter().filter(|timeout| nearby.contains(&timeout.at)).count(),
+            open: last_sample.at >= run.last().at,
         });
     }
-    found
+    stalls
 }
 
 /// Returns the sample at which a run reached the chain tip. After it, every 30 samples add at most
 /// twice the number of blocks that the chain produces in that time. `block_time` is in seconds. At
 /// least two samples must add blocks, because a run that stopped growing is not at the tip. None if
 /// fewer than 30 samples follow.
-pub fn tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
+pub fn find_tip(run: &SyncRun, block_time: f64) -> Option<Tip> {
     let samples = &run.samples;
-    let last = samples.len().checked_sub(TIP_SAMPLES + 1)?;
-    let slow = |place: &usize| {
-        let (from, to) = (&samples[*place], &samples[place + TIP_SAMPLES]);
-        let most = (TIP_FACTOR * (to.at - from.at) / block_time).round().max(1.0);
-        (to.height - from.height) as f64 <= most
+    let last_start = samples.len().checked_sub(TIP_SAMPLES + 1)?;
+    let slow = |index: &usize| {
+        let (start, end) = (&samples[*index], &samples[index + TIP_SAMPLES]);
+        let max_blocks = (TIP_FACTOR * (end.at - start.at) / block_time).round().max(1.0);
+        (end.height - start.height) as f64 <= max_blocks
     };
-    let place = (0..=last).rev().take_while(slow).last()?;
-    let tail = &samples[place..];
+    let index = (0..=last_start).rev().take_while(slow).last()?;
+    let tail = &samples[index..];
     let growing = tail.windows(2).filter(|pair| pair[1].height > pair[0].height).count();
-    let at = tail.first().filter(|_| growing >= 2)?;
-    Some(Tip { elapsed: at.at - run.origin, height: at.height })
+    let tip_sample = tail.first().filter(|_| growing >= 2)?;
+    Some(Tip { elapsed: tip_sample.at - run.origin, height: tip_sample.height })
 }
 
 /// Returns the seconds of stalls before an elapsed time.
 pub fn stalled_until(stalls: &[Stall], elapsed: f64) -> f64 {
-    let part = |stall: &Stall| (elapsed - stall.from).clamp(0.0, stall.seconds);
-    stalls.iter().map(part).sum()
+    let stalled_seconds = |stall: &Stall| (elapsed - stall.from).clamp(0.0, stall.seconds);
+    stalls.iter().map(stalled_seconds).sum()
 }

@@ -39,32 +39,33 @@ impl SyncRun {
 
     /// Returns the first sample at or above a height.
     pub fn reached(&self, height: u64) -> Option<Sample> {
-        let place = self.samples.partition_point(|sample| sample.height < height);
-        self.samples.get(place).copied()
+        let index = self.samples.partition_point(|sample| sample.height < height);
+        self.samples.get(index).copied()
     }
 
     /// Returns the height at an instant, interpolated between samples; none outside of the run.
     pub fn height_at(&self, at: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| sample.at < at);
-        let after = self.samples.get(next)?;
-        if after.at <= at {
-            return Some(after.height as f64);
+        let next_sample = self.samples.get(next)?;
+        if next_sample.at <= at {
+            return Some(next_sample.height as f64);
         }
-        let before = self.samples.get(next.checked_sub(1)?)?;
-        let share = (at - before.at) / (after.at - before.at);
-        Some(before.height as f64 + share * (after.height - before.height) as f64)
+        let previous = self.samples.get(next.checked_sub(1)?)?;
+        let share = (at - previous.at) / (next_sample.at - previous.at);
+        Some(previous.height as f64 + share * (next_sample.height - previous.height) as f64)
     }
 
     /// Returns the instant at which the run reached a height, interpolated between samples. None if
     /// it did not reach the height, or reached it before the first sample.
     pub fn instant(&self, height: f64) -> Option<f64> {
         let next = self.samples.partition_point(|sample| (sample.height as f64) < height);
-        let after = self.samples.get(next)?;
-        let Some(before) = next.checked_sub(1).and_then(|place| self.samples.get(place)) else {
-            return (after.height as f64 <= height).then_some(after.at);
+        let next_sample = self.samples.get(next)?;
+        let Some(previous) = next.checked_sub(1).and_then(|index| self.samples.get(index)) else {
+            return (next_sample.height as f64 <= height).then_some(next_sample.at);
         };
-        let share = (height - before.height as f64) / (after.height - before.height) as f64;
-        Some(before.at + share * (after.at - before.at))
+        let share =
+            (height - previous.height as f64) / (next_sample.height - previous.height) as f64;
+        Some(previous.at + share * (next_sample.at - previous.at))
     }
 
     /// Returns the sum of all cache accesses; none if the node does not report them.
@@ -80,21 +81,21 @@ impl SyncRun {
         let ceiling = self.samples.iter().filter_map(|sample| sample.used).max()?;
         let level = ceiling as f64 * FULL_SHARE;
         let full = |sample: &&Sample| sample.used.is_some_and(|used| used as f64 >= level);
-        let place = self.samples.iter().position(|sample| full(&sample))?;
-        let rest = &self.samples[place..];
-        let at_level = rest.iter().filter(full).count();
-        let first = rest.first()?;
-        (at_level >= FULL_SAMPLES && 2 * at_level >= rest.len()).then_some(CacheFull {
-            elapsed: first.at - self.origin,
-            height: first.height,
+        let full_index = self.samples.iter().position(|sample| full(&sample))?;
+        let samples_since = &self.samples[full_index..];
+        let at_level = samples_since.iter().filter(full).count();
+        let full_sample = samples_since.first()?;
+        (at_level >= FULL_SAMPLES && 2 * at_level >= samples_since.len()).then_some(CacheFull {
+            elapsed: full_sample.at - self.origin,
+            height: full_sample.height,
             ceiling,
         })
     }
 
     /// Returns the highest height that peers announced until an instant.
     pub fn announced_until(&self, at: f64) -> Option<u64> {
-        let known = self.announced.iter().filter(|one| one.at <= at);
-        known.map(|one| one.height).max()
+        let announced = self.announced.iter().filter(|announcement| announcement.at <= at);
+        announced.map(|announcement| announcement.height).max()
     }
 
     /// Returns the highest height that peers announced.

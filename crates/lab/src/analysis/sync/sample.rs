@@ -42,7 +42,7 @@ pub struct Timeout {
     pub peer: u64,
 }
 
-/// One run of one arm.
+/// One run of one variant.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SyncRun {
     /// Its source: a file, or `run 2`.

@@ -3,9 +3,9 @@
 
 use lab_model::results::study::{Accesses, Align};
 
-use super::bins::{bins, faster, rate_crosses, round_step, usual_width};
+use super::bins::{bins, default_width, faster_by_bin, rate_crosses, round_step};
 use super::lead::{crosses, largest, over_height, over_time};
-use super::pauses::{stalled_until, stalls, tip};
+use super::pauses::{find_stalls, find_tip, stalled_until};
 use super::*;
 
 fn run_of(heights: &[u64]) -> SyncRun {
@@ -53,9 +53,9 @@ fn touching_curves_do_not_cross_and_a_leader_must_stay_ahead() {
     let own = run_of(&[90, 95, 101, 101, 101, 101]);
     // As a curve the other falls against it once.
     let other = run_of(&[80, 90, 100, 102, 103, 104]);
-    let found = crosses(&own, &over_time(&own, &other, Align::Clock));
-    assert_eq!(found.len(), 1);
-    assert_eq!((found[0].elapsed, found[0].height, found[0].to_first), (180.0, 101, false));
+    let actual = crosses(&own, &over_time(&own, &other, Align::Clock));
+    assert_eq!(actual.len(), 1);
+    assert_eq!((actual[0].elapsed, actual[0].height, actual[0].to_first), (180.0, 101, false));
 }
 
 #[test]
@@ -82,35 +82,35 @@ fn bins_count_their_own_samples() {
         let hit = 10 * place as u64;
         sample.accesses = Some(Accesses { hit, miss: 10, spill: 0 });
     }
-    let found = bins(&run, 1_000);
-    assert_eq!(found.len(), 4);
-    assert_eq!((found[0].blocks, found[0].seconds, found[0].rate), (900, 120.0, Some(7.5)));
-    assert_eq!(found[0].hit_ratio, Some(0.5));
+    let actual = bins(&run, 1_000);
+    assert_eq!(actual.len(), 4);
+    assert_eq!((actual[0].blocks, actual[0].seconds, actual[0].rate), (900, 120.0, Some(7.5)));
+    assert_eq!(actual[0].hit_ratio, Some(0.5));
     // What is done while nothing moves (sample 4) is not work for a block.
-    assert_eq!(found[1].pages_per_block, Some(60.0 / 800.0));
-    assert_eq!((found[2].samples, found[2].rate, found[2].hit_ratio), (0, None, None));
-    assert_eq!((found[3].samples, found[3].rate), (1, None));
+    assert_eq!(actual[1].pages_per_block, Some(60.0 / 800.0));
+    assert_eq!((actual[2].samples, actual[2].rate, actual[2].hit_ratio), (0, None, None));
+    assert_eq!((actual[3].samples, actual[3].rate), (1, None));
 }
 
 #[test]
 fn rates_cross_where_the_faster_one_changes() {
     let a = [Some(10.0), Some(5.0), Some(5.0), None, Some(6.0), Some(5.0)];
     let b = [Some(5.0), Some(5.02), Some(6.0), Some(6.0), Some(5.0), Some(6.0)];
-    let who = faster(&a, &b);
+    let who = faster_by_bin(&a, &b);
     assert_eq!(who, [Some(true), None, Some(false), None, Some(true), Some(false)]);
-    let found: Vec<(u64, bool)> =
+    let actual: Vec<(u64, bool)> =
         rate_crosses(&who, 100).iter().map(|one| (one.height, one.to_first)).collect();
-    assert_eq!(found, [(200, false), (400, true), (500, false)]);
+    assert_eq!(actual, [(200, false), (400, true), (500, false)]);
 }
 
 #[test]
 fn widths_are_round() {
     assert_eq!([0, 1, 3, 7, 67_468, 100_001].map(round_step), [1, 1, 5, 10, 100_000, 200_000]);
     assert_eq!(
-        [1, 1_349_351, 20_000_000].map(|height| usual_width(height, 1_000)),
+        [1, 1_349_351, 20_000_000].map(|height| default_width(height, 1_000)),
         [1, 100_000, 1_000_000]
     );
-    assert_eq!([0, 11, 40].map(|samples| usual_width(1_000, samples)), [1_000, 500, 100]);
+    assert_eq!([0, 11, 40].map(|samples| default_width(1_000, samples)), [1_000, 500, 100]);
     assert_eq!(round_step(u64::MAX), u64::MAX);
 }
 
@@ -120,25 +120,25 @@ fn a_stall_is_four_periods_and_the_start_is_none() {
     let heights =
         [0, 0, 0, 0, 0, 0, 10, 20, 20, 20, 20, 30, 40, 40, 40, 40, 40, 50, 60, 60, 60, 60, 60];
     let run = run_of(&heights);
-    let found = stalls(&run, None);
-    assert_eq!(found.len(), 2);
-    assert_eq!((found[0].height, found[0].from, found[0].seconds), (40, 720.0, 240.0));
-    assert_eq!((found[1].height, found[1].open), (60, true));
-    assert_eq!(stalled_until(&found, 840.0), 120.0);
-    assert_eq!(stalled_until(&found, 1e6), 480.0);
+    let actual = find_stalls(&run, None);
+    assert_eq!(actual.len(), 2);
+    assert_eq!((actual[0].height, actual[0].from, actual[0].seconds), (40, 720.0, 240.0));
+    assert_eq!((actual[1].height, actual[1].open), (60, true));
+    assert_eq!(stalled_until(&actual, 840.0), 120.0);
+    assert_eq!(stalled_until(&actual, 1e6), 480.0);
     // The same at one sample a second: the rule goes with the period.
     let mut quick = run_of(&heights);
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;
     }
-    assert_eq!(stalls(&quick, None)[0].seconds, 4.0);
+    assert_eq!(find_stalls(&quick, None)[0].seconds, 4.0);
 }
 
 #[test]
 fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
     let climb = |tail: Vec<u64>| -> Option<(u64, f64)> {
         let heights: Vec<u64> = (0..20).map(|place| place * 1_000).chain(tail).collect();
-        tip(&run_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
+        find_tip(&run_of(&heights), 60.0).map(|tip| (tip.height, tip.elapsed))
     };
     assert_eq!(climb((0..40).map(|place| 20_000 + place * 2).collect()), Some((20_000, 1_200.0)));
     assert_eq!(climb((0..40).map(|place| 20_000 + place * 3).collect()), None, "too quick");
@@ -148,7 +148,7 @@ fn the_tip_is_where_growth_falls_to_that_of_the_chain() {
     let slow =
         (0..40).map(|place| 20_000 + place).chain((1..10).map(|place| 30_000 + place * 1_000));
     assert_eq!(climb(slow.collect()), None);
-    assert_eq!(tip(&SyncRun::default(), 60.0), None);
+    assert_eq!(find_tip(&SyncRun::default(), 60.0), None);
 }
 
 #[test]

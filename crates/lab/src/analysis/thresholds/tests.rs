@@ -1,4 +1,4 @@
-//! Objectives in virtual time: seconds are fed by hand, breaches are planted.
+//! Thresholds in virtual time: seconds are fed by hand, breaches are planted.
 
 use std::time::Duration;
 
@@ -52,8 +52,9 @@ fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64
     let mut judge = Judge::new(plan);
     for at in 0.. {
         let Some(calls) = calls(at) else { break };
-        let begun = calls.iter().map(|call| call.3).sum();
-        let iterations = Iterations { due: begun, begun, ended: begun, ..Iterations::default() };
+        let started = calls.iter().map(|call| call.3).sum();
+        let iterations =
+            Iterations { scheduled: started, started, ended: started, ..Iterations::default() };
         let part = samples::counted(plan, &calls, iterations);
         let (from, to) = (Duration::from_secs(at), Duration::from_secs(at + 1));
         if judge.add_second(from, to, &part) {
@@ -66,7 +67,7 @@ fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64
 
 fn outcome(threshold: Threshold, calls: impl Fn(u64) -> Option<Calls>) -> ThresholdOutcome {
     let plan = plan(30, vec![threshold]);
-    crate::wording::verdict::outcome(&feed(&plan, calls).0.rulings()[0])
+    crate::wording::verdict::threshold_outcome(&feed(&plan, calls).0.rulings()[0])
 }
 
 fn ok(ms: u64) -> Calls {
@@ -76,14 +77,14 @@ fn ok(ms: u64) -> Calls {
 #[test]
 fn a_whole_run_is_judged_as_it_stands_at_its_end() {
     // Slow at first, then fast for so long that the p95 is fast.
-    let told = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 1 { 500 } else { 10 })));
-    assert!(told.kept, "{told:?}");
-    assert_eq!((told.broken_at, told.note), (None, None));
+    let result = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 1 { 500 } else { 10 })));
+    assert!(result.kept, "{result:?}");
+    assert_eq!((result.broken_at, result.note), (None, None));
     // Slow from second 20 on: broken when more than 5 % were slow.
-    let told = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 20 { 10 } else { 500 })));
-    assert!(!told.kept);
-    assert_eq!(told.broken_at, Some(21.0), "one slow second in 21 is just below 5 %");
-    assert!(told.observed.unwrap() > 490.0);
+    let result = outcome(p95(300.0), |at| (at < 30).then(|| ok(if at < 20 { 10 } else { 500 })));
+    assert!(!result.kept);
+    assert_eq!(result.broken_at, Some(21.0), "one slow second in 21 is just below 5 %");
+    assert!(result.observed.unwrap() > 490.0);
 }
 
 #[test]
@@ -91,10 +92,10 @@ fn a_window_is_broken_for_good_where_a_whole_run_would_hide_it() {
     let slow_at_10 = |at| (at < 30).then(|| ok(if at == 10 { 500 } else { 10 }));
     assert!(outcome(p95(300.0), slow_at_10).kept);
     let windowed = Threshold { window: Some(Duration::from_secs(5)), ..p95(300.0) };
-    let told = outcome(windowed, slow_at_10);
-    assert!(!told.kept);
-    assert_eq!(told.broken_at, Some(10.0));
-    assert_eq!(told.note.as_deref(), Some("worst of 26 windows of 5 s"));
+    let result = outcome(windowed, slow_at_10);
+    assert!(!result.kept);
+    assert_eq!(result.broken_at, Some(10.0));
+    assert_eq!(result.note.as_deref(), Some("worst of 26 windows of 5 s"));
 }
 
 #[test]
@@ -104,24 +105,24 @@ fn a_short_breach_is_forgiven_where_it_must_last() {
         move |at| (at < 30).then(|| ok(if (10..10 + seconds).contains(&at) { 500 } else { 10 }))
     };
     assert!(outcome(sustained.clone(), slow(4)).kept);
-    let told = outcome(sustained.clone(), slow(5));
-    assert!(!told.kept);
-    assert_eq!(told.broken_at, Some(10.0), "since when, not when it had lasted long enough");
-    let told = outcome(sustained, slow(12));
-    assert_eq!(told.note.as_deref(), Some("broken for 12 s in windows of 1 s"));
+    let result = outcome(sustained.clone(), slow(5));
+    assert!(!result.kept);
+    assert_eq!(result.broken_at, Some(10.0), "since when, not when it had lasted long enough");
+    let result = outcome(sustained, slow(12));
+    assert_eq!(result.note.as_deref(), Some("broken for 12 s in windows of 1 s"));
 }
 
 #[test]
 fn silence_within_a_breach_does_not_end_it() {
     let sustained = Threshold { sustained: Duration::from_secs(6), ..failed(0.01) };
-    let told = outcome(sustained, |at| match at {
+    let result = outcome(sustained, |at| match at {
         10 | 15 => Some(vec![(0, 0, Class::Timeout, 20, 1_000)]),
         11..=14 => Some(Vec::new()),
         0..=29 => Some(ok(10)),
         _ => None,
     });
-    assert!(!told.kept, "{told:?}");
-    assert_eq!(told.broken_at, Some(10.0));
+    assert!(!result.kept, "{result:?}");
+    assert_eq!(result.broken_at, Some(10.0));
 }
 
 #[test]
@@ -150,9 +151,9 @@ fn no_data_fails_unless_the_plan_allows_it() {
         no_data_fails,
         ..p95(300.0)
     };
-    let told = outcome(on_logs(true), |at| (at < 30).then(|| ok(10)));
-    assert_eq!((told.kept, told.observed), (false, None));
-    assert_eq!(told.note.as_deref(), Some("no data, which fails"));
+    let result = outcome(on_logs(true), |at| (at < 30).then(|| ok(10)));
+    assert_eq!((result.kept, result.observed), (false, None));
+    assert_eq!(result.note.as_deref(), Some("no data, which fails"));
     assert!(outcome(on_logs(false), |at| (at < 30).then(|| ok(10))).kept);
 }
 
@@ -188,13 +189,13 @@ fn a_breach_lasts_no_longer_than_its_stage() {
     assert_eq!(broken_from(5), (false, Some(10)));
     // Nor longer than the load: stragglers end after it.
     let sustained = Threshold { sustained: Duration::from_secs(5), ..failed(0.01) };
-    let told = outcome(sustained, |at| match at {
+    let result = outcome(sustained, |at| match at {
         0..=27 => Some(ok(10)),
         28..=29 => Some(vec![(0, 0, Class::Http5xx, 100, 5)]),
         30..=40 => Some(Vec::new()),
         _ => None,
     });
-    assert!(told.kept, "{told:?}");
+    assert!(result.kept, "{result:?}");
 }
 
 #[test]
@@ -250,8 +251,8 @@ fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
         30..=44 => Some(if at == 44 { vec![(0, 0, Class::Timeout, 1, 15_000)] } else { vec![] }),
         _ => None,
     };
-    let told = outcome(goodput, calls);
-    assert_eq!(told.observed, Some(100.0), "{told:?}");
+    let result = outcome(goodput, calls);
+    assert_eq!(result.observed, Some(100.0), "{result:?}");
     assert!(outcome(windowed, calls).kept);
 }
 
@@ -270,19 +271,19 @@ fn counts_shares_and_iterations_are_what_they_say() {
         (M::Delivered, A::Value, 1.0),
     ];
     for (metric, aggregation, expected) in checks {
-        let told = outcome(threshold(metric, aggregation, Operator::Equal, expected), |at| {
+        let result = outcome(threshold(metric, aggregation, Operator::Equal, expected), |at| {
             let failed = (0, 1, Class::RpcError, 4, 5);
             (at < 30).then(|| vec![(0, 0, Class::Ok, 5, 5), failed, (0, 0, Class::Limited, 1, 5)])
         });
-        assert!(told.kept, "{metric:?} {aggregation:?}: {told:?}");
+        assert!(result.kept, "{metric:?} {aggregation:?}: {result:?}");
     }
 }
 
 #[test]
 fn a_window_longer_than_the_run_is_judged_by_what_there_is() {
     let windowed = Threshold { window: Some(Duration::from_secs(60)), ..p95(300.0) };
-    let told = outcome(windowed.clone(), |at| (at < 10).then(|| ok(500)));
-    assert!(!told.kept && told.observed.is_some(), "{told:?}");
+    let result = outcome(windowed.clone(), |at| (at < 10).then(|| ok(500)));
+    assert!(!result.kept && result.observed.is_some(), "{result:?}");
     assert!(outcome(windowed, |at| (at < 10).then(|| ok(50))).kept);
 }
 

@@ -8,15 +8,21 @@ use lab_model::record::{Class, Iterations, Totals};
 use lab_model::results::run::{Row, Second};
 use lab_model::samples;
 
-use super::{Doubt, Doubts, ValidityInput, doubts, few};
+use super::{Doubt, Doubts, ValidityInput, few, find_doubts};
 use crate::wording::verdict::sentences;
 
-fn iterations(due: u64, begun: u64) -> Iterations {
-    Iterations { due, begun, ended: begun, dropped: due - begun, ..Iterations::default() }
+fn iterations(scheduled: u64, started: u64) -> Iterations {
+    Iterations {
+        scheduled,
+        started,
+        ended: started,
+        dropped: scheduled - started,
+        ..Iterations::default()
+    }
 }
 
 fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
-    doubts(ValidityInput { plan, all: totals, judged: totals, seconds, end: plan.duration() })
+    find_doubts(ValidityInput { plan, all: totals, judged: totals, seconds, end: plan.duration() })
 }
 
 fn healthy() -> (Plan, Totals, Vec<Second>) {
@@ -40,23 +46,23 @@ fn a_healthy_run_leaves_no_doubt() {
 fn a_run_without_calls_measured_nothing() {
     let (mut plan, totals, seconds) = healthy();
     let nothing = Totals::new(1);
-    let told = doubts(ValidityInput {
+    let doubts_found = find_doubts(ValidityInput {
         plan: &plan,
         all: &totals,
         judged: &nothing,
         seconds: &seconds,
         end: plan.duration(),
     });
-    assert_eq!(told.empty, Some(Doubt::NoCalls));
+    assert_eq!(doubts_found.empty, Some(Doubt::NoCalls));
     plan.warmup = Duration::from_secs(20);
-    let told = doubts(ValidityInput {
+    let doubts_found = find_doubts(ValidityInput {
         plan: &plan,
         all: &totals,
         judged: &nothing,
         seconds: &[],
         end: Duration::from_secs(10),
     });
-    assert!(told.empty.unwrap().to_string().contains("within the warm-up of 20 s"));
+    assert!(doubts_found.empty.unwrap().to_string().contains("within the warm-up of 20 s"));
 }
 
 #[test]
@@ -66,15 +72,19 @@ fn what_was_delivered_is_said_of_the_time_that_is_judged() {
         let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
         let (all, judged) = (of(all), of(judged));
         let (seconds, end) = (&seconds, plan.duration());
-        let told = doubts(ValidityInput { plan: &plan, all: &all, judged: &judged, seconds, end });
-        let behind = told.behind.into_iter().map(|(doubt, _)| doubt);
-        sentences(&told.workers.into_iter().chain(behind).collect::<Vec<_>>())
+        let doubts_found =
+            find_doubts(ValidityInput { plan: &plan, all: &all, judged: &judged, seconds, end });
+        let behind = doubts_found.behind.into_iter().map(|(doubt, _)| doubt);
+        sentences(&doubts_found.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };
     assert!(with(iterations(6_000, 5_800), iterations(5_000, 5_000)).is_empty(), "in the warm-up");
-    let told = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
-    let [told] = told.as_slice() else { panic!("{told:?}") };
-    assert!(told.contains("97.5 % of the planned iterations started (29250 of 30000)"), "{told}");
-    let late = Iterations { late: 100, ..iterations(1_000, 1_000) };
+    let doubts_found = with(iterations(90_000, 89_250), iterations(30_000, 29_250));
+    let [doubts_found] = doubts_found.as_slice() else { panic!("{doubts_found:?}") };
+    assert!(
+        doubts_found.contains("97.5 % of the planned iterations started (29250 of 30000)"),
+        "{doubts_found}"
+    );
+    let late = Iterations { started_after_end: 100, ..iterations(1_000, 1_000) };
     assert_eq!(with(late, late).len(), 1, "what began after the end");
 }
 
@@ -86,11 +96,12 @@ fn busy_threads_are_found_if_they_stay_busy() {
     seconds[6].generator_busy = 0.99;
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty(), "bursts of two seconds");
     seconds[4].generator_busy = 0.93;
-    let told = sentences(&look(&plan, &totals, &seconds).overloaded);
-    let [told] = told.as_slice() else { panic!("{told:?}") };
+    let doubts_found = sentences(&look(&plan, &totals, &seconds).overloaded);
+    let [doubts_found] = doubts_found.as_slice() else { panic!("{doubts_found:?}") };
     assert!(
-        told.starts_with("the generator's threads were 98 % busy for 4 s in a row until 7.0 s"),
-        "{told}"
+        doubts_found
+            .starts_with("the generator's threads were 98 % busy for 4 s in a row until 7.0 s"),
+        "{doubts_found}"
     );
 }
 
@@ -101,12 +112,12 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
     assert_eq!(look(&plan, &totals, &seconds).starved, None);
     totals.run_delay = Duration::from_millis(1_500);
     totals.traffic.ports_exhausted = 7;
-    totals.lateness.saturating_record(5_000_000);
-    let told = look(&plan, &totals, &seconds);
-    let starved = told.starved.unwrap();
+    totals.scheduling_delay.saturating_record(5_000_000);
+    let doubts_found = look(&plan, &totals, &seconds);
+    let starved = doubts_found.starved.unwrap();
     assert!(starved.doubt.to_string().contains("waited 1.5 s, 15 % of their time, for a core"));
     assert!((10.0..10.1).contains(&starved.longest_ms), "{starved:?}: sending and reading late");
-    let ports = told.overloaded[0].to_string();
+    let ports = doubts_found.overloaded[0].to_string();
     assert!(ports.starts_with("7 connections failed because no local port"));
     let closed = samples::closed(10, 0, 10, &["eth_call"]);
     let starved = look(&closed, &totals, &seconds).starved.unwrap();
@@ -115,34 +126,37 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
 
 #[test]
 fn lateness_counts_only_above_both_limits() {
-    let late = |lateness_us: u64, median_ms| {
+    let late = |delay_us: u64, median_ms| {
         let (plan, _, seconds) = healthy();
         let calls = [(0, 0, Class::Ok, 1_000, median_ms)];
         let mut totals = samples::counted(&plan, &calls, iterations(1_000, 1_000));
-        (0..1_000).for_each(|_| totals.lateness.saturating_record(lateness_us * 1_000));
+        (0..1_000).for_each(|_| totals.scheduling_delay.saturating_record(delay_us * 1_000));
         look(&plan, &totals, &seconds).late
     };
     assert_eq!(late(900, 10), None, "below 1 ms");
     assert_eq!(late(2_000, 100), None, "2 % of the median");
-    let told = late(2_000, 10).unwrap();
+    let doubts_found = late(2_000, 10).unwrap();
     assert!(
-        told.doubt.to_string().starts_with("the generator sent late by 2.00 ms (p99)"),
-        "{told:?}"
+        doubts_found.doubt.to_string().starts_with("the generator sent late by 2.00 ms (p99)"),
+        "{doubts_found:?}"
     );
-    assert!((2.0..2.01).contains(&told.longest_ms) && told.share == 1.0, "{told:?}");
+    assert!(
+        (2.0..2.01).contains(&doubts_found.longest_ms) && doubts_found.share == 1.0,
+        "{doubts_found:?}"
+    );
 }
 
 #[test]
 fn pauses_that_bound_the_rate_are_told() {
     // The case of 100 workers that wait 100 ms: at most 1000/s, whatever the server can do.
     let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
-    let of = |begun| {
+    let of = |started| {
         let calls = [(0, 0, Class::Ok, 1_000, 2)];
-        look(&plan, &samples::counted(&plan, &calls, iterations(begun, begun)), &[]).paced
+        look(&plan, &samples::counted(&plan, &calls, iterations(started, started)), &[]).paced
     };
-    let told = sentences(&of(9_800));
+    let doubts_found = sentences(&of(9_800));
     assert_eq!(
-        told,
+        doubts_found,
         [
             "load: the plan's own pacing allows at most 1000/s (100 workers, a pause of 100 ms after each \
           iteration), and it reached 980/s: the target was not the limit"
@@ -162,9 +176,9 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     // 10 ms at best: five workers make 500/s.
     let calls = [(0, 0, Class::Ok, 1_000, 10)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
-    let told = look(&plan, &totals, &[]);
-    assert!(told.behind.is_empty(), "{told:?}");
-    let sentence = told.workers[0].to_string();
+    let doubts_found = look(&plan, &totals, &[]);
+    assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
+    let sentence = doubts_found.workers[0].to_string();
     assert!(sentence.contains("50.0 % of the planned iterations started (5000 of 10000)"));
     assert!(sentence.contains("its 5 workers can start at most 5"), "{sentence}");
 
@@ -172,9 +186,12 @@ fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
     plan.scenarios[0].workers_max = 100;
     let calls = [(0, 0, Class::Ok, 10, 1), (0, 0, Class::Ok, 4_990, 200)];
     let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
-    let told = look(&plan, &totals, &[]);
-    assert!(told.workers.is_empty(), "{told:?}");
-    assert!(told.behind[0].0.to_string().contains("the target did not keep up"), "{told:?}");
+    let doubts_found = look(&plan, &totals, &[]);
+    assert!(doubts_found.workers.is_empty(), "{doubts_found:?}");
+    assert!(
+        doubts_found.behind[0].0.to_string().contains("the target did not keep up"),
+        "{doubts_found:?}"
+    );
 }
 
 #[test]
@@ -183,8 +200,11 @@ fn weak_percentiles_are_named() {
     let calls = [(0, 0, Class::Ok, 1_000, 2), (0, 1, Class::Ok, 50, 2)];
     let totals = samples::counted(&plan, &calls, iterations(1_050, 1_050));
     let (_, rows): (Row, Vec<Row>) = aggregate::methods(&plan, &totals, 10.0);
-    let told = few(&rows).unwrap().to_string();
-    assert!(told.contains("eth_getLogs (50 calls)") && !told.contains("eth_call"), "{told}");
+    let doubts_found = few(&rows).unwrap().to_string();
+    assert!(
+        doubts_found.contains("eth_getLogs (50 calls)") && !doubts_found.contains("eth_call"),
+        "{doubts_found}"
+    );
     assert_eq!(few(&rows[..1]), None);
 }
 
@@ -196,17 +216,17 @@ fn answers_that_are_too_much_to_read_are_named() {
     totals.answer_bytes = vec![3_200_000_000];
     assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
-    let told = sentences(&look(&plan, &totals, &seconds).overloaded);
-    let [_, told] = told.as_slice() else { panic!("{told:?}") };
+    let doubts_found = sentences(&look(&plan, &totals, &seconds).overloaded);
+    let [_, doubts_found] = doubts_found.as_slice() else { panic!("{doubts_found:?}") };
     let begins = "the generator read 320 MB/s of responses, 100 % of them to eth_call, 3.2 MB each";
-    assert!(told.starts_with(begins), "{told}");
+    assert!(doubts_found.starts_with(begins), "{doubts_found}");
     // Late sends alone would only make the run invalid; with this it is known why.
     let (plan, mut totals, seconds) = healthy();
-    totals.lateness.record_n(20_000_000, 1_000).unwrap();
+    totals.scheduling_delay.record_n(20_000_000, 1_000).unwrap();
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
     totals.answer_bytes = vec![3_200_000_000];
-    let told = look(&plan, &totals, &seconds);
-    assert_eq!((told.late.is_some(), told.overloaded.len()), (true, 1));
+    let doubts_found = look(&plan, &totals, &seconds);
+    assert_eq!((doubts_found.late.is_some(), doubts_found.overloaded.len()), (true, 1));
     totals.answer_bytes = vec![30_000_000];
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
 }

@@ -9,7 +9,7 @@ use lab_model::results::run::{Compared, Difference, Row};
 use lab_model::results::{Outcome, ThresholdOutcome};
 use lab_model::samples;
 
-use super::{Early, Evidence, Judged, Reason, verdict};
+use super::{Early, Evidence, Reason, RunVerdict, verdict};
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
 use crate::analysis::thresholds::Ruling;
@@ -82,7 +82,7 @@ impl Case {
         self
     }
 
-    /// How far the last objective was outside its limit.
+    /// How far the last threshold was outside its limit.
     fn beyond(mut self, beyond: f64) -> Case {
         self.rulings.last_mut().unwrap().beyond = Some(beyond);
         self
@@ -99,7 +99,7 @@ impl Case {
     }
 
     fn judged(&self) -> (Outcome, Vec<String>, Vec<String>) {
-        let Judged { outcome, reasons, findings, warnings } = verdict(Evidence {
+        let RunVerdict { outcome, reasons, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
             rulings: &self.rulings,
             doubts: &self.doubts,
@@ -167,7 +167,7 @@ fn hang() -> FailurePeriod {
 }
 
 #[test]
-fn nothing_against_it_is_a_plain_pass_and_without_objectives_it_is_only_measured() {
+fn nothing_against_it_is_a_plain_pass_and_without_thresholds_it_is_only_measured() {
     assert_eq!(Case::open().judged(), (Outcome::Measured, Vec::new(), Vec::new()));
     let kept = Case::open().threshold(Metric::Latency, true, false).judged();
     assert_eq!((kept.0, kept.1), (Outcome::Pass, Vec::new()));
@@ -181,7 +181,7 @@ fn a_broken_objective_fails_and_is_told_with_its_value_and_time() {
 }
 
 #[test]
-fn a_method_that_fails_wholly_fails_the_run_though_all_objectives_are_kept() {
+fn a_method_that_fails_wholly_fails_the_run_though_all_thresholds_are_kept() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
     let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).period(hang()).judged();
@@ -271,9 +271,9 @@ fn a_busy_generator_takes_the_blame_unless_the_server_itself_told_the_failure() 
     assert_eq!(silent.0, Outcome::ClientLimited);
     assert_eq!(silent.1[0], "busy");
     assert!(silent.1[1].starts_with("as written was broken"), "told, but after the doubt");
-    let told = Case::open().threshold(Metric::Failed, false, true).doubt(busy).judged();
-    assert_eq!(told.0, Outcome::Fail);
-    assert_eq!(told.1[1], "busy");
+    let verdict = Case::open().threshold(Metric::Failed, false, true).doubt(busy).judged();
+    assert_eq!(verdict.0, Outcome::Fail);
+    assert_eq!(verdict.1[1], "busy");
 }
 
 #[test]
@@ -358,16 +358,16 @@ fn nothing_measured_is_invalid_whatever_else() {
 #[test]
 fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
     let (scenario, workers) = (|| "load".to_owned(), 5);
-    let begun = Delivered { share: 0.79, started: 79, scheduled: 100 };
+    let delivery = Delivered { share: 0.79, started: 79, scheduled: 100 };
     let behind = || {
         let (mean_ms, best_ms) = (100.0, 1.0);
-        let doubt = Doubt::Behind { scenario: scenario(), begun, workers, mean_ms, best_ms };
+        let doubt = Doubt::Behind { scenario: scenario(), delivery, workers, mean_ms, best_ms };
         Case::open().doubt(|doubts| doubts.behind.push((doubt.clone(), 0.2)))
     };
     assert_eq!(behind().judged().0, Outcome::Fail);
     assert_eq!(behind().doubt(late).judged().0, Outcome::Fail, "2 % of the sends were late");
     let (allowed, best_ms, peak) = (5.0, 1.0, 10.0);
-    let few = Doubt::FewWorkers { scenario: scenario(), begun, workers, allowed, best_ms, peak };
+    let few = Doubt::FewWorkers { scenario: scenario(), delivery, workers, allowed, best_ms, peak };
     let few = Case::open().doubt(|doubts| doubts.workers.push(few.clone()));
     assert_eq!(few.judged().0, Outcome::ClientLimited);
 }

@@ -22,10 +22,10 @@ fn native(times: &Times, schema: i32) -> Native {
 fn a_buckets_end_belongs_to_it() {
     // The ends of schema 0 are the powers of two.
     for (value, expected) in [(1.0, 0), (1.000_001, 1), (2.0, 1), (0.5, -1), (0.500_001, 0)] {
-        assert_eq!(index(value, 0), expected, "{value}");
+        assert_eq!(bucket_index(value, 0), expected, "{value}");
     }
-    assert_eq!(index(2.0, 5), 32);
-    assert_eq!(index(1e-3, 5), -318);
+    assert_eq!(bucket_index(2.0, 5), 32);
+    assert_eq!(bucket_index(1e-3, 5), -318);
 }
 
 #[test]
@@ -36,11 +36,11 @@ fn native_buckets_give_the_quantiles_within_their_width() {
         assert_eq!(native.buckets.iter().map(|(_, count)| count).sum::<u64>(), 10_000);
         assert!(native.buckets.is_sorted_by(|left, right| left.0 < right.0));
         let mut below = 0;
-        let found = native.buckets.iter().find(|(_, count)| {
+        let bucket = native.buckets.iter().find(|(_, count)| {
             below += count;
             below >= 9_900
         });
-        let end = (f64::from(found.unwrap().0) / f64::from(schema).exp2()).exp2();
+        let end = (f64::from(bucket.unwrap().0) / f64::from(schema).exp2()).exp2();
         assert!((end / 0.99 - 1.0).abs() < width + 0.001, "schema {schema}: {end}");
     }
 }
@@ -58,9 +58,9 @@ fn sums_and_statistics_are_in_seconds() {
     let stats = ["count", "sum", "min", "max", "avg", "med", "p(99)"];
     let stats: Vec<Stat> = stats.iter().map(|text| text.parse().unwrap()).collect();
     let distribution = Distribution::of(&times, &Form::Trends(Trends::Stats(stats)));
-    let Shape::Stats(told) = distribution.shape else { panic!("{distribution:?}") };
+    let Shape::Stats(stats) = distribution.shape else { panic!("{distribution:?}") };
     let expected = [100.0, 5.05, 0.001, 0.1, 0.0505, 0.05, 0.099];
-    for ((stat, value), expected) in told.iter().zip(expected) {
+    for ((stat, value), expected) in stats.iter().zip(expected) {
         assert!((value / expected - 1.0).abs() < 0.002, "{stat:?} is {value}, not {expected}");
     }
     assert!((distribution.sum / 5.05 - 1.0).abs() < 0.001, "{}", distribution.sum);
@@ -79,6 +79,6 @@ fn classic_buckets_count_up() {
 fn nothing_is_nothing() {
     let stats = vec![Stat::Avg, Stat::Max, Stat::Percentile(99.0)];
     let distribution = Distribution::of(&times(), &Form::Trends(Trends::Stats(stats)));
-    let Shape::Stats(told) = distribution.shape else { panic!("{distribution:?}") };
-    assert!(told.iter().all(|(_, value)| *value == 0.0), "{told:?}");
+    let Shape::Stats(stats) = distribution.shape else { panic!("{distribution:?}") };
+    assert!(stats.iter().all(|(_, value)| *value == 0.0), "{stats:?}");
 }

@@ -110,7 +110,7 @@ fn a_native_histogram_gives_its_buckets_back() {
 fn an_ended_series_says_so_in_exact_bits_and_its_own_kind() {
     for trends in [Trends::default(), Trends::Native { schema: 8 }] {
         for series in sent(Names::Weir, trends, &[]) {
-            let ended = series.identity().ended(7);
+            let ended = series.identity().into_stale_marker(7);
             assert_eq!(ended.labels, series.labels);
             let bytes = ended.encode_to_vec();
             let back = TimeSeries::decode(&*bytes).unwrap();

@@ -14,7 +14,7 @@ fn queue(pushes: u64) -> Queue {
 }
 
 fn first(queue: &Queue, now: Duration) -> Option<u8> {
-    queue.due(now).map(|push| push.body[0])
+    queue.next_due(now).map(|push| push.body[0])
 }
 
 #[test]
@@ -46,13 +46,13 @@ fn refusals_are_not_repeated_but_told() {
         let mut queue = queue(2);
         queue.record(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), "", 0);
         assert_eq!(first(&queue, NOW), Some(1), "{status}");
-        let told = PushSummary {
+        let summary = PushSummary {
             rejected: 10,
             rejected_status: Some(status),
             discarded: 10,
             ..PushSummary::default()
         };
-        assert_eq!(queue.end(), told);
+        assert_eq!(queue.end(), summary);
     }
 }
 

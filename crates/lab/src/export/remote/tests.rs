@@ -63,7 +63,7 @@ fn pushed(settings: &Settings, seconds: &[u64]) -> PushSummary {
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(settings).unwrap();
     for second in seconds {
-        scene.at = Duration::from_secs(*second);
+        scene.elapsed = Duration::from_secs(*second);
         remote.update(&scene.progress());
     }
     remote.finish()
@@ -77,7 +77,7 @@ fn a_run_is_pushed_and_every_series_ended() {
     settings.url = settings.url.replace("http://", "http://u:p@");
     settings.headers = vec![("X-Scope-OrgID".to_owned(), "tenant".to_owned())];
     // Due are 1, 6 and 60, which is the end.
-    let told = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
+    let summary = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
     let received = receiver.received.lock();
     assert_eq!(received.len(), 4, "three times, and the end");
     for (head, _) in &*received {
@@ -107,7 +107,7 @@ fn a_run_is_pushed_and_every_series_ended() {
         received.iter().map(|(_, push)| push.timeseries[0].samples[0].timestamp).collect();
     // All within a millisecond perhaps: two samples of one time would be refused.
     assert!(times.is_sorted_by(|left, right| left < right), "{times:?}");
-    assert_eq!(told, PushSummary { stored: all().count() as u64, ..PushSummary::default() });
+    assert_eq!(summary, PushSummary { stored: all().count() as u64, ..PushSummary::default() });
 }
 
 #[test]
@@ -117,21 +117,21 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
         "429 Too Many Requests\r\nRetry-After: 0\r\n",
         "503 Service Unavailable\r\n",
     ]);
-    let told = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    let summary = pushed(&Settings::new(&receiver.url), &[1, 60]);
     let received = receiver.received.lock();
     let first = &received[0].1;
     assert!(received[..4].iter().all(|(_, push)| push == first), "the first is repeated");
     assert_ne!(&received[4].1, first);
-    assert_eq!((received.len(), told.retried, told.discarded), (6, 3, 0));
+    assert_eq!((received.len(), summary.retried, summary.discarded), (6, 3, 0));
 }
 
 #[test]
 fn a_refusal_is_told_and_not_repeated() {
     let receiver = Receiver::start(&["400 Bad Request\r\n"]);
-    let told = pushed(&Settings::new(&receiver.url), &[1, 60]);
+    let summary = pushed(&Settings::new(&receiver.url), &[1, 60]);
     assert_eq!(receiver.received.lock().len(), 3);
-    assert_eq!((told.rejected_status, told.retried, told.discarded), (Some(400), 0, 0));
-    assert!(told.rejected > 20 && told.stored > told.rejected, "{told:?}");
+    assert_eq!((summary.rejected_status, summary.retried, summary.discarded), (Some(400), 0, 0));
+    assert!(summary.rejected > 20 && summary.stored > summary.rejected, "{summary:?}");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_series_that_is_gone_is_ended_at_once() {
     let mut scene = Scene::new();
     let mut remote = RemoteWrite::start(&Settings::new(&receiver.url)).unwrap();
     remote.update(&scene.progress());
-    scene.at += INTERVAL;
+    scene.elapsed += INTERVAL;
     scene.host.clear();
     remote.update(&scene.progress());
     remote.finish();
@@ -161,7 +161,7 @@ fn a_receiver_that_never_answers_holds_up_nobody() {
     let mut scene = Scene::new();
     let begin = Instant::now();
     for second in 0..20 {
-        scene.at = Duration::from_secs(second * 5);
+        scene.elapsed = Duration::from_secs(second * 5);
         remote.update(&scene.progress());
     }
     assert!(begin.elapsed() < TIMEOUT, "seeing took {:?}", begin.elapsed());

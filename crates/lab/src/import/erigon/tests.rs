@@ -5,21 +5,21 @@ use std::path::{Path, PathBuf};
 use lab_model::results::compare::Metric;
 
 use super::{go_duration_ms, is_report, read};
-use crate::arm::Arm;
+use crate::variant::Variant;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/erigon-perf")
 }
 
-fn report(part: &str) -> Vec<Arm> {
+fn report(part: &str) -> Vec<Variant> {
     let entries = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
     let path = entries.into_iter().find(|path| path.to_string_lossy().contains(part)).unwrap();
     read(&std::fs::read(&path).unwrap(), &path).unwrap()
 }
 
-fn values(arm: &Arm, key: &str, metric: Metric) -> Vec<f64> {
-    let of = |run: &crate::arm::Run| run.values.get(&(key.to_owned(), metric)).copied();
-    arm.runs.iter().filter_map(of).collect()
+fn values(variant: &Variant, key: &str, metric: Metric) -> Vec<f64> {
+    let of = |run: &crate::variant::Run| run.values.get(&(key.to_owned(), metric)).copied();
+    variant.runs.iter().filter_map(of).collect()
 }
 
 #[test]
@@ -32,33 +32,39 @@ fn every_report_is_read_whole() {
         }
         let content = std::fs::read(&path).unwrap();
         assert!(is_report(&content));
-        let arms = read(&content, &path).unwrap();
-        rows += arms.iter().map(|arm| arm.runs.len() + arm.left_out.len()).sum::<usize>();
+        let variants = read(&content, &path).unwrap();
+        rows += variants
+            .iter()
+            .map(|variant| variant.runs.len() + variant.left_out.len())
+            .sum::<usize>();
     }
     // Counted with grep: lines that begin with a server's name and a bracket.
     assert_eq!(rows, 160);
 }
 
 #[test]
-fn two_servers_in_one_report_are_two_arms() {
-    let arms = report("eth_getBalance");
-    let names: Vec<&str> = arms.iter().map(|arm| arm.name.split(' ').next().unwrap()).collect();
+fn two_servers_in_one_report_are_two_variants() {
+    let variants = report("eth_getBalance");
+    let names: Vec<&str> =
+        variants.iter().map(|variant| variant.name.split(' ').next().unwrap()).collect();
     assert_eq!(names, ["rpcdaemon", "silk"]);
-    let p50 = values(&arms[1], "eth_getBalance at 50/s", Metric::ServiceP50);
+    let p50 = values(&variants[1], "eth_getBalance at 50/s", Metric::ServiceP50);
     assert_eq!(p50.len(), 4, "five repetitions, the first of them cold");
     assert!(p50.iter().all(|value| *value < 1.0), "{p50:?}");
-    let machine = arms[0].runs[0].facts.machine.clone().unwrap();
+    let machine = variants[0].runs[0].facts.machine.clone().unwrap();
     assert!(machine.cpu.contains("i7-8750H"), "{machine:?}");
-    assert_eq!(arms[0].runs[0].facts.load, arms[1].runs[0].facts.load);
+    assert_eq!(variants[0].runs[0].facts.load, variants[1].runs[0].facts.load);
 }
 
 /// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first
 /// repetition that is the fastest must stay.
 #[test]
 fn cold_first_repetitions_are_told_apart() {
-    let arms = report("eth_getBalance");
-    let cold = |arm: &Arm| arm.left_out.iter().filter(|one| one.contains(": cold caches:")).count();
-    assert_eq!((cold(&arms[0]), cold(&arms[1])), (1, 5), "{:?}", arms[1].left_out);
+    let variants = report("eth_getBalance");
+    let cold = |variant: &Variant| {
+        variant.left_out.iter().filter(|one| one.contains(": cold caches:")).count()
+    };
+    assert_eq!((cold(&variants[0]), cold(&variants[1])), (1, 5), "{:?}", variants[1].left_out);
     assert_eq!(cold(&report("eth_call_2023-10-31-13-14-11_silk")[0]), 0);
 }
 
@@ -70,8 +76,9 @@ fn the_clients_faults_are_not_the_servers() {
     let failed = values(ports, "eth_getBlockByNumber at 9000/s", Metric::FailedShare);
     assert!(failed.iter().all(|share| *share == 0.0), "{failed:?}");
 
-    let arms = report("eth_getTransactionReceipt");
-    let timed_out = arms.iter().find(|arm| arm.notes.iter().any(|note| note.contains("timed out")));
+    let variants = report("eth_getTransactionReceipt");
+    let timed_out =
+        variants.iter().find(|variant| variant.notes.iter().any(|note| note.contains("timed out")));
     let timed_out = timed_out.unwrap();
     let times: usize = timed_out.runs.iter().filter(|run| run.values.len() == 1).count();
     assert!(times > 0, "their failed share is kept, their times are not");

@@ -20,7 +20,7 @@ pub(super) fn lines(state: &State) -> u16 {
 
 /// Draws the table. The last line has the number of methods that do not fit.
 pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
-    let spans: &[Span] = match state.over {
+    let spans: &[Span] = match state.table_span {
         _ if area.width >= WIDE => &[Span::LastSecond, Span::WholeRun],
         Span::LastSecond => &[Span::LastSecond],
         Span::WholeRun => &[Span::WholeRun],
@@ -31,8 +31,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     let mut lines: Vec<Line<'_>> =
         state.rows.iter().take(shown).map(|row| line(row, spans, state)).collect();
     if more {
-        let rest = format!("and {} more", state.rows.len() - shown);
-        lines.push(Line::new([Cell::new(rest)]).style(Tone::Quiet.style(state.colour)));
+        let more_text = format!("and {} more", state.rows.len() - shown);
+        lines.push(Line::new([Cell::new(more_text)]).style(Tone::Quiet.style(state.colour)));
     }
     let mut widths = vec![
         Constraint::Fill(1),
@@ -67,11 +67,12 @@ fn head(spans: &[Span], state: &State) -> Line<'static> {
 }
 
 fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
-    let share = |part: u64| match part {
+    let share = |count: u64| match count {
         0 => "0".to_owned(),
-        part => number::percent(part as f64 / row.calls as f64),
+        count => number::percent(count as f64 / row.calls as f64),
     };
-    let tone = |part: u64, some: Tone| if part == 0 { Tone::Plain } else { some };
+    let tone =
+        |count: u64, tone_above_zero: Tone| if count == 0 { Tone::Plain } else { tone_above_zero };
     let mut cells = vec![
         Cell::new(row.method.clone()),
         right(number::count(row.calls), Tone::Plain, state),
@@ -83,8 +84,8 @@ fn line(row: &Row, spans: &[Span], state: &State) -> Line<'static> {
     }
     for span in spans {
         let percentiles = match span {
-            Span::LastSecond => row.last,
-            Span::WholeRun => Some(row.whole),
+            Span::LastSecond => row.last_second,
+            Span::WholeRun => Some(row.whole_run),
         };
         let Percentiles { p50, p95, p99, max } = percentiles.unwrap_or(Percentiles::NONE);
         let times = [p50, p95, p99, max];

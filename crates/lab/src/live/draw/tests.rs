@@ -151,7 +151,7 @@ fn before_the_first_second() {
 #[test]
 fn the_other_span() {
     let mut state = state(&Scene::new(), true);
-    state.over = Span::WholeRun;
+    state.table_span = Span::WholeRun;
     let text = letters(&state, 80, 24);
     assert!(text.contains("ms, whole run"), "{text}");
 }

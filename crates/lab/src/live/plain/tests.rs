@@ -14,7 +14,7 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
     scene.thresholds.clear();
     let mut plain = Plain::new(Vec::new());
     for second in 1..=13 {
-        scene.at = Duration::from_secs(second);
+        scene.elapsed = Duration::from_secs(second);
         if second == 12 {
             scene.thresholds = Scene::new().thresholds;
         }
@@ -36,9 +36,9 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
 fn the_last_second_is_told_however_few_came_since() {
     let mut scene = Scene::new();
     let mut plain = Plain::new(Vec::new());
-    scene.at = Duration::from_secs(60);
+    scene.elapsed = Duration::from_secs(60);
     plain.update(&scene.progress());
-    scene.at = Duration::from_secs(61);
+    scene.elapsed = Duration::from_secs(61);
     plain.update(&scene.progress());
     let text = String::from_utf8(plain.out).unwrap();
     assert_eq!(text.matches("planned").count(), 2, "{text}");

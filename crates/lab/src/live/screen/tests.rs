@@ -81,7 +81,7 @@ fn inside_until_stopped() {
     if inside() {
         let (screen, stop) = shown();
         let begin = Instant::now();
-        while !stop.asked() {
+        while !stop.is_requested() {
             assert!(begin.elapsed() < PATIENCE, "no key came");
             // Sleeps: keys come by a terminal, not by anything that could wake this thread.
             std::thread::park_timeout(Duration::from_millis(10));

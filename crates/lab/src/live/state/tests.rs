@@ -12,23 +12,23 @@ fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
     let scene = Scene::new();
     let mut state = State::new(Arc::clone(&scene.plan), true);
     state.update(&scene.progress());
-    let told: Vec<_> = state
+    let rows: Vec<_> = state
         .rows
         .iter()
         .map(|row| (&*row.method, row.calls, row.failed, row.limited, row.calls_last))
         .collect();
     assert_eq!(
-        told,
+        rows,
         [
             ("all", 12_000, 70, 30, 997),
             ("eth_blockNumber", 9_000, 0, 0, 700),
             ("eth_getLogs", 3_000, 70, 30, 297),
         ]
     );
-    let all = state.rows[0].last.expect("there were calls");
+    let all = state.rows[0].last_second.expect("there were calls");
     assert!(all.p99.is_nan(), "a p99 of all cannot be had from those of the methods");
     assert_eq!(all.max, 960.0);
-    assert!((state.rows[0].whole.max - 5_500.0).abs() < 60.0, "{:?}", state.rows[0].whole);
+    assert!((state.rows[0].whole_run.max - 5_500.0).abs() < 60.0, "{:?}", state.rows[0].whole_run);
     assert_eq!(state.classes[0], (Class::RpcError, 50));
     assert_eq!(state.codes, [(-32_000, 49), (-32_005, 1)]);
 }
@@ -38,8 +38,8 @@ fn stages_under_way_are_known_at_their_edges() {
     let scene = Scene::new();
     let scenario = &scene.plan.scenarios[0];
     let name = |at_ms| {
-        let found = stage_at(scenario, Duration::from_millis(at_ms));
-        found.map(|(stage, left)| (stage.name.clone(), left.as_millis()))
+        let stage = stage_at(scenario, Duration::from_millis(at_ms));
+        stage.map(|(stage, left)| (stage.name.clone(), left.as_millis()))
     };
     assert_eq!(name(0), Some(("steady".to_owned(), 10_000)));
     assert_eq!(name(10_000), Some(("climb".to_owned(), 50_000)));

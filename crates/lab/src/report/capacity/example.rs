@@ -18,7 +18,7 @@ pub(crate) fn doubtful() -> CapacityResult {
     result.answer.soak_held = Some(false);
     result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
     result.answer.boundary = Boundary::Gradual;
-    result.objectives_by_default = Some("the plan has none".into());
+    result.thresholds_by_default = Some("the plan has none".into());
     result.warnings = ["few", "late", "closed", "short"].map(|one| format!("{one} <b>")).to_vec();
     result.probes[3].judged = Judged::Invalid;
     result.probes[4].margin = None;
@@ -73,8 +73,8 @@ pub(crate) fn found() -> CapacityResult {
             soak: 120.0,
             rate_baseline: 100.0,
         },
-        objectives: vec!["latency{method:eth_getLogs} p(95)<800".into(), "failed rate<0.01".into()],
-        objectives_by_default: None,
+        thresholds: vec!["latency{method:eth_getLogs} p(95)<800".into(), "failed rate<0.01".into()],
+        thresholds_by_default: None,
         answer: Answer {
             end: End::Converged,
             sentence: "Held 1,200 iterations per second and broke at 1,250.".into(),
@@ -87,7 +87,7 @@ pub(crate) fn found() -> CapacityResult {
             degraded: None,
         },
         binding: Some(Binding {
-            objective: "latency{method:eth_getLogs} p(95)<800".into(),
+            threshold: "latency{method:eth_getLogs} p(95)<800".into(),
             method: Some("eth_getLogs".into()),
             observed: Some(5003.8),
             limit: Some(800.0),
@@ -135,7 +135,7 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
     let failed = if broke { 0.004 + 0.01 * (over - 1.0).min(12.0) } else { 0.0 };
     let reasons = match judged {
         Judged::Fail => vec![format!("eth_getLogs p(95) was {p99:.0} ms, 800 are allowed")],
-        Judged::ClientLimited => vec!["only 84 % of the plan was begun".into()],
+        Judged::ClientLimited => vec!["only 84 % of the scheduled iterations started".into()],
         _ => vec![],
     };
     ProbeRow {
@@ -159,7 +159,7 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         limited_share: 0.0,
         latency,
         service: latency,
-        lateness_p99_ms: 0.031,
+        scheduling_delay_p99_ms: 0.031,
         thresholds: vec![],
         bottleneck: None,
         folder: (index != 3).then(|| format!("probe-{:02}", index + 1)),

@@ -65,62 +65,63 @@ fn tidy(text: &str) -> String {
 }
 
 impl Axis {
-    /// Time since the start of a run, in seconds.
+    /// Returns an axis of the time since the start of a run, in seconds.
     pub(crate) fn time(duration: f64) -> Axis {
-        let to = duration.max(1.0);
+        let end = duration.max(1.0);
         let steps = [
             1.0, 2.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0,
             7200.0, 14400.0, 21600.0, 43200.0, 86400.0,
         ];
-        let step = steps.iter().copied().find(|step| to / step <= 10.0).unwrap_or(to / 8.0);
+        let step = steps.iter().copied().find(|step| end / step <= 10.0).unwrap_or(end / 8.0);
         let mut ticks = Vec::new();
-        let mut at = 0.0;
-        while at <= to * 1.000_001 {
-            let label = if to < 60.0 { span(at) } else { clock(at) };
-            ticks.push(Tick { at, label });
-            at += step;
+        let mut position = 0.0;
+        while position <= end * 1.000_001 {
+            let label = if end < 60.0 { span(position) } else { clock(position) };
+            ticks.push(Tick { at: position, label });
+            position += step;
         }
-        Axis { from: 0.0, to, ticks }
+        Axis { from: 0.0, to: end, ticks }
     }
 
-    /// Returns an axis from zero to a round value above `most`.
-    pub(crate) fn up_to(most: f64, scale: Scale) -> Axis {
-        let most = if most.is_finite() && most > 0.0 { most } else { 1.0 };
-        let step = round_step(most / 4.0);
-        let to = (most * 1.05 / step).ceil() * step;
+    /// Returns an axis from zero to a round value above `maximum`.
+    pub(crate) fn up_to(maximum: f64, scale: Scale) -> Axis {
+        let maximum = if maximum.is_finite() && maximum > 0.0 { maximum } else { 1.0 };
+        let step = round_step(maximum / 4.0);
+        let end = (maximum * 1.05 / step).ceil() * step;
         let mut ticks = Vec::new();
-        let mut at = 0.0;
-        while at <= to * 1.000_001 {
-            ticks.push(Tick { at, label: scale.write(at) });
-            at += step;
+        let mut position = 0.0;
+        while position <= end * 1.000_001 {
+            ticks.push(Tick { at: position, label: scale.write(position) });
+            position += step;
         }
-        Axis { from: 0.0, to, ticks }
+        Axis { from: 0.0, to: end, ticks }
     }
 
-    /// Returns an axis of milliseconds on a logarithmic scale, from below `least` to above `most`.
+    /// Returns an axis of milliseconds on a logarithmic scale, from below `minimum` to above `maximum`.
     /// [`log`] converts values.
-    pub(crate) fn log_ms(least: f64, most: f64) -> Axis {
-        let least = if least.is_finite() && least > 0.0 { least } else { 1.0 };
-        let most = if most.is_finite() && most > least { most } else { least * 10.0 };
-        let from = (least.log10() * 2.0 - 0.1).floor() / 2.0;
-        let to = ((most.log10() * 2.0 + 0.1).ceil() / 2.0).max(from + 1.0);
+    pub(crate) fn log_ms(minimum: f64, maximum: f64) -> Axis {
+        let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
+        let maximum =
+            if maximum.is_finite() && maximum > minimum { maximum } else { minimum * 10.0 };
+        let start = (minimum.log10() * 2.0 - 0.1).floor() / 2.0;
+        let end = ((maximum.log10() * 2.0 + 0.1).ceil() / 2.0).max(start + 1.0);
         let mut ticks = Vec::new();
-        let mut power = from.ceil();
-        while power <= to + 1e-9 {
+        let mut power = start.ceil();
+        while power <= end + 1e-9 {
             ticks.push(Tick { at: power, label: Scale::Milliseconds.write(10f64.powf(power)) });
             power += 1.0;
         }
         if ticks.len() < 3 {
-            for power in [from.floor(), from.floor() + 1.0, from.floor() + 2.0] {
-                let at = power + 3f64.log10();
-                if at > from && at < to {
+            for power in [start.floor(), start.floor() + 1.0, start.floor() + 2.0] {
+                let position = power + 3f64.log10();
+                if position > start && position < end {
                     let label = Scale::Milliseconds.write(3.0 * 10f64.powf(power));
-                    ticks.push(Tick { at, label });
+                    ticks.push(Tick { at: position, label });
                 }
             }
             ticks.sort_by(|a, b| a.at.total_cmp(&b.at));
         }
-        Axis { from, to, ticks }
+        Axis { from: start, to: end, ticks }
     }
 
     /// Returns an axis of quantiles by rarity. Each unit divides the number of calls beyond the
@@ -128,9 +129,10 @@ impl Axis {
     /// converts quantiles.
     pub(crate) fn quantile(calls: u64) -> Axis {
         let nines = (calls.max(10) as f64).log10().clamp(2.0, 6.0);
-        let all = [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
+        let quantiles =
+            [(0.0, "0"), (0.5, "50 %"), (0.9, "90 %"), (0.99, "99 %"), (0.999, "99.9 %")];
         let more = [(0.9999, "99.99 %"), (0.99999, "99.999 %"), (0.999_999, "99.9999 %")];
-        let ticks = all
+        let ticks = quantiles
             .into_iter()
             .chain(more)
             .map(|(quantile, label)| Tick { at: rarity(quantile), label: label.into() })
@@ -141,8 +143,8 @@ impl Axis {
 
     /// Returns the label of a tick.
     pub(crate) fn label(&self, at: f64) -> String {
-        let near = |tick: &&Tick| (tick.at - at).abs() <= (self.to - self.from) * 1e-6;
-        self.ticks.iter().find(near).map_or_else(String::new, |tick| tick.label.clone())
+        let is_near = |tick: &&Tick| (tick.at - at).abs() <= (self.to - self.from) * 1e-6;
+        self.ticks.iter().find(is_near).map_or_else(String::new, |tick| tick.label.clone())
     }
 
     /// Clamps a value to the range of the axis.
@@ -185,9 +187,9 @@ pub(crate) fn rarity(quantile: f64) -> f64 {
     -(1.0 - quantile).max(1e-12).log10()
 }
 
-/// Returns the smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `least`.
-fn round_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
+/// Returns the smallest of 1, 2, 2.5, 5 or 10 × a power of ten that is at least `minimum`.
+fn round_step(minimum: f64) -> f64 {
+    let power = 10f64.powf(minimum.log10().floor());
     let steps = [1.0, 2.0, 2.5, 5.0, 10.0];
-    steps.iter().map(|step| step * power).find(|step| *step >= least * 0.999).unwrap_or(power)
+    steps.iter().map(|step| step * power).find(|step| *step >= minimum * 0.999).unwrap_or(power)
 }

@@ -2,15 +2,20 @@
 //! Method: a made-up comparison, read by the reader of the other pages.
 
 use lab_model::results::Basis;
-use lab_model::results::compare::{ArmRow, Metric, Mismatch, NormalRow, SCHEMA};
+use lab_model::results::compare::{Metric, Mismatch, NormalRow, SCHEMA, VariantRow};
 
 use super::*;
 use crate::report::Report;
 use crate::report::page::tests::read;
 
-fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Difference {
+fn difference(
+    variant: &str,
+    metric: Metric,
+    change: f64,
+    verdict: ComparisonVerdict,
+) -> Difference {
     Difference {
-        arm: arm.into(),
+        variant: variant.into(),
         method: "eth_call".into(),
         metric,
         a: 10.0,
@@ -18,7 +23,8 @@ fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Differen
         a_count: 4,
         b_count: 4,
         change,
-        interval: (verdict != Word::CannotTell).then_some((change - 0.04, change + 0.04)),
+        interval: (verdict != ComparisonVerdict::CannotTell)
+            .then_some((change - 0.04, change + 0.04)),
         p: Some(0.012),
         floor: 0.025,
         basis: Basis::Runs,
@@ -26,17 +32,17 @@ fn difference(arm: &str, metric: Metric, change: f64, verdict: Word) -> Differen
     }
 }
 
-/// A comparison of two arms with one of each verdict.
+/// A comparison of two variants with one of each verdict.
 pub(in crate::report) fn compared() -> CompareResult {
-    let arm = |name: &str| ArmRow {
+    let variant = |name: &str| VariantRow {
         name: name.into(),
         tool: "weir".into(),
         runs: 4,
         left_out: vec!["run 3: the generator was the limit".into()],
         described: "geth 1.16.4 on bench-1, plan somnia".into(),
     };
-    let normal = |arm: &str, cores: f64| NormalRow {
-        arm: arm.into(),
+    let normal = |variant: &str, cores: f64| NormalRow {
+        variant: variant.into(),
         machine: "EPYC 9454P".into(),
         cores: Some(cores),
         goodput: Some(1200.0),
@@ -48,22 +54,22 @@ pub(in crate::report) fn compared() -> CompareResult {
     CompareResult {
         schema: SCHEMA.into(),
         weir: "0.1.0".into(),
-        arms: vec![arm("before"), arm("after")],
+        variants: vec![variant("before"), variant("after")],
         mismatches: vec![Mismatch {
             what: "head".into(),
             a: "23,361,004".into(),
             b: "23,377,112".into(),
-            arm: "after".into(),
+            variant: "after".into(),
             weight: Weight::Warn,
             why: "other blocks were asked for".into(),
         }],
         differences: vec![
-            difference("after", Metric::LatencyP50, -0.31, Word::Better),
-            difference("after", Metric::LatencyP99, 0.62, Word::Worse),
-            difference("after", Metric::ServiceP50, 0.004, Word::Same),
-            difference("after", Metric::Goodput, 0.08, Word::CannotTell),
-            difference("after", Metric::FailedShare, 0.01, Word::Worse),
-            difference("after", Metric::LatencyMean, 11.0, Word::Worse),
+            difference("after", Metric::LatencyP50, -0.31, ComparisonVerdict::Better),
+            difference("after", Metric::LatencyP99, 0.62, ComparisonVerdict::Worse),
+            difference("after", Metric::ServiceP50, 0.004, ComparisonVerdict::Same),
+            difference("after", Metric::Goodput, 0.08, ComparisonVerdict::CannotTell),
+            difference("after", Metric::FailedShare, 0.01, ComparisonVerdict::Worse),
+            difference("after", Metric::LatencyMean, 11.0, ComparisonVerdict::Worse),
         ],
         normalised: vec![normal("before", 8.0), normal("after", 16.0)],
         sentences: vec!["after is better in one metric and worse in three.".into()],
@@ -93,17 +99,20 @@ fn every_difference_stands_there_with_its_verdict() {
 
 #[test]
 fn bars_point_the_right_way_and_stay_within_their_field() {
-    assert_eq!(place(0.0), BAR / 2.0);
-    assert!(place(0.1) > BAR / 2.0 && place(-0.1) < BAR / 2.0);
-    assert!((place(1.0) + place(-0.5) - BAR).abs() < 1e-9, "double and half are equally far");
-    assert_eq!((place(100.0), place(-1.0)), (BAR, 0.0));
+    assert_eq!(bar_position(0.0), BAR / 2.0);
+    assert!(bar_position(0.1) > BAR / 2.0 && bar_position(-0.1) < BAR / 2.0);
+    assert!(
+        (bar_position(1.0) + bar_position(-0.5) - BAR).abs() < 1e-9,
+        "double and half are equally far"
+    );
+    assert_eq!((bar_position(100.0), bar_position(-1.0)), (BAR, 0.0));
 }
 
 #[test]
 fn names_from_outside_do_nothing() {
     let mut result = compared();
-    result.arms[1].name = "<script>".into();
-    result.differences.iter_mut().for_each(|one| one.arm = "<script>".into());
+    result.variants[1].name = "<script>".into();
+    result.differences.iter_mut().for_each(|one| one.variant = "<script>".into());
     result.differences[0].method = "</table>".into();
     assert!(!read(&Report::compare(&result).html()).elements.contains("script"));
 }

@@ -206,7 +206,7 @@ fn strange_numbers_draw_without_a_panic() {
     let result = &mut example.result;
     for (index, second) in result.series.iter_mut().enumerate() {
         let strange = [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300][index % 5];
-        second.lateness_p99_ms = strange;
+        second.scheduling_delay_p99_ms = strange;
         second.generator_busy = strange;
         for method in &mut second.methods {
             (method.p50_ms, method.p99_ms) = (strange, -strange);

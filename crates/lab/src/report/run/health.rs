@@ -5,29 +5,29 @@ use lab_model::results::run::RunResult;
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, Ink, Shape, curve};
 use super::super::document::{
-    Block, MARKDOWN, PAGE, Section, TERMINAL, Text, code, table, text, tone,
+    Block, Column, MARKDOWN, PAGE, Section, TERMINAL, Text, code, table, text, tone,
 };
 use super::super::parts::line;
 use super::super::timeline::{Point, Timeline};
 use super::over_time::{WIDE, marks, time};
 use crate::wording::number::{bare_ms, bytes, count, ms, percent, plural, span};
 
-/// Figures and charts of the generator's own health.
+/// Returns figures and charts of the generator's own health.
 pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
     let generator = &result.generator;
-    let (iterations, late) = (&generator.iterations, &generator.lateness);
-    let (begun, dropped) = (percent(generator.delivered_share), count(iterations.dropped));
+    let (iterations, late) = (&generator.iterations, &generator.scheduling_delay);
+    let (started_share, dropped) = (percent(generator.delivered_share), count(iterations.dropped));
     let (busy, waited) = (percent(generator.busy_max), span(generator.run_delay));
     let cpu = ms(generator.cpu_us_per_request / 1e3);
     let in_short = format!(
-        "started {begun} of {} scheduled iterations · {dropped} dropped · sends late by {} (p99) · \
+        "started {started_share} of {} scheduled iterations · {dropped} dropped · sends late by {} (p99) · \
          busy at most {busy} · CPU per request {cpu} · waited {waited} for a core",
-        count(iterations.due),
+        count(iterations.scheduled),
         ms(late.p99_ms),
     );
-    let not_ended = format!("{dropped} / {}", count(iterations.cut));
+    let not_ended = format!("{dropped} / {}", count(iterations.interrupted));
     let tiles = [
-        (begun, "[of scheduled iterations started](delivered)"),
+        (started_share, "[of scheduled iterations started](delivered)"),
         (ms(late.p99_ms), "[scheduling delay, p99](scheduling delay)"),
         (ms(late.max_ms), "[scheduling delay, maximum](scheduling delay)"),
         (busy, "[busy in the busiest second](busy)"),
@@ -37,16 +37,17 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         (ms(generator.iteration_time.p99_ms), "[p99 of whole iterations](iteration time)"),
     ];
     let tiles = tiles.map(|(value, about)| ("", value, Text::marked(about))).to_vec();
-    let chart = |title: &str, of: fn(&Point) -> f64, scale, ink, key: &str| {
-        let most = timeline.points.iter().map(of).fold(0.0, f64::max);
-        let points = || timeline.points.iter().map(|point| (point.middle(), of(point))).collect();
+    let chart = |title: &str, value_of: fn(&Point) -> f64, scale, ink, key: &str| {
+        let maximum = timeline.points.iter().map(value_of).fold(0.0, f64::max);
+        let points =
+            || timeline.points.iter().map(|point| (point.middle(), value_of(point))).collect();
         let mut shapes = marks(result, WIDE);
         shapes.push(Shape::Area(points(), ink, 0.12));
         shapes.push(curve(points(), ink, 15));
-        let axes = (time(result), Axis::up_to(most, scale));
+        let axes = (time(result), Axis::up_to(maximum, scale));
         Block::Figure(Chart::new(title, (WIDE, 130), axes, shapes), vec![(ink, key.to_owned())])
     };
-    let (late, busy) = (|point: &Point| point.lateness_ms, |point: &Point| point.busy);
+    let (late, busy) = (|point: &Point| point.scheduling_delay_ms, |point: &Point| point.busy);
     let (third, seventh) = (Ink::Series(3), Ink::Series(7));
     let charts = vec![
         chart("Scheduling delay", late, Scale::Milliseconds, third, "largest p99 of a second"),
@@ -64,11 +65,11 @@ pub(super) fn generator(result: &RunResult, timeline: &Timeline) -> Section {
         .on(MARKDOWN, Block::Paragraph(in_short.into()))
 }
 
-/// Connections, handshakes, statuses, bytes.
+/// Returns figures of connections, handshakes, statuses and bytes.
 pub(super) fn connections(result: &RunResult) -> Section {
     let (wire, traffic) = (&result.wire, &result.wire.traffic);
     let (full, resumed) = (traffic.handshakes_full, traffic.handshakes_resumed);
-    let (requests, made) = (traffic.requests, traffic.connections);
+    let (requests, opened) = (traffic.requests, traffic.connections);
     let (sent, received) = (bytes(traffic.bytes_sent as f64), bytes(traffic.bytes_received as f64));
     let failed = count(traffic.connections_failed);
     let handshakes = wire.resumption.map_or_else(String::new, |share| {
@@ -85,15 +86,16 @@ pub(super) fn connections(result: &RunResult) -> Section {
     let in_short = format!(
         "HTTP/{http}, {} on {} ({failed} failed){handshakes}; {sent} sent, {received} received",
         plural(requests, "request"),
-        plural(made, "connection"),
+        plural(opened, "connection"),
     );
     let resumption = wire.resumption.map(|share| {
-        let of = format!("{} ({} of {})", percent(share), count(resumed), count(full + resumed));
-        ("[TLS sessions resumed](resumption)".to_owned(), of)
+        let resumed_text =
+            format!("{} ({} of {})", percent(share), count(resumed), count(full + resumed));
+        ("[TLS sessions resumed](resumption)".to_owned(), resumed_text)
     });
     let facts = [
         ("HTTP requests ended", count(requests)),
-        ("Connections opened", count(made)),
+        ("Connections opened", count(opened)),
         ("Connections failed", failed),
         ("Closed by the server", count(traffic.closed_by_server)),
         ("[No local port left](ports exhausted)", count(traffic.ports_exhausted)),
@@ -101,7 +103,8 @@ pub(super) fn connections(result: &RunResult) -> Section {
         ("Received", received),
     ];
     let statuses = wire.statuses.iter();
-    let statuses = statuses.map(|(status, of)| (format!("HTTP status {status}"), count(*of)));
+    let statuses =
+        statuses.map(|(status, responses)| (format!("HTTP status {status}"), count(*responses)));
     let facts = facts.map(|(name, value)| (name.to_owned(), value)).into_iter();
     let facts = facts.chain(resumption).chain(statuses);
     let facts = facts.map(|(name, value)| (Text::marked(&name), value.into())).collect();
@@ -112,13 +115,13 @@ pub(super) fn connections(result: &RunResult) -> Section {
         ("Retry-After", &wire.retry_after),
     ];
     let ms = |count: u64, ms: f64| if count == 0 { String::new() } else { bare_ms(ms) };
-    let times = table!(times, |(name, of)|
-        "<" => name,
-        "count" => count(of.count),
-        "p50 ms" => ms(of.count, of.p50_ms),
-        "p95 ms" => ms(of.count, of.p95_ms),
-        "p99 ms" => ms(of.count, of.p99_ms),
-        "max ms" => ms(of.count, of.max_ms),
+    let times = table!(times, |(name, quantiles)|
+        Column::text("") => name,
+        Column::number("count") => count(quantiles.count),
+        Column::number("p50 ms") => ms(quantiles.count, quantiles.p50_ms),
+        Column::number("p95 ms") => ms(quantiles.count, quantiles.p95_ms),
+        Column::number("p99 ms") => ms(quantiles.count, quantiles.p99_ms),
+        Column::number("max ms") => ms(quantiles.count, quantiles.max_ms),
     );
     let lead = format!(
         "HTTP/{http}, connections: {reuse}. Times are of connections opened during the run."
@@ -130,7 +133,7 @@ pub(super) fn connections(result: &RunResult) -> Section {
         .on(MARKDOWN, Block::Paragraph(in_short.into()))
 }
 
-/// Responses compared with a reference's.
+/// Returns the comparison of responses with those of a reference.
 pub(super) fn compared(result: &RunResult) -> Option<Section> {
     let compared = result.compared.as_ref()?;
     let wrong = |count_: u64, text| tone(if count_ > 0 { "bad" } else { "" }, text);
@@ -148,17 +151,17 @@ pub(super) fn compared(result: &RunResult) -> Option<Section> {
         wrong(compared.wrong, format!("{} wrong", count(compared.wrong))),
         Text::marked(&others)
     ];
-    let methods = table!(&compared.methods, |(method, all, bad)|
-        "<method" => method,
-        "compared" => count(*all),
-        "wrong" => wrong(*bad, count(*bad)),
+    let methods = table!(&compared.methods, |(method, compared_count, wrong_count)|
+        Column::text("method") => method,
+        Column::number("compared") => count(*compared_count),
+        Column::number("wrong") => wrong(*wrong_count, count(*wrong_count)),
     );
-    let examples = table!(&compared.examples, |one|
-        "<method" => &one.method,
-        "~request" => code(&one.request),
-        "~pointer" => code(&one.pointer),
-        "~target" => code(&one.target),
-        "~reference" => code(&one.reference),
+    let examples = table!(&compared.examples, |example|
+        Column::text("method") => &example.method,
+        Column::prose("request") => code(&example.request),
+        Column::prose("pointer") => code(&example.pointer),
+        Column::prose("target") => code(&example.target),
+        Column::prose("reference") => code(&example.reference),
     );
     let any = !compared.examples.is_empty();
     let section = Section::new("compared", "Compared responses").on(PAGE, Block::Lead(lead));

@@ -11,7 +11,7 @@ use lab_model::results::run::{HostFacts, HostSample, RunResult};
 
 use super::super::chart::axis::{Axis, Scale};
 use super::super::chart::{Chart, HUES, Ink, curve};
-use super::super::document::{Block, List, PAGE, Section, Text, table, tone};
+use super::super::document::{Block, Column, List, PAGE, Section, Text, table, tone};
 use super::over_time::{WIDE, marks, marks_note, time};
 use crate::wording::number::{bytes, short, with_unit};
 
@@ -22,7 +22,7 @@ const OPEN: usize = 6;
 /// Maximum number of charts of one host.
 const CHARTS_MAX: usize = 40;
 
-/// All hosts, each with its charts, and the processes.
+/// Returns the charts of each host, and a table of the processes.
 pub(super) fn hosts(result: &RunResult) -> Section {
     let mut hosts: Vec<&str> = result.host.iter().map(|sample| sample.host.as_str()).collect();
     hosts.sort_unstable_by(|a, b| b.cmp(a));
@@ -47,15 +47,16 @@ pub(super) fn hosts(result: &RunResult) -> Section {
 }
 
 fn processes(watched: &HostFacts) -> Option<Block> {
-    let restarted = |it| if it { tone("bad", "was restarted") } else { Text::default() };
+    let restarted =
+        |was_restarted| if was_restarted { tone("bad", "was restarted") } else { Text::default() };
     let table = table!(&watched.processes, |process|
-        "<process" => &process.name,
-        "<role" => process.role.as_str(),
-        "CPU seconds" => short(process.cpu),
-        "[CPU ms per request](CPU per request)" =>
+        Column::text("process") => &process.name,
+        Column::text("role") => process.role.as_str(),
+        Column::number("CPU seconds") => short(process.cpu),
+        Column::number("[CPU ms per request](CPU per request)") =>
             process.cpu_ms_per_request.map_or_else(|| "–".to_owned(), short),
-        "memory, maximum" => bytes(process.memory_bytes_max),
-        "<" => restarted(process.restarted),
+        Column::number("memory, maximum") => bytes(process.memory_bytes_max),
+        Column::text("") => restarted(process.restarted),
     );
     (!watched.processes.is_empty()).then_some(Block::Table(table))
 }
@@ -66,7 +67,7 @@ fn missing(missing: &[String]) -> Option<Block> {
     (!missing.is_empty()).then_some(Block::Fold(summary, false, list))
 }
 
-/// A chart of one host: its rank and its title.
+/// Identifies a chart of one host: its rank among the charts, and its title.
 type Group = (usize, String);
 
 /// Curves of one host by chart; a point is a time with a value.
@@ -144,7 +145,7 @@ fn chart_of(name: &str) -> Option<(Group, Unit)> {
     let rank = KINDS.iter().position(|(start, _)| name.starts_with(start))?;
     let kind = KINDS[rank].1;
     // Each process, disk and interface has its own charts.
-    let owner = name.split_once('.').and_then(|(_, rest)| rest.rsplit_once('.'));
+    let owner = name.split_once('.').and_then(|(_, after_kind)| after_kind.rsplit_once('.'));
     let title = match owner {
         Some((owner, _)) => format!("{kind} {owner}"),
         None => kind.to_owned(),
@@ -171,7 +172,7 @@ fn chart(
         .collect();
     ranked.sort_by(|a, b| b.1.total_cmp(&a.1));
     ranked.truncate(HUES);
-    let most = ranked.first().map_or(0.0, |(_, most, _)| *most);
+    let maximum = ranked.first().map_or(0.0, |(_, maximum, _)| *maximum);
     ranked.sort_by_key(|(name, ..)| *name);
     let mut shapes = marks(result, WIDE);
     let mut keys = Vec::new();
@@ -186,16 +187,16 @@ fn chart(
         Unit::Share => "% of the time",
         other => other.as_str(),
     };
-    let axes = (time(result), Axis::up_to(most, scale));
+    let axes = (time(result), Axis::up_to(maximum, scale));
     Block::Figure(Chart::new(format!("{title}, {unit}"), (WIDE, 150), axes, shapes), keys)
 }
 
 /// Reduces a curve to [`POINTS_MAX`] points, each the maximum of its samples.
 fn downsample(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(POINTS_MAX).max(1);
-    let highest = |part: &[(f64, f64)]| {
-        let at = part.iter().map(|point| point.0).sum::<f64>() / part.len() as f64;
-        (at, part.iter().map(|point| point.1).fold(f64::MIN, f64::max))
+    let highest = |samples: &[(f64, f64)]| {
+        let mean_time = samples.iter().map(|point| point.0).sum::<f64>() / samples.len() as f64;
+        (mean_time, samples.iter().map(|point| point.1).fold(f64::MIN, f64::max))
     };
-    points.chunks(step).map(highest).filter(|(at, _)| *at >= 0.0).collect()
+    points.chunks(step).map(highest).filter(|(mean_time, _)| *mean_time >= 0.0).collect()
 }

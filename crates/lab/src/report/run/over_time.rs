@@ -19,13 +19,13 @@ const STRIP: i32 = 8;
 /// Maximum number of methods with a separate chart. The methods with the most failures are chosen.
 const METHODS_MAX: usize = 24;
 
-/// The time axis of a run.
+/// Returns the time axis of a run.
 pub(super) fn time(result: &RunResult) -> Axis {
-    let last = result.series.last().map_or(0.0, |second| second.at);
-    Axis::time(result.duration.max(last))
+    let last_second = result.series.last().map_or(0.0, |second| second.at);
+    Axis::time(result.duration.max(last_second))
 }
 
-/// Returns when a threshold was first broken, if one was.
+/// Returns the time at which the first threshold was broken; none if none was broken.
 pub(super) fn first_break(result: &RunResult) -> Option<f64> {
     let breaks = result.thresholds.iter().filter_map(|threshold| threshold.broken_at);
     breaks.min_by(f64::total_cmp)
@@ -63,42 +63,43 @@ pub(super) fn marks(result: &RunResult, width: i32) -> Vec<Shape> {
 
 /// Explains the marks.
 pub(super) fn marks_note(result: &RunResult) -> String {
-    let broken = first_break(result).map(|at| {
-        let at = clock(at);
-        format!(" The red line marks when the first threshold was broken ({at}).")
+    let broken = first_break(result).map(|broken_at| {
+        let broken_at = clock(broken_at);
+        format!(" The red line marks when the first threshold was broken ({broken_at}).")
     });
     let began = result.bottleneck.as_ref().and_then(|finding| finding.at);
-    let began = began.map(|at| {
-        format!(" The amber line marks when the first bottleneck began ({}).", clock(at))
+    let began = began.map(|began_at| {
+        format!(" The amber line marks when the first bottleneck began ({}).", clock(began_at))
     });
     broken.into_iter().chain(began).collect()
 }
 
-/// Planned and started iterations.
-pub(super) fn load(result: &RunResult, line: &Timeline) -> Section {
-    let of = |of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
-        line.points.iter().map(|point| (point.middle(), of(point))).collect()
+/// Returns a chart of planned and started iterations.
+pub(super) fn load(result: &RunResult, timeline: &Timeline) -> Section {
+    let curve_of = |curve_of: fn(&Point) -> f64| -> Vec<(f64, f64)> {
+        timeline.points.iter().map(|point| (point.middle(), curve_of(point))).collect()
     };
-    let started = |point: &Point| point.begun;
+    let started = |point: &Point| point.started;
     type Curve = (&'static str, fn(&Point) -> f64, Ink, u32, bool);
-    let all: [Curve; 5] = [
-        ("planned", |point| point.due, Ink::Plan, 22, true),
+    let curves: [Curve; 5] = [
+        ("planned", |point| point.scheduled, Ink::Plan, 22, true),
         ("started", started, Ink::Series(0), 18, true),
         ("results", |point| point.ok, Ink::Good, 14, true),
         ("dropped", |point| point.dropped, Ink::Limited, 18, false),
         ("failed calls", |point| point.failed, Ink::Bad, 16, false),
     ];
     let mut shapes = marks(result, WIDE);
-    shapes.push(Shape::Area(of(started), Ink::Series(0), 0.12));
+    shapes.push(Shape::Area(curve_of(started), Ink::Series(0), 0.12));
     let mut keys = Vec::new();
-    for (key, value, ink, width, always) in all {
-        if always || line.points.iter().any(|point| value(point) > 0.0) {
-            shapes.push(curve(of(value), ink, width));
+    for (key, value, ink, width, always) in curves {
+        if always || timeline.points.iter().any(|point| value(point) > 0.0) {
+            shapes.push(curve(curve_of(value), ink, width));
             keys.push((ink, key.to_owned()));
         }
     }
-    let most = line.points.iter().map(|point| point.due.max(point.begun).max(point.ok));
-    let axes = (time(result), Axis::up_to(most.fold(0.0, f64::max), Scale::Number));
+    let maximum =
+        timeline.points.iter().map(|point| point.scheduled.max(point.started).max(point.ok));
+    let axes = (time(result), Axis::up_to(maximum.fold(0.0, f64::max), Scale::Number));
     let chart = Chart::new("Iterations and results per second", (WIDE, 260), axes, shapes);
     let lead = format!(
         "[Scheduled](scheduled, started, dropped) and [started](scheduled, started, dropped) iterations. \
@@ -108,33 +109,34 @@ pub(super) fn load(result: &RunResult, line: &Timeline) -> Section {
     Section::new("load", "Load: planned and achieved")
         .nav("Load")
         .lead(&lead)
-        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, keys), line)))
+        .on(PAGE, Block::Card(with_step_note(Block::Figure(chart, keys), timeline)))
 }
 
-fn with_step_note(figure: Block, line: &Timeline) -> Vec<Block> {
+fn with_step_note(figure: Block, timeline: &Timeline) -> Vec<Block> {
     let note =
-        format!("Each point covers {} seconds: rates are means, times are maxima.", line.step);
-    let note = (line.step > 1).then(|| Block::Note(note.into()));
+        format!("Each point covers {} seconds: rates are means, times are maxima.", timeline.step);
+    let note = (timeline.step > 1).then(|| Block::Note(note.into()));
     [Some(figure), note].into_iter().flatten().collect()
 }
 
 /// Returns a chart with the p99 of all methods, followed by a chart for each method.
-pub(super) fn latency(result: &RunResult, line: &Timeline) -> Section {
-    let mut ranked: Vec<(usize, &MethodSeries)> = line.methods.iter().enumerate().collect();
-    let failed = |series: &MethodSeries| {
+pub(super) fn latency(result: &RunResult, timeline: &Timeline) -> Section {
+    let mut ranked: Vec<(usize, &MethodSeries)> = timeline.methods.iter().enumerate().collect();
+    let failed_share = |series: &MethodSeries| {
         let row = result.methods.iter().find(|row| row.method == series.method);
         row.map_or(0.0, |row| row.failed_share)
     };
-    ranked.sort_by(|(_, a), (_, b)| failed(b).total_cmp(&failed(a)));
+    ranked.sort_by(|(_, a), (_, b)| failed_share(b).total_cmp(&failed_share(a)));
     let left_out = ranked.len().saturating_sub(METHODS_MAX);
     ranked.truncate(METHODS_MAX);
     ranked.sort_by_key(|(index, _)| *index);
-    let (least, most) = extent(line);
-    let y = Axis::log_ms(least, most);
+    let (lowest_ms, highest_ms) = extent(timeline);
+    let y = Axis::log_ms(lowest_ms, highest_ms);
     let keys =
-        ranked.iter().map(|(index, one)| (Ink::Series(*index), one.method.clone())).collect();
-    let all = Block::Figure(all_methods(result, line, &y), keys);
-    let each = ranked.iter().map(|(_, series)| one_method(result, line, series, &y)).collect();
+        ranked.iter().map(|(index, series)| (Ink::Series(*index), series.method.clone())).collect();
+    let overview = Block::Figure(all_methods(result, timeline, &y), keys);
+    let method_charts =
+        ranked.iter().map(|(_, series)| one_method(result, timeline, series, &y)).collect();
     let note = format!(
         "The charts are of the methods with the most failures; series.csv has {left_out} more."
     );
@@ -145,47 +147,50 @@ pub(super) fn latency(result: &RunResult, line: &Timeline) -> Section {
             "From the [scheduled send](latency), all outcomes, on a logarithmic scale. The strip above \
              each chart is red where calls [failed](failed), amber where they were [limited](limited).",
         )
-        .on(PAGE, Block::Card(with_step_note(all, line)))
-        .on(PAGE, Block::Columns(each))
+        .on(PAGE, Block::Card(with_step_note(overview, timeline)))
+        .on(PAGE, Block::Columns(method_charts))
         .on(PAGE, note)
 }
 
-fn extent(line: &Timeline) -> (f64, f64) {
-    let points = || line.methods.iter().flat_map(|series| series.points.iter().flatten());
-    let least = points().map(|point| point.p50_ms).filter(|ms| *ms > 0.0).fold(f64::MAX, f64::min);
-    let most = points().map(|point| point.p99_ms).fold(0.0, f64::max);
-    (if least == f64::MAX { 0.1 } else { least }, most)
+fn extent(timeline: &Timeline) -> (f64, f64) {
+    let points = || timeline.methods.iter().flat_map(|series| series.points.iter().flatten());
+    let lowest_ms =
+        points().map(|point| point.p50_ms).filter(|ms| *ms > 0.0).fold(f64::MAX, f64::min);
+    let highest_ms = points().map(|point| point.p99_ms).fold(0.0, f64::max);
+    (if lowest_ms == f64::MAX { 0.1 } else { lowest_ms }, highest_ms)
 }
 
-fn all_methods(result: &RunResult, line: &Timeline, y: &Axis) -> Chart {
+fn all_methods(result: &RunResult, timeline: &Timeline, y: &Axis) -> Chart {
     let mut shapes = marks(result, WIDE);
-    for point in &line.points {
+    for point in &timeline.points {
         shapes.extend(strip(point.time, point.failed_share, point.limited_share));
     }
-    for (index, series) in line.methods.iter().enumerate() {
-        shapes.push(method_curve(line, series, |point| point.p99_ms, Ink::Series(index), 17));
+    for (index, series) in timeline.methods.iter().enumerate() {
+        shapes.push(method_curve(timeline, series, |point| point.p99_ms, Ink::Series(index), 17));
     }
     let axes = (time(result), y.clone());
     Chart::new("99th percentile by method", (WIDE, 300), axes, shapes).strip(STRIP)
 }
 
-fn one_method(result: &RunResult, line: &Timeline, series: &MethodSeries, y: &Axis) -> Block {
+fn one_method(result: &RunResult, timeline: &Timeline, series: &MethodSeries, y: &Axis) -> Block {
     let mut shapes = marks(result, HALF);
-    for (point, method) in line.points.iter().zip(&series.points) {
+    for (point, method) in timeline.points.iter().zip(&series.points) {
         if let Some(method) = method {
             shapes.extend(strip(point.time, method.failed_share, method.limited_share));
         }
     }
     type Quantile = (&'static str, fn(&MethodPoint) -> f64, Ink);
-    let all: [Quantile; 3] = [
+    let quantiles: [Quantile; 3] = [
         ("p50", |point| point.p50_ms, Ink::Series(2)),
         ("p95", |point| point.p95_ms, Ink::Series(0)),
         ("p99", |point| point.p99_ms, Ink::Series(1)),
     ];
-    shapes.extend(all.map(|(_, of, ink)| method_curve(line, series, of, ink, 14)));
+    shapes.extend(
+        quantiles.map(|(_, value_of, ink)| method_curve(timeline, series, value_of, ink, 14)),
+    );
     let axes = (with_fewer_ticks(time(result)), y.clone());
     let chart = Chart::new(series.method.clone(), (HALF, 190), axes, shapes);
-    let keys = all.map(|(key, _, ink)| (ink, key.to_owned())).to_vec();
+    let keys = quantiles.map(|(key, _, ink)| (ink, key.to_owned())).to_vec();
     Block::Figure(chart.strip(STRIP), keys)
 }
 
@@ -204,12 +209,13 @@ fn with_fewer_ticks(mut axis: Axis) -> Axis {
 fn method_curve(
     line: &Timeline,
     series: &MethodSeries,
-    of: fn(&MethodPoint) -> f64,
+    value_of: fn(&MethodPoint) -> f64,
     ink: Ink,
     width: u32,
 ) -> Shape {
     let points = line.points.iter().zip(&series.points);
-    let points = points.map(|(at, point)| point.map(|point| (at.middle(), log(of(&point)))));
+    let points =
+        points.map(|(step, point)| point.map(|point| (step.middle(), log(value_of(&point)))));
     Shape::Curve(points.collect(), ink, width)
 }
 

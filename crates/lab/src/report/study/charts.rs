@@ -1,6 +1,6 @@
 //! Charts of a study: heights, leads, rates and hit ratios.
 
-use lab_model::results::study::{Against, ArmRow, Bin, RunRow, StudyResult};
+use lab_model::results::study::{Against, Bin, RunRow, StudyResult, VariantRow};
 
 use super::super::chart::axis::{Axis, Scale, Tick};
 use super::super::chart::{Chart, Ink, Points, Shape, curve};
@@ -12,71 +12,96 @@ use crate::wording::number::{count, short};
 const SIZE: (i32, i32) = (1000, 300);
 /// Line width of one of several runs, in tenths of a pixel.
 const THIN: u32 = 9;
-/// Line width of a whole arm, in tenths of a pixel.
+/// Line width of a whole variant, in tenths of a pixel.
 const THICK: u32 = 19;
 
-fn keys(arms: &[ArmRow]) -> Vec<(Ink, String)> {
-    arms.iter().enumerate().map(|(place, arm)| (Ink::Series(place), arm.name.clone())).collect()
+fn keys(variants: &[VariantRow]) -> Vec<(Ink, String)> {
+    variants
+        .iter()
+        .enumerate()
+        .map(|(index, variant)| (Ink::Series(index), variant.name.clone()))
+        .collect()
 }
 
 fn runs_of(result: &StudyResult) -> impl Iterator<Item = &RunRow> {
-    result.arms.iter().flat_map(|arm| &arm.runs)
+    result.variants.iter().flat_map(|variant| &variant.runs)
 }
 
 pub(super) fn height(result: &StudyResult) -> Section {
-    let first = result.against.iter().filter_map(|one| one.pairs.first());
-    let crosses = first.flat_map(|pair| &pair.crosses).map(|cross| {
+    let first_pairs = result.against.iter().filter_map(|against| against.pairs.first());
+    let crosses = first_pairs.flat_map(|pair| &pair.crosses).map(|cross| {
         let text = format!("heights cross at {}", count(cross.height));
         Shape::Mark(cross.elapsed, Ink::Stage, Some(text))
     });
     let mut shapes: Vec<Shape> = crosses.collect();
-    for (place, arm) in result.arms.iter().enumerate() {
-        let width = if arm.runs.len() > 1 { THIN } else { THICK };
-        let points = |run: &RunRow| run.points.iter().map(|(at, it)| (*at, *it as f64)).collect();
-        shapes.extend(arm.runs.iter().map(|run| curve(points(run), Ink::Series(place), width)));
+    for (index, variant) in result.variants.iter().enumerate() {
+        let width = if variant.runs.len() > 1 { THIN } else { THICK };
+        let points = |run: &RunRow| {
+            run.points.iter().map(|(elapsed, height)| (*elapsed, *height as f64)).collect()
+        };
+        shapes.extend(variant.runs.iter().map(|run| curve(points(run), Ink::Series(index), width)));
     }
-    let most = runs_of(result).map(|run| run.elapsed).fold(0.0, f64::max);
-    let axes = (Axis::time(most), Axis::up_to(most_height(result), Scale::Number));
+    let longest = runs_of(result).map(|run| run.elapsed).fold(0.0, f64::max);
+    let axes = (Axis::time(longest), Axis::up_to(most_height(result), Scale::Number));
     let chart = Chart::new("Height", SIZE, axes, shapes);
     Section::new("height", "Heights over time")
         .nav("Heights")
         .lead("From the start of each run.")
-        .on(PAGE, Block::Figure(chart, keys(&result.arms)))
+        .on(PAGE, Block::Figure(chart, keys(&result.variants)))
 }
 
 fn most_height(result: &StudyResult) -> f64 {
     runs_of(result).map(|run| run.height as f64).fold(1.0, f64::max)
 }
 
-/// Draws the other arm's lead, in blocks over time and in seconds over height.
-pub(super) fn leads(result: &StudyResult, place: usize, against: &Against) -> Section {
+/// Draws the other variant's lead, in blocks over time and in seconds over height.
+pub(super) fn leads(result: &StudyResult, index: usize, against: &Against) -> Section {
     let (first, other, pairs) = (&against.first, &against.other, &against.pairs);
     let width = if pairs.len() > 1 { THIN } else { THICK };
-    let figure = |unit: &str, x: Axis, to: f64, curves: Vec<Points>, write: fn(f64) -> String| {
-        let axes = (x, around_zero(&curves, write));
-        let mut shapes = vec![curve(vec![(0.0, 0.0), (to, 0.0)], Ink::Plan, 10)];
-        shapes.extend(curves.into_iter().map(|it| curve(it, Ink::Series(place + 1), width)));
-        let title = format!("Lead of {other} over {first}, {unit}");
-        Block::Figure(Chart::new(title, SIZE, axes, shapes), Vec::new())
-    };
+    let figure =
+        |unit: &str, x: Axis, x_end: f64, curves: Vec<Points>, write: fn(f64) -> String| {
+            let axes = (x, around_zero(&curves, write));
+            let mut shapes = vec![curve(vec![(0.0, 0.0), (x_end, 0.0)], Ink::Plan, 10)];
+            shapes.extend(
+                curves.into_iter().map(|points| curve(points, Ink::Series(index + 1), width)),
+            );
+            let title = format!("Lead of {other} over {first}, {unit}");
+            Block::Figure(Chart::new(title, SIZE, axes, shapes), Vec::new())
+        };
     let blocks = pairs.iter();
-    let blocks = blocks.map(|pair| pair.by_time.iter().map(|(at, it)| (*at, -it)).collect());
+    let blocks =
+        blocks.map(|pair| pair.by_time.iter().map(|(elapsed, lead)| (*elapsed, -lead)).collect());
     let blocks: Vec<Points> = blocks.collect();
     let seconds = pairs.iter();
     let seconds =
-        seconds.map(|pair| pair.by_height.iter().map(|one| (one.height, one.seconds)).collect());
-    let last = blocks.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
-    let most = most_height(result);
-    let heights = Axis::up_to(most, Scale::Number);
+        seconds.map(|pair| pair.by_height.iter().map(|lead| (lead.height, lead.seconds)).collect());
+    let last_elapsed = blocks.iter().flatten().map(|point| point.0).fold(0.0, f64::max);
+    let max_height = most_height(result);
+    let heights = Axis::up_to(max_height, Scale::Number);
     let lead = format!("Above the line {other} is ahead, below it {first}.");
-    let mut section = Section::new(format!("lead-{place}"), format!("Lead of {other}"));
-    section.nav = (place == 0).then_some("Leads");
+    let mut section = Section::new(format!("lead-{index}"), format!("Lead of {other}"));
+    section.nav = (index == 0).then_some("Leads");
     section
         .on(PAGE, Block::Lead(lead.into()))
-        .on(PAGE, figure("in blocks over time", Axis::time(last), last, blocks, in_blocks))
         .on(
             PAGE,
-            figure("in time at equal height", heights, most * 2.0, seconds.collect(), in_time),
+            figure(
+                "in blocks over time",
+                Axis::time(last_elapsed),
+                last_elapsed,
+                blocks,
+                in_blocks,
+            ),
+        )
+        .on(
+            PAGE,
+            figure(
+                "in time at equal height",
+                heights,
+                max_height * 2.0,
+                seconds.collect(),
+                in_time,
+            ),
         )
 }
 
@@ -100,55 +125,58 @@ fn in_time(seconds: f64) -> String {
 /// Returns an axis that contains zero and all values, with about six labels.
 fn around_zero(curves: &[Vec<(f64, f64)>], write: fn(f64) -> String) -> Axis {
     let values = || curves.iter().flatten().map(|point| point.1).filter(|value| value.is_finite());
-    let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    let step = step((most - least).max(1e-9) / 5.0, write(120.0).contains(':'));
-    let (from, to) = ((least / step).floor() * step, ((most / step).ceil() * step).max(step));
+    let (minimum, maximum) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
+    let step = round_step((maximum - minimum).max(1e-9) / 5.0, write(120.0).contains(':'));
+    let (start, end) =
+        ((minimum / step).floor() * step, ((maximum / step).ceil() * step).max(step));
     let mut ticks = Vec::new();
-    let mut at = from;
-    while at <= to + step * 1e-6 {
-        let rounded = (at / step).round() * step;
+    let mut tick = start;
+    while tick <= end + step * 1e-6 {
+        let rounded = (tick / step).round() * step;
         ticks.push(Tick { at: rounded, label: write(rounded + 0.0) });
-        at += step;
+        tick += step;
     }
-    Axis { from, to, ticks }
+    Axis { from: start, to: end, ticks }
 }
 
-/// Returns the smallest round step of at least `least`. For times in clock format it is whole
+/// Returns the smallest round step of at least `minimum`. For times in clock format it is whole
 /// minutes or hours.
-fn step(least: f64, clock: bool) -> f64 {
+fn round_step(minimum: f64, clock: bool) -> f64 {
     const CLOCK: [f64; 9] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0];
-    if let Some(step) = CLOCK.iter().find(|step| clock && least > 12.0 && **step >= least) {
+    if let Some(step) = CLOCK.iter().find(|step| clock && minimum > 12.0 && **step >= minimum) {
         return *step;
     }
-    let power = 10f64.powf(least.log10().floor());
+    let power = 10f64.powf(minimum.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    steps.into_iter().find(|step| *step >= least * 0.999).unwrap_or(power * 10.0)
+    steps.into_iter().find(|step| *step >= minimum * 0.999).unwrap_or(power * 10.0)
 }
 
-/// Rates and hit ratios by height.
+/// Draws rates and hit ratios by height.
 pub(super) fn rates(result: &StudyResult) -> Section {
-    let figure = |title: &str, y: Axis, all: fn(&ArmRow) -> &[Option<f64>], one: Of| {
-        let mut shapes = Vec::new();
-        for (place, arm) in result.arms.iter().enumerate() {
-            let ink = Ink::Series(place);
-            for run in arm.runs.iter().filter(|_| arm.runs.len() > 1) {
-                let values: Vec<Option<f64>> = run.bins.iter().map(one).collect();
-                shapes.push(Shape::Curve(steps(&values, result), ink, 6));
+    let figure =
+        |title: &str, y: Axis, values_of: fn(&VariantRow) -> &[Option<f64>], value_of: BinValue| {
+            let mut shapes = Vec::new();
+            for (index, variant) in result.variants.iter().enumerate() {
+                let ink = Ink::Series(index);
+                for run in variant.runs.iter().filter(|_| variant.runs.len() > 1) {
+                    let values: Vec<Option<f64>> = run.bins.iter().map(value_of).collect();
+                    shapes.push(Shape::Curve(steps(&values, result), ink, 6));
+                }
+                shapes.push(Shape::Curve(steps(values_of(variant), result), ink, THICK));
             }
-            shapes.push(Shape::Curve(steps(all(arm), result), ink, THICK));
-        }
-        let axes = (Axis::up_to(most_height(result), Scale::Number), y);
-        Block::Figure(Chart::new(title, SIZE, axes, shapes), keys(&result.arms))
-    };
-    let most = runs_of(result).flat_map(|run| &run.bins).filter_map(|bin| bin.rate);
-    let rates = Axis::up_to(most.fold(0.0, f64::max), Scale::Number);
+            let axes = (Axis::up_to(most_height(result), Scale::Number), y);
+            Block::Figure(Chart::new(title, SIZE, axes, shapes), keys(&result.variants))
+        };
+    let highest_rates = runs_of(result).flat_map(|run| &run.bins).filter_map(|bin| bin.rate);
+    let rates = Axis::up_to(highest_rates.fold(0.0, f64::max), Scale::Number);
     let shares = Axis { to: 1.0, ..Axis::up_to(0.99, Scale::Share) };
-    let rates = figure("Blocks per second", rates, |arm| &arm.rates, |bin| bin.rate);
+    let rates = figure("Blocks per second", rates, |variant| &variant.rates, |bin| bin.rate);
     let hit = |bin: &Bin| bin.hit_ratio;
-    let hits = figure("Hit ratio of the page cache", shares, |arm| &arm.hit_ratios, hit);
-    let counted = result.arms.iter().any(|arm| arm.hit_ratios.iter().any(Option::is_some));
+    let hits = figure("Hit ratio of the page cache", shares, |variant| &variant.hit_ratios, hit);
+    let counted =
+        result.variants.iter().any(|variant| variant.hit_ratios.iter().any(Option::is_some));
     let lead = format!(
-        "In bins of {} blocks. At equal height the arms process the same blocks, at equal time they do \
+        "In bins of {} blocks. At equal height the variants process the same blocks, at equal time they do \
          not.",
         count(result.bin)
     );
@@ -159,19 +187,19 @@ pub(super) fn rates(result: &StudyResult) -> Section {
         .on(PAGE, counted.then_some(hits))
 }
 
-type Of = fn(&Bin) -> Option<f64>;
+type BinValue = fn(&Bin) -> Option<f64>;
 
 /// Returns the values of the bins as a step curve.
 fn steps(values: &[Option<f64>], result: &StudyResult) -> Vec<Option<(f64, f64)>> {
     let width = result.bin as f64;
     let end = most_height(result);
     let mut points = Vec::new();
-    for (place, value) in values.iter().enumerate() {
+    for (index, value) in values.iter().enumerate() {
         match value {
             Some(value) => {
-                let from = place as f64 * width;
-                points.push(Some((from, *value)));
-                points.push(Some(((from + width).min(end), *value)));
+                let bin_start = index as f64 * width;
+                points.push(Some((bin_start, *value)));
+                points.push(Some(((bin_start + width).min(end), *value)));
             }
             None => points.push(None),
         }

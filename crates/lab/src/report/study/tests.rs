@@ -1,11 +1,11 @@
 //! Goal: terminal, Markdown and page say the same of a study, and what comes from outside stays
-//! text. Method: the published run, and made-up arms with repeats and wicked names.
+//! text. Method: the published run, and made-up variants with repeats and wicked names.
 
 use expect_test::expect_file;
 use serde_json::{Value, json as value};
 
 use super::*;
-use crate::report::markdown::escaped;
+use crate::report::markdown::escape;
 use crate::report::page::tests::read;
 use crate::report::{Colour, Report, write_study};
 use crate::study::tests::{faults_of, published, repeated, study};
@@ -21,9 +21,9 @@ fn the_three_forms_say_the_same() {
     assert!(text.starts_with("CANNOT TELL  page cache\n"), "{text}");
     for one in &result.conclusions {
         let words: Vec<&str> = one.text.split_whitespace().collect();
-        let told: Vec<&str> = text.split_whitespace().collect();
-        assert!(told.windows(words.len()).any(|part| part == words), "{}", one.text);
-        assert!(markdown.contains(&escaped(&one.text)), "{}", one.text);
+        let output: Vec<&str> = text.split_whitespace().collect();
+        assert!(output.windows(words.len()).any(|part| part == words), "{}", one.text);
+        assert!(markdown.contains(&escape(&one.text)), "{}", one.text);
         assert!(page.contains(&one.text), "{}", one.text);
     }
     assert!(text.lines().all(|line| line.chars().count() <= 200));
@@ -50,18 +50,18 @@ fn repeats_are_thin_lines_and_names_are_only_text() {
 #[test]
 fn the_folder_holds_everything() {
     let folder = tempfile::tempdir().unwrap();
-    let arms = published();
-    let result = study(&arms, &[]);
-    let written = write_study(folder.path(), &result, &arms).unwrap();
+    let variants = published();
+    let result = study(&variants, &[]);
+    let written = write_study(folder.path(), &result, &variants).unwrap();
     let names: Vec<String> = written
         .iter()
         .map(|path| path.file_name().unwrap().to_string_lossy().into_owned())
         .collect();
     assert_eq!(names, ["study.json", "samples.csv", "report.md", "report.html"]);
     let json = std::fs::read(&written[0]).unwrap();
-    let told: Value = serde_json::from_slice(&json).unwrap();
-    assert_eq!(faults_of(&told), Vec::<String>::new());
-    let back: StudyResult = serde_json::from_value(told).unwrap();
+    let output: Value = serde_json::from_slice(&json).unwrap();
+    assert_eq!(faults_of(&output), Vec::<String>::new());
+    let back: StudyResult = serde_json::from_value(output).unwrap();
     assert_eq!(back, result);
     let table = std::fs::read_to_string(&written[1]).unwrap();
     assert_eq!(table.lines().count(), 1 + 1286 + 1104);
@@ -76,12 +76,12 @@ fn the_folder_holds_everything() {
 
 #[test]
 fn an_empty_or_tiny_study_draws_nothing_wrong() {
-    let mut arms = repeated("a", "b");
-    for arm in &mut arms {
-        arm.runs.truncate(1);
-        arm.runs[0].samples.truncate(1);
+    let mut variants = repeated("a", "b");
+    for variant in &mut variants {
+        variant.runs.truncate(1);
+        variant.runs[0].samples.truncate(1);
     }
-    let result = study(&arms, &[]);
+    let result = study(&variants, &[]);
     read(&Report::study(&result).html());
     assert!(Report::study(&result).text(Colour::Plain).contains("cannot tell"));
 }
@@ -105,18 +105,22 @@ fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
         assert!(faults.iter().any(|fault| fault.starts_with(place)), "{place}: {faults:#?}");
     };
     // A field that is missing; also one that may be null.
-    refused(": ", |all| without(all, "arms"));
+    refused(": ", |all| without(all, "variants"));
     refused(": ", |all| without(all, "question"));
-    refused("/arms/0/runs/0: ", |all| without(&mut all["arms"][0]["runs"][0], "tip"));
+    refused("/variants/0/runs/0: ", |all| without(&mut all["variants"][0]["runs"][0], "tip"));
     refused("/against/0/times/0/judged", |all| {
         without(&mut all["against"][0]["times"][0]["judged"], "verdict");
     });
     // A wrong type.
     refused("/bin: ", |all| all["bin"] = value!("100000"));
     refused("/bin: ", |all| all["bin"] = value!(-1));
-    refused("/arms/1/runs/0/height: ", |all| all["arms"][1]["runs"][0]["height"] = value!(1.5));
-    refused("/arms/0/rates/0", |all| all["arms"][0]["rates"][0] = value!("fast"));
-    refused("/arms/0/runs/0/points/0", |all| all["arms"][0]["runs"][0]["points"][0] = value!([1]));
+    refused("/variants/1/runs/0/height: ", |all| {
+        all["variants"][1]["runs"][0]["height"] = value!(1.5)
+    });
+    refused("/variants/0/rates/0", |all| all["variants"][0]["rates"][0] = value!("fast"));
+    refused("/variants/0/runs/0/points/0", |all| {
+        all["variants"][0]["runs"][0]["points"][0] = value!([1])
+    });
     refused("/heights: ", |all| all["heights"] = Value::Null);
     // An unknown word.
     refused("/schema: ", |all| all["schema"] = value!("weir.study/2"));
@@ -124,8 +128,8 @@ fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
     refused("/conclusions/0/word", |all| all["conclusions"][0]["word"] = value!("maybe"));
     // An unknown field.
     refused(": ", |all| all["more"] = value!(1));
-    refused("/arms/0: ", |all| all["arms"][0]["more"] = Value::Null);
-    refused("/arms/0/runs/0/bins/3: ", |all| {
-        all["arms"][0]["runs"][0]["bins"][3]["more"] = value!(1)
+    refused("/variants/0: ", |all| all["variants"][0]["more"] = Value::Null);
+    refused("/variants/0/runs/0/bins/3: ", |all| {
+        all["variants"][0]["runs"][0]["bins"][3]["more"] = value!(1)
     });
 }

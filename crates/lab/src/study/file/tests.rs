@@ -1,4 +1,4 @@
-//! Goal: a study file says what runs, and one whose arms differ in more than one setting is refused
+//! Goal: a study file says what runs, and one whose variants differ in more than one setting is refused
 //! with their names. Method: small files; faults compared to the letter.
 
 use std::time::Duration;
@@ -14,14 +14,14 @@ fn faults(rest: &str) -> String {
 }
 
 fn two(a: &str, b: &str) -> String {
-    format!("[[arm]]\nname = 'a'\ncommand = [{a}]\n[[arm]]\nname = 'b'\ncommand = [{b}]\n")
+    format!("[[variant]]\nname = 'a'\ncommand = [{a}]\n[[variant]]\nname = 'b'\ncommand = [{b}]\n")
 }
 
 #[test]
 fn defaults_and_a_shared_command() {
     let text = format!(
         "{HEAD}command = ['p', '--cache', '{{setting}}', '{{samples}}', '{{\"a\":1}}']\n\
-         [[arm]]\nname = 'small'\nsetting = '2MiB'\n[[arm]]\nname = 'large'\nsetting = '64MiB'\n"
+         [[variant]]\nname = 'small'\nsetting = '2MiB'\n[[variant]]\nname = 'large'\nsetting = '64MiB'\n"
     );
     assert!(is_study(&text) && !is_study("[target]\n") && !is_study("study"));
     let study = read(&text, "x.toml").unwrap();
@@ -32,7 +32,7 @@ fn defaults_and_a_shared_command() {
     assert_eq!(*study.file.sample, Duration::from_secs(1));
     expect![[r#"
         ok
-          arms      small (2MiB), large (64MiB)
+          variants  small (2MiB), large (64MiB)
           differ in --cache
           runs      5 of each, one after another, the order reversed in each repeat
           at most   10 h 0 min
@@ -41,19 +41,19 @@ fn defaults_and_a_shared_command() {
 }
 
 #[test]
-fn arms_that_differ_in_more_than_one_setting_are_refused() {
+fn variants_that_differ_in_more_than_one_setting_are_refused() {
     let text =
         two("'p', '--cache=1', '-n', '4', '{samples}'", "'p', '--cache=2', '-n', '8', '{samples}'");
     expect![[r#"
-        x.toml:4:1: arm: the arms differ in 2 settings: --cache, -n; any of them may explain the result
-           4 | [[arm]]
-             | ^^^^^^^
-             allowed: arms that differ in one setting, or differ = ["--cache", "-n"]
+        x.toml:4:1: variant: the variants differ in 2 settings: --cache, -n; any of them may explain the result
+           4 | [[variant]]
+             | ^^^^^^^^^^^
+             allowed: variants that differ in one setting, or differ = ["--cache", "-n"]
     "#]]
     .assert_eq(&faults(&text));
     assert!(read(&format!("{HEAD}differ = ['-n', '--cache']\n{text}"), "x").is_ok());
     expect![[r#"
-        x.toml:4:10: differ = ['-n']: the arms differ in --cache, -n
+        x.toml:4:10: differ = ['-n']: the variants differ in --cache, -n
            4 | differ = ['-n']
              |          ^^^^^^
              allowed: differ = ["--cache", "-n"]
@@ -66,13 +66,13 @@ fn arms_that_differ_in_more_than_one_setting_are_refused() {
 }
 
 #[test]
-fn equal_arms_must_be_meant() {
+fn equal_variants_must_be_meant() {
     let text = two("'p', '{samples}'", "'p', '{samples}'");
     expect![[r#"
-        x.toml:4:1: arm: the arms are equal, so any difference between them is chance
-           4 | [[arm]]
-             | ^^^^^^^
-             allowed: arms that differ, or differ = []
+        x.toml:4:1: variant: the variants are equal, so any difference between them is chance
+           4 | [[variant]]
+             | ^^^^^^^^^^^
+             allowed: variants that differ, or differ = []
     "#]]
     .assert_eq(&faults(&text));
     assert!(read(&format!("{HEAD}differ = []\n{text}"), "x").is_ok());
@@ -81,7 +81,7 @@ fn equal_arms_must_be_meant() {
 #[test]
 fn all_faults_are_told_at_once() {
     let text = "repeats = 0\nsample = '1'\ntimeout = '1ms'\n[[setup]]\nname = 'n'\ncommand = []\n\
-                [[arm]]\nname = '../a'\ncommand = ['p', '{setting}', '{nonsense}']\n";
+                [[variant]]\nname = '../a'\ncommand = ['p', '{setting}', '{nonsense}']\n";
     expect![[r#"
         x.toml:4:11: repeats = 0: out of range
            4 | repeats = 0
@@ -103,27 +103,27 @@ fn all_faults_are_told_at_once() {
              |           ^^
              allowed: at least one word
 
-        x.toml:10:1: arm: there are 1 arms
-          10 | [[arm]]
-             | ^^^^^^^
-             allowed: 2 to 8 arms
+        x.toml:10:1: variant: there are 1 variants
+          10 | [[variant]]
+             | ^^^^^^^^^^^
+             allowed: 2 to 8 variants
 
-        x.toml:10:1: arm: the arm's command has {setting}, but the arm has no setting
-          10 | [[arm]]
-             | ^^^^^^^
+        x.toml:10:1: variant: the variant's command has {setting}, but the variant has no setting
+          10 | [[variant]]
+             | ^^^^^^^^^^^
              allowed: setting = "…"
 
-        x.toml:11:8: arm.name = '../a': not a name
+        x.toml:11:8: variant.name = '../a': not a name
           11 | name = '../a'
              |        ^^^^^^
              allowed: 1 to 64 letters, digits, `-`, `_`, `.` and spaces, not `.` at first
 
-        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: unknown placeholder {nonsense}
+        x.toml:12:11: variant.command = ['p', '{setting}', '{nonsense}']: unknown placeholder {nonsense}
           12 | command = ['p', '{setting}', '{nonsense}']
              |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-             allowed: {arm}, {dir}, {repeat}, {samples}, {setting}, {weir}
+             allowed: {dir}, {repeat}, {samples}, {setting}, {variant}, {weir}
 
-        x.toml:12:11: arm.command = ['p', '{setting}', '{nonsense}']: the command lacks {samples}, the file to which an arm writes its height
+        x.toml:12:11: variant.command = ['p', '{setting}', '{nonsense}']: the command lacks {samples}, the file to which a variant writes its height
           12 | command = ['p', '{setting}', '{nonsense}']
              |           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
              allowed: a command with {samples}
@@ -137,31 +137,37 @@ fn a_misspelt_or_missing_key_is_named_with_its_place() {
         x.toml:4:1: repaets: there is no such key; did you mean repeats?
            4 | repaets = 3
              | ^^^^^^^
-             allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, arm
+             allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, variant
 
-        x.toml:5:1: arm: there are 1 arms
-           5 | [[arm]]
-             | ^^^^^^^
-             allowed: 2 to 8 arms
+        x.toml:5:1: variant: there are 1 variants
+           5 | [[variant]]
+             | ^^^^^^^^^^^
+             allowed: 2 to 8 variants
 
-        x.toml:5:1: arm: the arm has no command
-           5 | [[arm]]
-             | ^^^^^^^
+        x.toml:5:1: variant: the variant has no command
+           5 | [[variant]]
+             | ^^^^^^^^^^^
              allowed: command here or in the study
-    "#]].assert_eq(&faults("repaets = 3\n[[arm]]\nname = 'a'\n"));
+    "#]].assert_eq(&faults("repaets = 3\n[[variant]]\nname = 'a'\n"));
     expect![[r#"
         x.toml: order: must be set
              allowed: "side-by-side", "alternate"
+
+        x.toml: variant: must be set
+             allowed: tables with the keys name, setting, command, env
+
+        x.toml: variant: there are 0 variants
+             allowed: 2 to 8 variants
 
         x.toml:1:9: study = 'sink': there is no such word
            1 | study = 'sink'
              |         ^^^^^^
              allowed: "sync"
 
-        x.toml:3:7: arm: there are 0 arms
+        x.toml:3:1: arm: there is no such key
            3 | arm = []
-             |       ^^
-             allowed: 2 to 8 arms
+             | ^^^
+             allowed: study, name, question, command, repeats, warm_up, order, sample, timeout, pause, targets, bin, block_time, differ, setup, variant
     "#]]
     .assert_eq(&read("study = 'sink'\nname = 'x'\narm = []\n", "x.toml").unwrap_err().to_string());
 }

@@ -36,8 +36,8 @@ pub(crate) struct RunBuilder {
     /// Original samples per stored sample.
     stride: usize,
     /// A merged sample that is not stored yet, and the number of its original samples.
-    open: Option<(Sample, usize)>,
-    last: Option<Sample>,
+    pending: Option<(Sample, usize)>,
+    last_sample: Option<Sample>,
     /// The last cumulative counters.
     counters: Option<Accesses>,
     falls: u64,
@@ -58,8 +58,8 @@ impl RunBuilder {
             limits,
             samples: Vec::new(),
             stride: 1,
-            open: None,
-            last: None,
+            pending: None,
+            last_sample: None,
             counters: None,
             falls: 0,
             restarts: 0,
@@ -80,51 +80,53 @@ impl RunBuilder {
         if !sample.at.is_finite() {
             return Err("its time is not a number".to_owned());
         }
-        if let Some(last) = self.last {
-            if sample.at < last.at {
+        if let Some(last_sample) = self.last_sample {
+            if sample.at < last_sample.at {
                 return Err(format!(
                     "time goes back from {} to {}; samples must be in order",
-                    rfc3339(last.at),
+                    rfc3339(last_sample.at),
                     rfc3339(sample.at)
                 ));
             }
-            let fall = last.height.saturating_sub(sample.height);
+            let fall = last_sample.height.saturating_sub(sample.height);
             if fall > FALL_MAX {
                 return Err(format!(
                     "the height falls from {} to {}, which is more than a reorg of {FALL_MAX} blocks: \
                      another sync begins here, so split the file",
-                    count(last.height),
+                    count(last_sample.height),
                     count(sample.height)
                 ));
             }
             self.falls += u64::from(fall > 0);
-            sample.height = sample.height.max(last.height);
+            sample.height = sample.height.max(last_sample.height);
         }
-        self.last = Some(sample);
+        self.last_sample = Some(sample);
         self.store(sample);
         Ok(())
     }
 
     fn store(&mut self, sample: Sample) {
-        let same_instant = |before: &Sample| before.at >= sample.at;
-        self.open = match self.open.take() {
-            Some((before, joined)) => Some((join(before, sample), joined + 1)),
+        let same_instant = |previous: &Sample| previous.at >= sample.at;
+        self.pending = match self.pending.take() {
+            Some((previous, merged_count)) => Some((join(previous, sample), merged_count + 1)),
             None if self.samples.last().is_some_and(same_instant) => {
-                self.samples.pop().map(|before| (join(before, sample), self.stride))
+                self.samples.pop().map(|previous| (join(previous, sample), self.stride))
             }
             None => Some((sample, 1)),
         };
         // The first sample is never merged, because times are relative to it.
-        if self.samples.is_empty() || self.open.is_some_and(|(_, joined)| joined >= self.stride) {
-            self.samples.extend(self.open.take().map(|(sample, _)| sample));
+        if self.samples.is_empty()
+            || self.pending.is_some_and(|(_, merged_count)| merged_count >= self.stride)
+        {
+            self.samples.extend(self.pending.take().map(|(sample, _)| sample));
         }
         if self.samples.len() >= self.limits.samples {
-            let (first, rest) = self.samples.split_at(1);
-            let pairs = rest.chunks(2).map(|pair| match pair {
+            let (first_sample, others) = self.samples.split_at(1);
+            let pairs = others.chunks(2).map(|pair| match pair {
                 [a, b] => join(*a, *b),
                 _ => pair[0],
             });
-            self.samples = first.iter().copied().chain(pairs).collect();
+            self.samples = first_sample.iter().copied().chain(pairs).collect();
             self.stride *= 2;
         }
     }
@@ -132,25 +134,25 @@ impl RunBuilder {
     /// Converts cumulative counters to accesses since the previous sample. The counters restart
     /// with the process.
     pub(crate) fn since_last(&mut self, counters: Accesses) -> Accesses {
-        let before = self.counters.replace(counters).unwrap_or_default();
-        let fell = counters.hit < before.hit
-            || counters.miss < before.miss
-            || counters.spill < before.spill;
+        let previous = self.counters.replace(counters).unwrap_or_default();
+        let fell = counters.hit < previous.hit
+            || counters.miss < previous.miss
+            || counters.spill < previous.spill;
         if fell {
             self.restarts += 1;
             return counters;
         }
         Accesses {
-            hit: counters.hit - before.hit,
-            miss: counters.miss - before.miss,
-            spill: counters.spill - before.spill,
+            hit: counters.hit - previous.hit,
+            miss: counters.miss - previous.miss,
+            spill: counters.spill - previous.spill,
         }
     }
 
     /// Adds a height that a peer announced.
     pub(crate) fn announce(&mut self, at: f64, height: u64) {
-        let known = self.announced.last().map_or(0, |last| last.height);
-        if height > known && self.announced.len() < self.limits.announced {
+        let last_announced = self.announced.last().map_or(0, |announced| announced.height);
+        if height > last_announced && self.announced.len() < self.limits.announced {
             self.announced.push(Announced { at, height });
         }
     }
@@ -170,7 +172,7 @@ impl RunBuilder {
 
     /// Returns the run; none without a sample.
     pub(crate) fn finish(mut self, label: &str) -> Option<SyncRun> {
-        self.samples.extend(self.open.take().map(|(sample, _)| sample));
+        self.samples.extend(self.pending.take().map(|(sample, _)| sample));
         let first = self.samples.first()?;
         let mut notes = self.notes;
         if self.stride > 1 {
@@ -201,10 +203,10 @@ impl RunBuilder {
 }
 
 /// Merges two samples. The result is the later sample with the accesses of both.
-fn join(before: Sample, after: Sample) -> Sample {
-    let accesses = match (before.accesses, after.accesses) {
-        (Some(before), Some(after)) => Some(before.plus(after)),
-        (before, after) => before.or(after),
+fn join(earlier: Sample, later: Sample) -> Sample {
+    let accesses = match (earlier.accesses, later.accesses) {
+        (Some(earlier), Some(later)) => Some(earlier.plus(later)),
+        (earlier, later) => earlier.or(later),
     };
-    Sample { accesses, ..after }
+    Sample { accesses, ..later }
 }

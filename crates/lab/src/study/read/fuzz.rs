@@ -138,7 +138,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::analysis::sync::ArmRuns;
+    use crate::analysis::sync::VariantRuns;
 
     #[test]
     fn seeds_are_the_files_that_they_look_like() {
@@ -201,8 +201,9 @@ mod tests {
         let read = [Form::PocketcoinLog, Form::Table, Form::Samples]
             .map(|form| run_of(bytes, form, ROOMY, 64));
         for course in read.into_iter().flatten() {
-            let arm = |name: &str| ArmRuns { name: name.into(), runs: vec![course.clone(); 2] };
-            let result = crate::study::tests::study(&[arm("a"), arm("b")], &[]);
+            let variant =
+                |name: &str| VariantRuns { name: name.into(), runs: vec![course.clone(); 2] };
+            let result = crate::study::tests::study(&[variant("a"), variant("b")], &[]);
             let text = crate::report::Report::study(&result).text(crate::report::Colour::Plain);
             assert!(text.len() < 100_000, "{} bytes of text", text.len());
             assert!(crate::report::Report::study(&result).html().len() < 1_000_000);

@@ -49,26 +49,24 @@ struct Open {
 pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.run();
     let (mut open, mut broken): (Option<Open>, u64) = (None, 0);
-    let most = lines.limits.line_bytes;
+    let max_bytes = lines.limits.line_bytes;
     while let Some(line) = lines.next()? {
-        if let Some(mut begun) = open.take() {
-            let stamp = stamped(line);
+        if let Some(mut statistic) = open.take() {
+            let stamp = split_timestamp(line);
             // If a line inside an object has a time, the object is incomplete, for example after a
             // restart.
-            if stamp.is_none() && begun.text.len() + line.len() < most {
-                begun.text.push_str(line);
-                begun.text.push('\n');
+            if stamp.is_none() && statistic.text.len() + line.len() < max_bytes {
+                statistic.text.push_str(line);
+                statistic.text.push('\n');
                 if line != "}" {
-                    open = Some(begun);
+                    open = Some(statistic);
                     continue;
                 }
-                match serde_json::from_str::<Record>(&begun.text) {
+                match serde_json::from_str::<Record>(&statistic.text) {
                     Ok(record) => {
-                        let number = begun.line;
-                        run.push(sample(begun.at, &record)).map_err(|what| StudyFault::Line {
-                            path: lines.path.to_owned(),
-                            line: number,
-                            what,
+                        let number = statistic.line;
+                        run.push(sample(statistic.at, &record)).map_err(|what| {
+                            StudyFault::Line { path: lines.path.to_owned(), line: number, what }
                         })?;
                     }
                     Err(_) => broken += 1,
@@ -77,15 +75,15 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
             }
             broken += 1;
         }
-        let Some((at, words)) = stamped(line) else { continue };
+        let Some((at, words)) = split_timestamp(line) else { continue };
         if words.starts_with("Statistic for last") {
             open = Some(Open { at, line: lines.number, text: String::new() });
-        } else if let Some(rest) = words.strip_prefix("New outbound peer connected: ") {
-            if let Some(height) = number_after(rest, "blocks=") {
+        } else if let Some(details) = words.strip_prefix("New outbound peer connected: ") {
+            if let Some(height) = number_after(details, "blocks=") {
                 run.announce(at, height);
             }
-        } else if let Some(rest) = words.strip_prefix("Timeout downloading block ") {
-            let peer = number_after(rest, "peer=").unwrap_or(0);
+        } else if let Some(details) = words.strip_prefix("Timeout downloading block ") {
+            let peer = number_after(details, "peer=").unwrap_or(0);
             run.timeout(Timeout { at, peer });
         }
     }
@@ -98,7 +96,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
 
 /// Returns the time at the start of a line, and the rest of the line. None for lines without a
 /// time.
-fn stamped(line: &str) -> Option<(f64, &str)> {
+fn split_timestamp(line: &str) -> Option<(f64, &str)> {
     let (stamp, words) = line.split_once(' ')?;
     let looks_like = stamp.len() >= 20 && stamp.as_bytes().get(10) == Some(&b'T');
     Some((instant(stamp).ok().filter(|_| looks_like)?, words))
@@ -106,9 +104,10 @@ fn stamped(line: &str) -> Option<(f64, &str)> {
 
 /// Returns the number after a mark.
 fn number_after(text: &str, mark: &str) -> Option<u64> {
-    let (_, rest) = text.split_once(mark)?;
-    let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    rest[..digits].parse().ok()
+    let (_, after_mark) = text.split_once(mark)?;
+    let digits =
+        after_mark.len() - after_mark.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    after_mark[..digits].parse().ok()
 }
 
 fn sample(at: f64, record: &Record) -> Sample {

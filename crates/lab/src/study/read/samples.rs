@@ -36,7 +36,7 @@ pub struct Line {
     /// CPU seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<f64>,
-    /// True for the last line of an arm that completed its work.
+    /// True for the last line of a variant that completed its work.
     #[serde(default)]
     pub done: bool,
 }
@@ -80,7 +80,7 @@ pub(super) fn read(mut lines: Lines<'_>) -> Result<RunBuilder, StudyFault> {
         let line = match parsed {
             Ok(line) => line,
             // The writer was stopped in the middle of a line.
-            Err(_) if !lines.whole => {
+            Err(_) if !lines.ends_with_break => {
                 run.note("its last line is incomplete".to_owned());
                 break;
             }

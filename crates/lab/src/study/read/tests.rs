@@ -11,8 +11,9 @@ fn read_text(text: &str, form: Form) -> Result<SyncRun, String> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     std::fs::write(&path, text).unwrap();
-    let told = |fault: StudyFault| fault.to_string().replace(&path.display().to_string(), "FILE");
-    read_run(&path, form).map_err(told)
+    let message =
+        |fault: StudyFault| fault.to_string().replace(&path.display().to_string(), "FILE");
+    read_run(&path, form).map_err(message)
 }
 
 fn record(minute: u64, height: u64) -> String {
@@ -81,9 +82,9 @@ fn tables_by_the_names_of_their_columns() {
 
 #[test]
 fn faults_of_tables_name_line_and_cell() {
-    let check = |text: &str, told: &str| {
+    let check = |text: &str, message: &str| {
         let fault = read_text(text, Form::Table).unwrap_err();
-        assert!(fault.starts_with(told), "{fault}");
+        assert!(fault.starts_with(message), "{fault}");
     };
     check("", "FILE: it has no row after its header");
     check("time,height\n", "FILE: it has no row after its header");
@@ -143,9 +144,9 @@ fn samples_of_our_own() {
     let course = read_text(cut, Form::Samples).unwrap();
     assert_eq!((course.samples.len(), course.notes.len()), (1, 1));
 
-    let check = |text: &str, told: &str| {
+    let check = |text: &str, message: &str| {
         let fault = read_text(text, Form::Samples).unwrap_err();
-        assert!(fault.starts_with(told), "{fault}");
+        assert!(fault.starts_with(message), "{fault}");
     };
     check("", "FILE: it has no sample with a height");
     check("garbage\n", "FILE:1: not a sample: ");
@@ -169,8 +170,8 @@ fn a_fault_does_not_repeat_a_line_that_is_long() {
     let long = "x".repeat(50_000);
     let line = format!("{{\"time\":\"2026-11-22T15:00:00Z\",\"height\":\"{long}\"}}\n");
     let fault = read_text(&line, Form::Samples).unwrap_err();
-    let told = "FILE:1: not a sample: invalid type: string \"xxx";
-    assert!(fault.starts_with(told) && fault.len() < 500, "{} bytes: {fault}", fault.len());
+    let message = "FILE:1: not a sample: invalid type: string \"xxx";
+    assert!(fault.starts_with(message) && fault.len() < 500, "{} bytes: {fault}", fault.len());
 }
 
 #[test]
@@ -193,21 +194,21 @@ fn wild_numbers_are_analysed_without_harm() {
     let text = format!(
         "seconds,height,hit,miss,spill\n0,0,{most},{most},1\n1e300,{most},{most},{most},1\n"
     );
-    let arm = |name: &str| crate::analysis::sync::ArmRuns {
+    let variant = |name: &str| crate::analysis::sync::VariantRuns {
         name: name.into(),
         runs: vec![read_text(&text, Form::Table).unwrap(); 2],
     };
-    let arms = [arm("a"), arm("b")];
-    let result = crate::study::tests::study(&arms, &[]);
-    assert_eq!(result.arms[0].runs[0].height, most);
+    let variants = [variant("a"), variant("b")];
+    let result = crate::study::tests::study(&variants, &[]);
+    assert_eq!(result.variants[0].runs[0].height, most);
     let page = crate::report::Report::study(&result).html();
     assert!(page.len() < 1_000_000);
 }
 
 #[test]
 fn what_is_not_there_is_told() {
-    let told = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
-    assert!(told.starts_with("cannot read /no/such/file: "), "{told}");
+    let message = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
+    assert!(message.starts_with("cannot read /no/such/file: "), "{message}");
 }
 
 proptest::proptest! {

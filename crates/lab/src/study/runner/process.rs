@@ -86,7 +86,7 @@ impl Process {
     }
 
     /// Returns the exit status; none while the process runs.
-    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
@@ -103,19 +103,19 @@ impl Process {
         self.ended
     }
 
-    /// The last lines of its standard error.
+    /// Returns the last lines of its standard error.
     pub(super) fn last_lines(&self) -> Vec<String> {
         self.last_lines.lock().iter().cloned().collect()
     }
 
     /// Sends SIGTERM, waits for the grace period, then sends SIGKILL.
-    pub(super) fn end(&mut self) {
-        if self.ended().is_some() {
+    pub(super) fn stop(&mut self) {
+        if self.exit_status().is_some() {
             return;
         }
         self.terminate();
         let begun = Instant::now();
-        while begun.elapsed() < GRACE && self.ended().is_none() {
+        while begun.elapsed() < GRACE && self.exit_status().is_none() {
             std::thread::park_timeout(TICK);
         }
         if self.ended.is_none() {
@@ -132,16 +132,16 @@ impl Process {
         }
     }
 
-    /// Resource usage of its group and of a folder.
+    /// Returns the resource usage of its group and of a folder.
     pub(super) fn usage(&self, folder: &Path) -> Usage {
-        let (memory, cpu) = group(self.child.id()).unzip();
-        Usage { memory, cpu, disk: disk(folder) }
+        let (memory, cpu) = group_usage(self.child.id()).unzip();
+        Usage { memory, cpu, disk: disk_usage(folder) }
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        self.end();
+        self.stop();
     }
 }
 
@@ -174,36 +174,37 @@ fn store_last_lines(stderr: impl Read, last_lines: &Mutex<VecDeque<String>>) {
     }
 }
 
-/// Memory in bytes and CPU seconds of all processes of a group.
-fn group(id: u32) -> Option<(u64, f64)> {
+/// Returns the memory in bytes and the CPU seconds of all processes of a group.
+fn group_usage(id: u32) -> Option<(u64, f64)> {
     let id = i32::try_from(id).ok()?;
     let (ticks, page) = (procfs::ticks_per_second(), procfs::page_size());
-    let stats = procfs::process::all_processes().ok()?.flatten().filter_map(|one| one.stat().ok());
-    let own = stats.filter(|stat| stat.pgrp == id);
-    let sums = own.fold((0, 0, false), |(memory, cpu, _), stat| {
+    let stats =
+        procfs::process::all_processes().ok()?.flatten().filter_map(|process| process.stat().ok());
+    let group_stats = stats.filter(|stat| stat.pgrp == id);
+    let sums = group_stats.fold((0, 0, false), |(memory, cpu, _), stat| {
         (memory + stat.rss * page, cpu + stat.utime + stat.stime, true)
     });
     #[expect(clippy::cast_precision_loss, reason = "ticks of a process are few")]
     sums.2.then(|| (sums.0, sums.1 as f64 / ticks as f64))
 }
 
-/// Disk space of a folder in bytes; none if it has too many entries to count every second.
-fn disk(folder: &Path) -> Option<u64> {
+/// Returns the disk space of a folder in bytes; none if it has too many entries to count every second.
+fn disk_usage(folder: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK: u64 = 512;
-    let (mut bytes, mut seen) = (0, 0);
-    let mut open = vec![folder.to_owned()];
-    while let Some(folder) = open.pop() {
+    let (mut bytes, mut entries) = (0, 0);
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
         // Files may appear and disappear meanwhile, so errors are ignored.
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            seen += 1;
-            if seen > ENTRIES_MAX {
+            entries += 1;
+            if entries > ENTRIES_MAX {
                 return None;
             }
             let Ok(metadata) = entry.metadata() else { continue };
             bytes += metadata.blocks() * BLOCK;
             if metadata.is_dir() {
-                open.push(entry.path());
+                folders.push(entry.path());
             }
         }
     }

@@ -96,9 +96,9 @@ fn the_call_is_sent_to_the_path_with_the_headers_of_the_target() {
 fn a_web_server_is_no_json_rpc_server() {
     let fault =
         always(http("405 Method Not Allowed", "<html>\n<h1>nginx</h1>")).call().unwrap_err();
-    let told = fault.to_string();
-    assert!(told.contains("HTTP status 405"), "{told}");
-    assert!(told.contains(r#"the body begins with "<html>\n<h1>nginx"#), "{told}");
+    let output = fault.to_string();
+    assert!(output.contains("HTTP status 405"), "{output}");
+    assert!(output.contains(r#"the body begins with "<html>\n<h1>nginx"#), "{output}");
     let fault = always(http("200 OK", r#"{"hello":"world"}"#)).call().unwrap_err();
     assert!(fault.to_string().contains("neither a result nor an error"), "{fault}");
 }
@@ -106,7 +106,7 @@ fn a_web_server_is_no_json_rpc_server() {
 #[test]
 fn another_protocol_is_shown_by_its_first_bytes() {
     let fault = always(b"SSH-2.0-OpenSSH_9.6\r\n".to_vec()).call().unwrap_err();
-    assert_eq!(fault, Reason::NotHttp { first: r"SSH-2.0-OpenSSH_9.6\r\n".to_owned() });
+    assert_eq!(fault, Reason::NotHttp { beginning: r"SSH-2.0-OpenSSH_9.6\r\n".to_owned() });
 }
 
 #[test]
@@ -126,10 +126,10 @@ fn a_closed_port_is_refused() {
     target.point_at(&format!("http://127.0.0.1:{port}")).unwrap();
     let client = Client::new(&target, &Tls::default()).unwrap();
     let fault = client.call("eth_chainId", "[]").unwrap_err();
-    let told = format!(
+    let output = format!(
         "http://127.0.0.1:{port}: the connection was refused; nothing listens on port {port}"
     );
-    assert_eq!(fault.to_string(), told);
+    assert_eq!(fault.to_string(), output);
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn faults_of_certificates_are_told_in_words() {
         (CertificateError::Other(OtherError(std::sync::Arc::new(other))), "of an authority"),
     ];
     for (fault, words) in cases {
-        let told = super::tls_fault(&Error::InvalidCertificate(fault));
-        assert!(told.contains(words) && told.contains("--insecure"), "{told}");
-        assert!(!told.contains("OtherError") && !told.contains("http://"), "{told}");
+        let output = super::tls_fault(&Error::InvalidCertificate(fault));
+        assert!(output.contains(words) && output.contains("--insecure"), "{output}");
+        assert!(!output.contains("OtherError") && !output.contains("http://"), "{output}");
     }
 }
 

@@ -8,33 +8,36 @@ use crate::wording::number::{clock, count, plural, span};
 /// Largest number of runs that a sentence names.
 const NAMED_MAX: usize = 4;
 
-fn named(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
-    let runs = result.arms.iter().flat_map(|arm| arm.runs.iter().map(move |run| (arm, run)));
-    runs.map(|(arm, run)| match arm.runs.len() {
-        1 => (arm.name.clone(), run),
-        _ => (format!("{}, {}", arm.name, run.label), run),
+fn runs_with_names(result: &StudyResult) -> impl Iterator<Item = (String, &RunRow)> {
+    let runs = result
+        .variants
+        .iter()
+        .flat_map(|variant| variant.runs.iter().map(move |run| (variant, run)));
+    runs.map(|(variant, run)| match variant.runs.len() {
+        1 => (variant.name.clone(), run),
+        _ => (format!("{}, {}", variant.name, run.label), run),
     })
 }
 
-fn listed(mut all: Vec<String>) -> String {
-    let more = all.len().saturating_sub(NAMED_MAX);
-    all.truncate(NAMED_MAX);
+fn join_items(mut items: Vec<String>) -> String {
+    let more = items.len().saturating_sub(NAMED_MAX);
+    items.truncate(NAMED_MAX);
     if more > 0 {
-        all.push(format!("and {more} more"));
+        items.push(format!("and {more} more"));
     }
-    all.join("; ")
+    items.join("; ")
 }
 
-/// Which arm reached the tip first, and by how much.
+/// Names the variant that reached the tip first, and its lead.
 pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     let lead = against.tip?;
     let (first, other) = (&against.first, &against.other);
     let text = match lead.seconds {
         0.0 => format!("{first} and {other} reached the tip after {}", clock(lead.first)),
         seconds => {
-            let ahead = (first, lead.first, other, lead.other);
+            let first_ahead = (first, lead.first, other, lead.other);
             let (early, sooner, late, later) = match seconds > 0.0 {
-                true => ahead,
+                true => first_ahead,
                 false => (other, lead.other, first, lead.first),
             };
             format!(
@@ -48,10 +51,11 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Tip, text))
 }
 
-/// Which runs reached the tip, which stopped below it, and which target heights were above it.
+/// Lists the runs that reached the tip, the runs that stopped below it, and the target heights above
+/// it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
-    let mut all = Vec::new();
-    let arrived: Vec<String> = named(result)
+    let mut conclusions = Vec::new();
+    let arrived: Vec<String> = runs_with_names(result)
         .filter_map(|(name, run)| {
             let tip = run.tip?;
             Some(format!("{name} at {} after {}", count(tip.height), clock(tip.elapsed)))
@@ -60,16 +64,17 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     if !arrived.is_empty() {
         let text = format!(
             "at the tip a run only waits for new blocks, so its analysis ends there: {}",
-            listed(arrived)
+            join_items(arrived)
         );
-        all.push(conclusion(About::Tip, text));
+        conclusions.push(conclusion(About::Tip, text));
     }
     let above: Vec<u64> = result
         .heights
         .iter()
         .copied()
         .filter(|height| {
-            let mut times = result.arms.iter().flat_map(|arm| &arm.runs).flat_map(|run| &run.times);
+            let mut times =
+                result.variants.iter().flat_map(|variant| &variant.runs).flat_map(|run| &run.times);
             times.any(|time| time.height == *height && time.above_tip)
         })
         .collect();
@@ -80,11 +85,11 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
              depend on the block time",
             heights.join(", ")
         );
-        all.push(conclusion(About::Tip, text));
+        conclusions.push(conclusion(About::Tip, text));
     }
     // An announcement in one log holds for all runs, because they sync the same chain.
-    let announced = named(result).filter_map(|(_, run)| run.announced).max();
-    let halted: Vec<String> = named(result)
+    let announced = runs_with_names(result).filter_map(|(_, run)| run.announced).max();
+    let halted: Vec<String> = runs_with_names(result)
         .filter(|(_, run)| run.tip.is_none())
         .filter_map(|(name, run)| {
             let below = announced?.checked_sub(run.height).filter(|below| *below > 0)?;
@@ -92,25 +97,25 @@ pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
         })
         .collect();
     if let Some(announced) = announced.filter(|_| !halted.is_empty()) {
-        let text = format!("peers announced {} at most: {}", count(announced), listed(halted));
-        all.push(conclusion(About::Tip, text));
+        let text = format!("peers announced {} at most: {}", count(announced), join_items(halted));
+        conclusions.push(conclusion(About::Tip, text));
     }
-    all
+    conclusions
 }
 
-/// The stalls of each run.
+/// Describes the stalls of each run.
 pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
-    let mut all = Vec::new();
-    for (name, run) in named(result) {
+    let mut conclusions = Vec::new();
+    for (name, run) in runs_with_names(result) {
         let closed: Vec<_> = run.stalls.iter().filter(|stall| !stall.open).collect();
         let seconds: f64 = closed.iter().map(|stall| stall.seconds).sum();
         if let Some(longest) = closed.iter().max_by(|x, y| x.seconds.total_cmp(&y.seconds)) {
-            let with = closed.iter().filter(|stall| stall.timeouts > 0).count();
-            let cause = match (with, run.timeouts) {
+            let with_timeouts = closed.iter().filter(|stall| stall.timeouts > 0).count();
+            let cause = match (with_timeouts, run.timeouts) {
                 (0, 0) => "the log reports no block that a peer did not deliver".to_owned(),
                 (0, _) => "none coincides with a block that a peer did not deliver".to_owned(),
-                (with, _) => format!(
-                    "{with} coincide with blocks that peers did not deliver: network events"
+                (with_timeouts, _) => format!(
+                    "{with_timeouts} coincide with blocks that peers did not deliver: network events"
                 ),
             };
             let taken = match result.stalls_subtracted {
@@ -124,7 +129,7 @@ pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
                 span(longest.seconds),
                 count(longest.height),
             );
-            all.push(conclusion(About::Stalls, text));
+            conclusions.push(conclusion(About::Stalls, text));
         }
         if let Some(open) = run.stalls.iter().find(|stall| stall.open) {
             let text = format!(
@@ -132,8 +137,8 @@ pub(super) fn stalls(result: &StudyResult) -> Vec<Conclusion> {
                 count(open.height),
                 span(open.seconds),
             );
-            all.push(conclusion(About::Stalls, text));
+            conclusions.push(conclusion(About::Stalls, text));
         }
     }
-    all
+    conclusions
 }

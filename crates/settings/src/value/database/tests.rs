@@ -1,6 +1,6 @@
-//! Goal: files and URLs are distinguished, errors name what is allowed, and no secret is printed.
-//! Method: texts in, printed forms or errors out; each error is searched for the secret of its
-//! text.
+//! Goal: files and URLs are distinguished, errors name the allowed values, and no secret is
+//! printed. Method: texts in, printed forms or errors out; each error is searched for the secret of
+//! its text.
 
 use super::*;
 
@@ -31,7 +31,7 @@ fn secrets_are_masked() {
         ("postgres://a:sek%40rit@db", "postgres://***@db"),
     ] {
         assert_eq!(printed(text), expected);
-        assert_eq!(masked(text).unwrap(), format!("\"{expected}\""));
+        assert_eq!(mask_address(text).unwrap(), format!("\"{expected}\""));
     }
 }
 
@@ -69,7 +69,7 @@ fn errors_name_what_is_allowed_and_no_secret() {
         let error = Database::parse(text).unwrap_err();
         assert!(error.contains(expected), "{text}: {error}");
         assert!(!error.to_lowercase().contains("sekrit"), "{error}");
-        assert_eq!(masked(text).unwrap(), "\"***\"", "{text}");
+        assert_eq!(mask_address(text).unwrap(), "\"***\"", "{text}");
     }
 }
 

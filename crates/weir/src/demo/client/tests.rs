@@ -1,12 +1,12 @@
 //! Goal: complete responses are read exactly, broken ones are errors. Method: responses as text.
 
-use super::read;
+use super::read_response;
 
 fn check(response: &str) -> String {
-    match read(&mut response.as_bytes()) {
-        Ok((response, keep)) => {
+    match read_response(&mut response.as_bytes()) {
+        Ok((response, keep_alive)) => {
             let body = String::from_utf8(response.body).unwrap();
-            format!("{} {body:?} keep {keep}", response.status)
+            format!("{} {body:?} keep {keep_alive}", response.status)
         }
         Err(error) => format!("{error:#}"),
     }
@@ -23,9 +23,9 @@ fn complete_responses() {
 
 #[test]
 fn broken_responses() {
-    assert_eq!(check(""), "connection closed without an answer");
+    assert_eq!(check(""), "connection closed without a response");
     assert_eq!(check("HTTP/1.0 200 OK\r\n"), "not a status line: \"HTTP/1.0 200 OK\"");
-    assert_eq!(check("HTTP/1.1 200 OK\r\n\r\n"), "answer without a length");
-    assert!(check("HTTP/1.1 200 OK\r\nContent-").starts_with("answer ends within its head"));
+    assert_eq!(check("HTTP/1.1 200 OK\r\n\r\n"), "response without a length");
+    assert!(check("HTTP/1.1 200 OK\r\nContent-").starts_with("response ends within its head"));
     assert!(check("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nhi").contains("within its body"));
 }

@@ -46,7 +46,7 @@ fn report() -> Report {
         nodes: vec![NodeCounts { name: "node-1", attempts: 1_000, failed: 0 }],
         timeline: vec![
             event(2.0, Cause::World, "node-3 falls 5 blocks behind"),
-            event(2.51, Cause::Weir, "takes node-3 out"),
+            event(2.51, Cause::Weir, "ejects node-3"),
         ],
         faults: Vec::new(),
     }
@@ -68,20 +68,20 @@ fn the_table_of_a_good_run() {
                                                head reads  history reads
           calls                                    15,000         15,000
           p50 through weir                        0.21 ms        0.21 ms
-          p50 straight to node-1                  3.10 ms        3.10 ms
+          p50 directly to node-1                  3.10 ms        3.10 ms
           p99 through weir                        4.50 ms        4.50 ms
-          p99 straight to node-1                  12.3 ms        12.3 ms
+          p99 directly to node-1                  12.3 ms        12.3 ms
           slowest through weir                    9.00 ms        9.00 ms
-          slowest straight to node-1              24.7 ms        24.7 ms
-          latency from the planned time of sending; simulated nodes take about 3 ms
+          slowest directly to node-1              24.7 ms        24.7 ms
+          latency from the scheduled send time; simulated nodes take about 3 ms
 
-          errors seen by clients                        0
-          wrong answers                                 0  all 30,000 results judged by the chain's truth
+          errors received by clients                    0
+          wrong answers                                 0  all 30,000 results compared with the chain
           answered from the cache                  92.3 %
-          joined an equal call under way            1,000
-          asked again after a failure                  12  retries
-          asked twice for being late                   34  hedges; 30 answered first
-          nodes taken out                               1  taken back once
+          coalesced with a call in flight           1,000
+          retried after a failure                      12
+          hedged for a slow node                       34  30 hedges returned first
+          nodes ejected                                 1  readmitted once
           new blocks followed                          20  2 reorgs, up to 3 blocks deep
     "#]].assert_eq(&table(&report));
 }
@@ -112,20 +112,20 @@ fn the_table_of_a_bad_run() {
                                                head reads  history reads
           calls                                    15,000         15,000
           p50 through weir                        0.21 ms        0.21 ms
-          p50 straight to node-1                  3.10 ms        3.10 ms
+          p50 directly to node-1                  3.10 ms        3.10 ms
           p99 through weir                        4.50 ms        4.50 ms
-          p99 straight to node-1                  12.3 ms        12.3 ms
+          p99 directly to node-1                  12.3 ms        12.3 ms
           slowest through weir                    9.00 ms        9.00 ms
-          slowest straight to node-1              24.7 ms        24.7 ms
-          latency from the planned time of sending; simulated nodes take about 3 ms
+          slowest directly to node-1              24.7 ms        24.7 ms
+          latency from the scheduled send time; simulated nodes take about 3 ms
 
-          errors seen by clients                        3
-          wrong answers                                 1  25.0 % of the results judged by the chain's truth
+          errors received by clients                    3
+          wrong answers                                 1  25.0 % of the results compared with the chain
           answered from the cache                       -
-          joined an equal call under way            1,000
-          asked again after a failure                  12  retries
-          asked twice for being late                   34  hedges; 30 answered first
-          nodes taken out                               1  not taken back
+          coalesced with a call in flight           1,000
+          retried after a failure                      12
+          hedged for a slow node                       34  30 hedges returned first
+          nodes ejected                                 1  not readmitted
           new blocks followed                          20  1 reorg, 3 blocks deep
 
           what went wrong
@@ -133,9 +133,9 @@ fn the_table_of_a_bad_run() {
             {}
 
           note: this machine was busy: 1 in 100 calls was sent 7.0 ms late or more, which counts as latency
-          note: calls without an answer yet at the end: 2
-          note: calls straight to node-1 that failed: 1
-          note: right is what a node at most 2 blocks behind would have said while the call was under way or at most 1.5 s before, and as much more as this machine was late
+          note: calls without a response at the end: 2
+          note: failed calls directly to node-1: 1
+          note: a result is right if a node at most 2 blocks behind would have returned it during the call or at most 1.5 s before; the scheduling delay of this machine is allowed in addition
     "#]].assert_eq(&table(&report));
 }
 

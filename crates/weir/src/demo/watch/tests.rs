@@ -1,6 +1,6 @@
 //! Goal: each change of a node's state becomes one event. Method: pairs of statuses.
 
-use super::{Chain, Node, changes};
+use super::{Chain, Node, describe_changes};
 
 fn chain(states: [&str; 3], readmissions: u64, reorgs: u64) -> Chain {
     let node = |state: &str| Node {
@@ -17,24 +17,27 @@ fn chain(states: [&str; 3], readmissions: u64, reorgs: u64) -> Chain {
 }
 
 #[test]
-fn changes_in_words() {
-    let well = chain(["healthy", "healthy", "healthy"], 0, 0);
+fn each_change_has_its_description() {
+    let healthy = chain(["healthy", "healthy", "healthy"], 0, 0);
     let lagging = chain(["healthy", "healthy", "lagging"], 0, 0);
-    let out = chain(["healthy", "healthy", "ejected"], 0, 0);
+    let ejected = chain(["healthy", "healthy", "ejected"], 0, 0);
     let probing = chain(["healthy", "healthy", "probing"], 0, 0);
-    let back = chain(["healthy", "healthy", "healthy"], 1, 0);
-    let out_again = chain(["healthy", "healthy", "ejected"], 1, 0);
+    let readmitted = chain(["healthy", "healthy", "healthy"], 1, 0);
+    let ejected_again = chain(["healthy", "healthy", "ejected"], 1, 0);
     let reorganised = chain(["healthy", "healthy", "healthy"], 0, 1);
 
-    assert!(changes(&well, &well).is_empty());
-    assert_eq!(changes(&well, &lagging), ["asks node-3 nothing about the head: it is behind"]);
-    assert_eq!(changes(&lagging, &well), ["asks node-3 everything again"]);
-    assert_eq!(changes(&lagging, &out), ["takes node-3 out"]);
-    assert!(changes(&out, &probing).is_empty());
-    assert!(changes(&probing, &out).is_empty());
-    assert_eq!(changes(&probing, &back), ["takes node-3 back"]);
-    assert_eq!(changes(&out, &out_again), ["takes node-3 back", "takes node-3 out"]);
-    assert_eq!(changes(&well, &reorganised).len(), 1);
-    assert_eq!((out_again.ejections(), out_again.readmissions()), (2, 1));
-    assert_eq!((back.ejections(), back.readmissions()), (1, 1));
+    assert!(describe_changes(&healthy, &healthy).is_empty());
+    assert_eq!(
+        describe_changes(&healthy, &lagging),
+        ["sends node-3 no calls at the head: it lags"]
+    );
+    assert_eq!(describe_changes(&lagging, &healthy), ["sends node-3 all calls again"]);
+    assert_eq!(describe_changes(&lagging, &ejected), ["ejects node-3"]);
+    assert!(describe_changes(&ejected, &probing).is_empty());
+    assert!(describe_changes(&probing, &ejected).is_empty());
+    assert_eq!(describe_changes(&probing, &readmitted), ["readmits node-3"]);
+    assert_eq!(describe_changes(&ejected, &ejected_again), ["readmits node-3", "ejects node-3"]);
+    assert_eq!(describe_changes(&healthy, &reorganised).len(), 1);
+    assert_eq!((ejected_again.ejections(), ejected_again.readmissions()), (2, 1));
+    assert_eq!((readmitted.ejections(), readmitted.readmissions()), (1, 1));
 }

@@ -16,9 +16,9 @@ use wire::quantity;
 
 use super::super::IndexArgs;
 
-/// Initial and largest number of blocks per search.
+/// Initial and maximum number of blocks per search.
 const BLOCKS_PER_SEARCH_MAX: u64 = 4096;
-/// Bytes of logs per search. A single block may exceed this limit.
+/// Maximum number of bytes of logs per search. A search of a single block has no limit.
 const BYTES_PER_SEARCH_MAX: u64 = 16 << 20;
 
 /// Print logs
@@ -35,43 +35,43 @@ Examples:
     --topic2 0x0000000000000000000000005a52e96bacdabb82fd05763e25335261b270efcb
 
 CSV has the columns block_number, block_hash, transaction_index, transaction_hash, log_index, address,
-topic0 to topic3, data; numbers are decimal, and a topic that is not there is empty.
+topic0 to topic3, data; numbers are decimal, and an absent topic is empty.
 
-Exit codes: 0 printed, be it nothing; 1 the blocks or the logs are not held, or the file cannot be
-read; 2 faulty arguments.")]
+Exit codes: 0 printed, possibly without logs; 1 the blocks or their logs are not in the index, or the
+index cannot be read; 2 faulty arguments.")]
 pub(super) struct Logs {
     #[command(flatten)]
     database: IndexArgs,
 
-    /// Of this contract; may be repeated
+    /// Address of the contract; may be repeated
     #[arg(long = "address", value_name = "ADDRESS", value_parser = address)]
     addresses: Vec<String>,
 
-    /// With this first topic; may be repeated
+    /// First topic of the log; may be repeated
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic0: Vec<String>,
 
-    /// With this second topic; may be repeated
+    /// Second topic of the log; may be repeated
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic1: Vec<String>,
 
-    /// With this third topic; may be repeated
+    /// Third topic of the log; may be repeated
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic2: Vec<String>,
 
-    /// With this fourth topic; may be repeated
+    /// Fourth topic of the log; may be repeated
     #[arg(long, value_name = "TOPIC", value_parser = topic)]
     topic3: Vec<String>,
 
-    /// First block [default: the first that is held]
+    /// First block [default: the first of the index]
     #[arg(long, value_name = "NUMBER")]
     from: Option<u64>,
 
-    /// Last block [default: the last that is held]
+    /// Last block [default: the last of the index]
     #[arg(long, value_name = "NUMBER")]
     to: Option<u64>,
 
-    /// Print so many at most
+    /// Maximum number of logs to print
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
 
@@ -90,8 +90,8 @@ fn topic(text: &str) -> Result<String, String> {
 
 fn digits(text: &str, count: usize) -> Option<String> {
     let digits = text.strip_prefix("0x")?;
-    let plain = digits.len() == count && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
-    plain.then(|| text.to_ascii_lowercase())
+    let is_valid = digits.len() == count && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    is_valid.then(|| text.to_ascii_lowercase())
 }
 
 impl Logs {
@@ -99,13 +99,13 @@ impl Logs {
         let mut reader = self.database.reader()?;
         let contents = reader.metadata().contents;
         if !contents.logs {
-            bail!("the index holds {contents} only");
+            bail!("the index has only {contents}");
         }
         let range = export::range(reader.stored_range()?, self.from, self.to)?;
         let matcher = self.matcher()?;
         let mut out = BufWriter::new(std::io::stdout().lock());
-        let written = self.print(&mut reader, &matcher, range, &mut out)?;
-        super::exit_code(written.and_then(|()| out.flush()))
+        let write_result = self.print(&mut reader, &matcher, range, &mut out)?;
+        super::exit_code(write_result.and_then(|()| out.flush()))
     }
 
     /// Builds the log filter from the arguments.
@@ -115,14 +115,15 @@ impl Logs {
             format!("[{}]", texts.join(","))
         };
         let topics = [&self.topic0, &self.topic1, &self.topic2, &self.topic3];
-        let used = topics.iter().rposition(|topics| !topics.is_empty()).map_or(0, |last| last + 1);
-        let topics: Vec<String> = topics[..used].iter().map(|topics| list(topics)).collect();
+        let count = topics.iter().rposition(|topics| !topics.is_empty()).map_or(0, |last| last + 1);
+        let topics: Vec<String> = topics[..count].iter().map(|topics| list(topics)).collect();
         let filter =
             format!(r#"{{"address":{},"topics":[{}]}}"#, list(&self.addresses), topics.join(","));
         LogMatcher::parse(filter.as_bytes()).map_err(|error| anyhow!("{error}"))
     }
 
     /// Searches and prints the logs range by range. A range that exceeds the byte limit is split.
+    /// The outer error is a failed search, the inner one a failed write.
     fn print(
         &self,
         reader: &mut Reader,
@@ -130,21 +131,21 @@ impl Logs {
         (from, to): (u64, u64),
         out: &mut impl Write,
     ) -> Result<std::io::Result<()>> {
-        let mut left = self.limit.unwrap_or(u64::MAX);
+        let mut logs_left = self.limit.unwrap_or(u64::MAX);
         if self.csv
             && let Err(error) = writeln!(out, "{}", COLUMNS.join(","))
         {
             return Ok(Err(error));
         }
         let (mut next, mut blocks) = (from, BLOCKS_PER_SEARCH_MAX);
-        let mut found = Vec::new();
-        while left > 0 && next <= to {
+        let mut logs = Vec::new();
+        while logs_left > 0 && next <= to {
             let last = next.saturating_add(blocks - 1).min(to);
-            found.clear();
-            found.push(b'[');
+            logs.clear();
+            logs.push(b'[');
             let bytes = if blocks == 1 { u64::MAX } else { BYTES_PER_SEARCH_MAX };
             let limits = SearchLimits { bytes, ..SearchLimits::NONE };
-            match reader.write_logs(&mut found, matcher, (next, last), limits) {
+            match reader.write_logs(&mut logs, matcher, (next, last), limits) {
                 Ok(_) => {}
                 Err(ReadError::LimitExceeded(_)) => {
                     blocks = (blocks / 4).max(1);
@@ -152,20 +153,21 @@ impl Logs {
                 }
                 Err(error) => return Err(error.into()),
             }
-            found.push(b']');
-            for log in walk::elements(&found).take(usize::try_from(left).unwrap_or(usize::MAX)) {
-                let written = if self.csv {
+            logs.push(b']');
+            let count_max = usize::try_from(logs_left).unwrap_or(usize::MAX);
+            for log in walk::elements(&logs).take(count_max) {
+                let write_result = if self.csv {
                     out.write_all(csv_row(log).as_bytes())
                 } else {
                     out.write_all(log).and_then(|()| out.write_all(b"\n"))
                 };
-                if written.is_err() {
-                    return Ok(written);
+                if write_result.is_err() {
+                    return Ok(write_result);
                 }
-                left -= 1;
+                logs_left -= 1;
             }
-            let Some(after) = last.checked_add(1) else { break };
-            next = after;
+            let Some(following) = last.checked_add(1) else { break };
+            next = following;
             blocks = (blocks * 2).min(BLOCKS_PER_SEARCH_MAX);
         }
         Ok(Ok(()))

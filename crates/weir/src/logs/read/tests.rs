@@ -12,9 +12,9 @@ fn nginx_lines_are_read() {
     let line =
         r#"203.0.113.7 - - [21/Nov/2026:22:04:05 +0100] "POST / HTTP/1.1" 429 162 "-" "wrk""#;
     let parser = parser(COMBINED);
-    let read = parser.parse(line).unwrap();
-    assert_eq!((read.status, &*read.client, read.bytes_out), (429, "203.0.113.7", Some(162)));
-    assert_eq!((read.seconds, &read.key), (1_795_295_045.0, &None));
+    let parsed = parser.parse(line).unwrap();
+    assert_eq!((parsed.status, &*parsed.client, parsed.bytes_out), (429, "203.0.113.7", Some(162)));
+    assert_eq!((parsed.seconds, &parsed.key), (1_795_295_045.0, &None));
 }
 
 #[test]
@@ -58,17 +58,17 @@ fn formats_that_cannot_be_parsed_are_rejected() {
 fn lines_of_the_gateway_are_read() {
     let json = r#"{"time":"2026-11-21T22:04:05.123000Z","client":"10.0.0.1","key":"alice","host":"rpc.example","verb":"POST","path":"/","chain":"eth","method":"eth_call","cache":"miss","upstream":"a","user_agent":"curl/8","status":200,"calls":1,"bytes_in":70,"bytes_out":40,"request_time":0.001500,"upstream_time":0.001400}"#;
     let combined = r#"10.0.0.1 - alice [21/Nov/2026:22:04:05 +0000] "POST / HTTP/1.1" 200 40 "curl/8" "curl/8""#;
-    let own = "1795298645.123|10.0.0.1|alice|eth_call|200|0.002";
+    let custom_line = "1795298645.123|10.0.0.1|alice|eth_call|200|0.002";
     let own_format = "$msec|$remote_addr|$key|$rpc_method|$status|$request_time";
-    for (format, line) in [("json", json), ("combined", combined), (own_format, own)] {
+    for (format, line) in [("json", json), ("combined", combined), (own_format, custom_line)] {
         let parser = parser(format);
-        let read = parser.parse(line).unwrap();
-        assert_eq!((read.status, &*read.client), (200, "10.0.0.1"), "{format}");
-        assert_eq!(read.key.as_deref(), Some("alice"), "{format}");
-        assert_eq!(read.seconds.floor(), 1_795_298_645.0, "{format}");
+        let parsed = parser.parse(line).unwrap();
+        assert_eq!((parsed.status, &*parsed.client), (200, "10.0.0.1"), "{format}");
+        assert_eq!(parsed.key.as_deref(), Some("alice"), "{format}");
+        assert_eq!(parsed.seconds.floor(), 1_795_298_645.0, "{format}");
         if format != "combined" {
-            assert_eq!(read.method.as_deref(), Some("eth_call"), "{format}");
-            assert!((0.0015..=0.002).contains(&read.took.unwrap()), "{format}");
+            assert_eq!(parsed.method.as_deref(), Some("eth_call"), "{format}");
+            assert!((0.0015..=0.002).contains(&parsed.request_seconds.unwrap()), "{format}");
         }
     }
 }
@@ -76,6 +76,6 @@ fn lines_of_the_gateway_are_read() {
 #[test]
 fn variables_that_only_nginx_has_are_skipped() {
     let parser = parser("$remote_addr $upstream_addr [$time_local] $status");
-    let read = parser.parse("::1 10.0.0.2:8545 [21/Nov/2026:22:04:05 +0000] 502").unwrap();
-    assert_eq!((read.status, &*read.client), (502, "::1"));
+    let parsed = parser.parse("::1 10.0.0.2:8545 [21/Nov/2026:22:04:05 +0000] 502").unwrap();
+    assert_eq!((parsed.status, &*parsed.client), (502, "::1"));
 }

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gateway::index::{Found, Question};
+use gateway::index::{IndexQuery, IndexResult};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
@@ -19,8 +19,8 @@ const QUEUE_MAX: usize = 1024;
 
 /// A lookup and the sender of its result. Dropping the sender means "not found".
 pub(super) struct Job {
-    pub question: Question,
-    pub answer: oneshot::Sender<Found>,
+    pub question: IndexQuery,
+    pub answer: oneshot::Sender<IndexResult>,
 }
 
 /// Connects callers and readers. `T` is a [`Job`] except in tests.
@@ -32,7 +32,7 @@ pub(super) struct Queue<T = Job> {
 
 struct Inner<T> {
     queued: VecDeque<T>,
-    /// Idle readers; the last one became idle last.
+    /// Wakeups of the idle readers. The last reader of the list became idle last.
     idle: Vec<Arc<Condvar>>,
     /// Number of readers that have the index open.
     ready: usize,
@@ -54,17 +54,17 @@ impl<T> Queue<T> {
             return;
         }
         inner.queued.push_back(job);
-        let woken = inner.idle.pop();
+        let reader = inner.idle.pop();
         drop(inner);
-        if let Some(woken) = woken {
-            woken.notify_one();
+        if let Some(reader) = reader {
+            reader.notify_one();
         }
     }
 
     /// Blocks until a lookup is queued and returns it; `None` once the queue is closed and empty.
     pub(super) fn next(&self) -> Option<T> {
         let mut inner = self.inner.lock();
-        let mut own = None;
+        let mut wakeup = None;
         loop {
             if let Some(job) = inner.queued.pop_front() {
                 return Some(job);
@@ -72,9 +72,9 @@ impl<T> Queue<T> {
             if inner.closed {
                 return None;
             }
-            let own = own.get_or_insert_with(|| Arc::new(Condvar::new()));
-            inner.idle.push(Arc::clone(own));
-            own.wait(&mut inner);
+            let wakeup = wakeup.get_or_insert_with(|| Arc::new(Condvar::new()));
+            inner.idle.push(Arc::clone(wakeup));
+            wakeup.wait(&mut inner);
         }
     }
 
@@ -109,11 +109,11 @@ impl<T> Queue<T> {
         self.closing.notify_all();
     }
 
-    /// Waits up to `time`. Returns true if the queue is closed.
-    pub(super) fn wait_closed(&self, time: Duration) -> bool {
-        let until = Instant::now() + time;
+    /// Waits up to `timeout` until the queue is closed. Returns true if it is closed.
+    pub(super) fn wait_closed(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
         let mut inner = self.inner.lock();
-        self.closing.wait_while_until(&mut inner, |inner| !inner.closed, until);
+        self.closing.wait_while_until(&mut inner, |inner| !inner.closed, deadline);
         inner.closed
     }
 }

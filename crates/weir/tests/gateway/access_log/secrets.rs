@@ -85,7 +85,7 @@ fn no_output_holds_a_secret() {
             said.push(("command", String::from_utf8(done.stdout).unwrap()));
             said.push(("command", String::from_utf8(done.stderr).unwrap()));
         }
-        let told = gateway.said();
+        let told = gateway.log();
         assert!(told.contains("TRACE") || told.contains("DEBUG"), "the log is not fine: {told}");
         said.push(("log", told));
         for (what, text) in &said {
@@ -133,7 +133,7 @@ fn asked(gateway: &Running, secret: &str) -> Vec<(&'static str, String)> {
     }
     // A real token does not hold the mark.
     let signature = token.rsplit('.').next().unwrap();
-    assert!(!gateway.said().contains(signature), "the log holds a token");
+    assert!(!gateway.log().contains(signature), "the log holds a token");
     for (what, text) in &said {
         assert!(!text.contains(signature), "{what} holds a token");
     }

@@ -324,14 +324,14 @@ fn large() -> Vec<u8> {
 #[test]
 fn a_client_that_does_not_take_its_answer_is_left() {
     let (_node, mut gateway) = gateway("[downstream]\nwrite_timeout = \"600ms\"");
-    let mut idle = Client::with_little_room(&gateway.address);
+    let mut idle = Client::with_small_receive_buffer(&gateway.address);
     idle.send(&large());
     pause(SHORT * 4); // Sleeps: the client reads nothing for longer than it may.
     idle.drain();
-    let (bytes, ended) = idle.taken();
+    let (bytes, ended) = idle.buffered();
     assert!(!ended, "it got its whole answer of {bytes} bytes, so nothing was judged");
     // One that takes its time, but takes, gets all of it.
-    let mut slow = Client::with_little_room(&gateway.address);
+    let mut slow = Client::with_small_receive_buffer(&gateway.address);
     slow.send(&large());
     assert_eq!(slow.answer().unwrap().status, 200);
     gateway.assert_sound();

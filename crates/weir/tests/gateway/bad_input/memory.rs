@@ -88,7 +88,7 @@ fn shut_windows(address: &str) -> Vec<TcpStream> {
 /// Clients that ask for long responses and do not read them.
 fn unread(address: &str) -> Vec<Client> {
     let client = |number: usize| {
-        let mut client = Client::with_little_room(address);
+        let mut client = Client::with_small_receive_buffer(address);
         client.send(&post("/long", &fresh(1000 + number)));
         // What comes back is held by the gateway, once it is there.
         // Sleeps: the responses arrive one after the other.

@@ -159,7 +159,7 @@ fn rates_of_limit_req() {
             )
             .collect();
         let body = format!("[{}]", calls.join(","));
-        let mut client = Client::with_little_room(&served.address);
+        let mut client = Client::with_small_receive_buffer(&served.address);
         client.send(&post_with("/", "", body.as_bytes()));
         client
     };

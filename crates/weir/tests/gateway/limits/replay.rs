@@ -194,7 +194,7 @@ fn judge_all(decisions: &[Decision]) {
         let judged: Vec<(Assessment, Terms)> = looked.iter().map(|(.., judged)| *judged).collect();
         let judgement = judge(&judged);
         let refused = match judgement {
-            Judgement::Refused { at } => Some(at),
+            Judgement::Refused { limit_index: at } => Some(at),
             _ => None,
         };
         // nginx's codes: -3 refused, -2 to be charged once all have passed, 0 charged: the last.

@@ -10,7 +10,7 @@ use super::{UNCACHED, ask_all, read};
 use crate::support::scene::{
     READ, Scene, Served, SimNode, account, ask, entry, error, polled_once, result, wait_for_quiet,
 };
-use test_support::front::front;
+use test_support::proxy::start_proxy;
 
 /// The requests that a node received.
 #[derive(Clone, Default)]
@@ -51,7 +51,7 @@ fn gathering(
 ) -> (Served, Heard) {
     let heard = Heard::default();
     let noted = heard.clone();
-    let url = front(&node.address.to_string(), move |asked, said| {
+    let url = start_proxy(&node.address.to_string(), move |asked, said| {
         let asked: Value = serde_json::from_str(asked).unwrap();
         let said = match asked.is_array() {
             true => change(&asked, serde_json::from_str(&said).unwrap()).to_string(),

@@ -12,7 +12,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng};
 
 use super::*;
-use test_support::members::{difference, start};
+use test_support::members::{difference, excerpt};
 use test_support::running::Weir;
 
 /// Blocks that the index has before the first upgrade, and by which it must grow after each.
@@ -91,7 +91,7 @@ fn ask_about(past: &Past, gateway: &str, node: &str) {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let ours = raw::Client::connect(gateway).call("/", body.as_bytes());
         let theirs = raw::Client::connect(node).call("/", body.as_bytes());
-        assert_eq!(ours.status, 200, "{body}: {}", start(ours.text()));
+        assert_eq!(ours.status, 200, "{body}: {}", excerpt(ours.text()));
         assert_eq!(difference(theirs.text(), ours.text()), None, "{body}");
         match ours.header("x-weir-cache") {
             Some(mark) if mark.starts_with("hit") => past.hits.fetch_add(1, Ordering::Release),
@@ -135,7 +135,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
                 let upgraded = weir(&["upgrade", "--admin", &admin]);
                 assert!(upgraded.status.success(), "{}", text(&upgraded.stderr));
                 match turn {
-                    0 => assert!(gateway.ended().success(), "{}", gateway.said()),
+                    0 => assert!(gateway.ended().success(), "{}", gateway.log()),
                     _ => wait_until("the old process is over", || is_over(before)),
                 }
                 let after = process(&admin);
@@ -145,7 +145,7 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
                 wait_until("the index grows", || height(&db) >= at + GROWTH);
                 past.to.store(height(&db) - DEEP, Ordering::Release);
                 wait_until("the new process answers from it", || lookups(&admin, "hit") > 5);
-                assert_eq!(lookups(&admin, "failed"), 0, "{}", gateway.said());
+                assert_eq!(lookups(&admin, "failed"), 0, "{}", gateway.log());
                 assert_eq!(writers(&db), [after]);
             }
         });
@@ -170,5 +170,5 @@ fn an_upgrade_while_the_index_is_followed_costs_no_call_and_no_block() {
     assert_eq!(writers(&db), [] as [u64; 0]);
     let verified = weir(&["index", "verify", "--db", db.to_str().unwrap()]);
     assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
-    assert!(!gateway.said().contains("ERROR"), "{}", gateway.said());
+    assert!(!gateway.log().contains("ERROR"), "{}", gateway.log());
 }

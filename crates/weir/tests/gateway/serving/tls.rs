@@ -141,10 +141,10 @@ fn refused(sealed: &Sealed, more: &str) -> String {
     let mut client = Client::connect(&gateway.address);
     let answer = ask(&mut client, READ, &account(1, "0x10"));
     assert_eq!(error(&answer), (502, -32603, "no upstream could be reached".to_owned()));
-    wait_until("the upstream is ejected", || gateway.said().contains("upstream ejected"));
+    wait_until("the upstream is ejected", || gateway.log().contains("upstream ejected"));
     gateway.assert_sound();
     assert_eq!(sealed.handshakes(), 0);
-    gateway.said()
+    gateway.log()
 }
 
 #[test]

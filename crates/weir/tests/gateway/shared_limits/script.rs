@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, assess, judge, raised};
+use gateway::policy::limit::{CALL, Judgement, Rate, State, Terms, assess, judge, raise_excess};
 
 use crate::support::redis_server::Redis;
 use test_support::wait::pause;
@@ -93,7 +93,7 @@ impl Random {
 fn expect(kept: &mut HashMap<String, State>, call: &[Asked], now: u64) -> Vec<i64> {
     for asked in call {
         let before = kept.get(&asked.key).copied();
-        if let Some(state) = raised(before, asked.terms.rate, now, asked.least) {
+        if let Some(state) = raise_excess(before, asked.terms.rate, now, asked.least) {
             kept.insert(asked.key.clone(), state);
         }
     }
@@ -105,7 +105,7 @@ fn expect(kept: &mut HashMap<String, State>, call: &[Asked], now: u64) -> Vec<i6
         })
         .collect();
     let refused = match judge(&looked) {
-        Judgement::Refused { at } => at + 1,
+        Judgement::Refused { limit_index: at } => at + 1,
         _ => 0,
     };
     let mut said = vec![now as i64, refused as i64];

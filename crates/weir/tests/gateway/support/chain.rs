@@ -98,7 +98,7 @@ impl Geth {
             .stderr(log)
             .spawn()
             .unwrap();
-        let address = programs::listens_at(&mut child, &path, geth::LISTENS);
+        let address = programs::wait_for_address(&mut child, &path, geth::LISTENS);
         Some(Geth { child, _home: home, address })
     }
 

@@ -444,7 +444,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     (
         "weir study sync --csv 5MB=testdata/pocketnet/cache_5mb.csv 500MB=testdata/pocketnet/cache_500mb.csv",
         &[],
-        Ends(&[0], &["21:25:57", "one run of each arm"]),
+        Ends(&[0], &["21:25:57", "one run of each variant"]),
     ),
     (
         "TARGET=http://gateway/rpc weir load studies/connection-modes.toml --set requests_per_connection=1",
@@ -469,7 +469,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("20000", "100"), ("seconds=120", "seconds=1")],
         Loads,
     ),
-    // A quarter of its calls fails by design; its objectives judge the others.
+    // A quarter of its calls fails by design; its thresholds judge the others.
     (
         "TARGET=http://node:8545 weir load studies/rpcstest.toml",
         SECONDS,

@@ -14,7 +14,7 @@ use lab_model::samples;
 /// What a [`Progress`] borrows from.
 pub(crate) struct Run {
     plan: Arc<Plan>,
-    at: Duration,
+    elapsed: Duration,
     target: TargetFacts,
     second: Second,
     totals: Totals,
@@ -38,7 +38,7 @@ impl Run {
         record(1, Class::Limited, 30, 3);
         record(1, Class::Timeout, 20, 5_000);
         let iterations = &mut interval.iterations[0];
-        (iterations.due, iterations.begun, iterations.ended) = (12_020, 12_000, 12_000);
+        (iterations.scheduled, iterations.started, iterations.ended) = (12_020, 12_000, 12_000);
         iterations.dropped = 20;
         interval.iteration_time.record(2_000_000).expect("it fits");
         interval.traffic.bytes_sent = 1_200_000;
@@ -48,18 +48,18 @@ impl Run {
         let values = vec![("cpu_user".to_owned(), 0.7)];
         let host = vec![HostSample { at: 12.0, host: "generator".to_owned(), values }];
         let (plan, target) = (Arc::new(plan()), TargetFacts::default());
-        Run { plan, at: Duration::from_secs(12), target, second, totals, host }
+        Run { plan, elapsed: Duration::from_secs(12), target, second, totals, host }
     }
 
     /// Lets time pass in which nothing happens.
     pub(crate) fn pass(&mut self, time: Duration) {
-        self.at += time;
+        self.elapsed += time;
     }
 
     pub(crate) fn progress(&self) -> Progress<'_> {
         Progress {
-            at: self.at,
-            of: Duration::from_secs(60),
+            elapsed: self.elapsed,
+            duration: Duration::from_secs(60),
             plan: &self.plan,
             target: &self.target,
             second: &self.second,

@@ -94,9 +94,9 @@ fn difficult_texts_have_one_envelope_for_all_chunks() {
         ("[{\"id\":1,\"result\":1},{\"id\":2,\"result\":2},{\"id\":3,\"result\":3},", "]"),
         ("\u{feff}", ""),
     ];
-    for (before, after) in frames {
+    for (prefix, suffix) in frames {
         for value in values {
-            let text = format!("{before}{value}{after}").into_bytes();
+            let text = format!("{prefix}{value}{suffix}").into_bytes();
             for end in 0..=text.len() {
                 try_envelope(&text[..end]);
             }
@@ -106,7 +106,7 @@ fn difficult_texts_have_one_envelope_for_all_chunks() {
 
 #[test]
 fn bytes_that_are_not_utf8_are_found() {
-    let bad: [&[u8]; 9] = [
+    let invalid: [&[u8]; 9] = [
         b"\x80",
         b"\xc1\x81",
         b"\xe0\x9f\x80",
@@ -117,7 +117,7 @@ fn bytes_that_are_not_utf8_are_found() {
         b"\xe2\x82",
         b"\xf5",
     ];
-    for bytes in bad {
+    for bytes in invalid {
         let text = [b"{\"id\":1,\"result\":\"".as_slice(), bytes, b"\"}"].concat();
         assert!(envelope_of(&text).contains('\0'), "{}", text.escape_ascii());
         try_envelope(&text);
@@ -138,7 +138,7 @@ fn nesting_has_the_limit_of_the_scanner() {
 fn an_error_at_the_end_of_a_long_response_is_found() {
     let log = r#"{"address":"0x00","topics":["0x01","0x02"],"data":"0x","removed":false,"n":17},"#;
     let logs = log.repeat((20 << 20) / log.len());
-    for (end, good) in [
+    for (end, is_valid) in [
         ("{}]}", true),
         ("]}", false),
         ("{}]", false),
@@ -150,7 +150,7 @@ fn an_error_at_the_end_of_a_long_response_is_found() {
         let text = format!("{{\"id\":1,\"result\":[{logs}{end}");
         let mut scanner = EnvelopeScanner::default();
         text.as_bytes().chunks(65_521).for_each(|chunk| scanner.feed(chunk));
-        assert_eq!(crate::json::validate(scanner.envelope(), 9).is_ok(), good, "{end}");
+        assert_eq!(crate::json::validate(scanner.envelope(), 9).is_ok(), is_valid, "{end}");
         assert!(scanner.envelope().len() < 30, "{} bytes", scanner.envelope().len());
     }
 }
@@ -183,18 +183,18 @@ proptest! {
     ) {
         let mut text = format!(r#"[{{"id":5,"result":{value}}},{{"id":6,"error":{value}}},{value}]"#)
             .into_bytes();
-        if let Some((at, byte)) = edit {
-            let at = at.index(text.len());
-            text[at] = byte;
+        if let Some((offset, byte)) = edit {
+            let offset = offset.index(text.len());
+            text[offset] = byte;
         }
         try_envelope(&text);
         try_envelope(&text[1..]);
         let mut chunked = EnvelopeScanner::default();
-        let (mut at, mut sizes) = (0, sizes.into_iter().cycle());
-        while at < text.len() {
-            let end = (at + sizes.next().unwrap_or(1)).min(text.len());
-            chunked.feed(&text[at..end]);
-            at = end;
+        let (mut offset, mut sizes) = (0, sizes.into_iter().cycle());
+        while offset < text.len() {
+            let end = (offset + sizes.next().unwrap_or(1)).min(text.len());
+            chunked.feed(&text[offset..end]);
+            offset = end;
         }
         prop_assert_eq!(envelope_of(&text), String::from_utf8_lossy(chunked.envelope()));
     }

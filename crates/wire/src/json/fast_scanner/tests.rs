@@ -8,23 +8,23 @@ use crate::json::{DEPTH_CEILING, Scanner};
 
 /// Compares both. On a text whose names are searched, the fast scanner may give up, but must not
 /// change its state.
-pub(in crate::json) fn both_agree(text: &[u8], depth: usize) {
+pub(in crate::json) fn assert_scanners_agree(text: &[u8], depth: usize) {
     for names_depth_max in [0, 1, DEPTH_CEILING] {
-        let mut scan = Scanner::with_names_depth(text, depth, names_depth_max);
-        scan.is_slow = true;
-        let slow = scan.value().ok().map(|_| scan.at());
+        let mut scanner = Scanner::with_names_depth(text, depth, names_depth_max);
+        scanner.is_slow = true;
+        let expected_end = scanner.value().ok().map(|_| scanner.offset());
         let mut fast = FastScanner::new(text, depth, names_depth_max);
         let end = fast.end_of_value(skip_whitespace(text, 0), 0);
-        let shown = String::from_utf8_lossy(text);
+        let printed = String::from_utf8_lossy(text);
         if end.is_some() || names_depth_max == 0 {
-            assert_eq!(end, slow, "{shown}");
+            assert_eq!(end, expected_end, "{printed}");
         }
-        let repeated = end.and(scan.take_repeated());
-        assert_eq!(fast.repeated, repeated, "{shown}");
-        assert_eq!(fast.names.len(), 0, "{shown}");
+        let repeated = end.and(scanner.take_repeated());
+        assert_eq!(fast.repeated, repeated, "{printed}");
+        assert_eq!(fast.names.len(), 0, "{printed}");
         // The scanner reads also what the fast scanner gave up.
-        let mut scan = Scanner::with_names_depth(text, depth, names_depth_max);
-        assert_eq!(scan.value().ok().map(|_| scan.at()), slow, "{shown}");
+        let mut scanner = Scanner::with_names_depth(text, depth, names_depth_max);
+        assert_eq!(scanner.value().ok().map(|_| scanner.offset()), expected_end, "{printed}");
     }
 }
 
@@ -76,40 +76,41 @@ fn difficult_values_are_read_alike() {
         "{\"a\":1,\"\\u0061\":2}",
     ];
     for value in values {
-        both_agree(value.as_bytes(), 5);
+        assert_scanners_agree(value.as_bytes(), 5);
     }
-    both_agree(b"\"\xff\"", 5);
-    both_agree(b"\"\xc3\"", 5);
+    assert_scanners_agree(b"\"\xff\"", 5);
+    assert_scanners_agree(b"\"\xc3\"", 5);
 }
 
 #[test]
 fn damaged_texts_are_passed_alike() {
-    let long = format!(
+    let text = format!(
         r#"{{"a":"0x{}","b":[{{"c":"\n{}","d":-1.5e3}},null,true],"é":"{}"}}"#,
         "0f".repeat(40),
         "x".repeat(70),
         "ü".repeat(20)
     );
-    let mut tried = 0;
-    for at in 0..long.len() {
-        both_agree(&long.as_bytes()[..at], 8);
+    let mut count = 0;
+    for offset in 0..text.len() {
+        assert_scanners_agree(&text.as_bytes()[..offset], 8);
         for byte in [b'"', b'\\', b'{', b'}', b',', b' ', 0x1f, 0x80, 0xff, b'0'] {
-            let mut damaged = long.clone().into_bytes();
-            damaged[at] = byte;
-            both_agree(&damaged, 8);
-            tried += 1;
+            let mut damaged = text.clone().into_bytes();
+            damaged[offset] = byte;
+            assert_scanners_agree(&damaged, 8);
+            count += 1;
         }
     }
-    assert!(tried > 1000, "{tried}");
+    assert!(count > 1000, "{count}");
 }
 
 #[test]
 fn plain_values_are_not_left_to_the_cursor() {
     let names = |count: usize| {
-        let members: Vec<String> = (0..count).map(|i| format!("\"n{i}\":[{i}]")).collect();
+        let members: Vec<String> =
+            (0..count).map(|index| format!("\"n{index}\":[{index}]")).collect();
         format!("{{{}}}", members.join(","))
     };
-    for (text, quick) in [
+    for (text, is_simple) in [
         (names(NAMES_MAX), true),
         (names(NAMES_MAX + 1), false),
         (format!("[{}]", vec![names(20); 50].join(" , ")), true),
@@ -117,30 +118,35 @@ fn plain_values_are_not_left_to_the_cursor() {
         (r#"{"\u0061":1}"#.to_owned(), false),
     ] {
         let mut fast = FastScanner::new(text.as_bytes(), 8, DEPTH_CEILING);
-        assert_eq!(fast.end_of_value(0, 0), quick.then_some(text.len()), "{text}");
-        both_agree(text.as_bytes(), 8);
+        assert_eq!(fast.end_of_value(0, 0), is_simple.then_some(text.len()), "{text}");
+        assert_scanners_agree(text.as_bytes(), 8);
     }
 }
 
 #[test]
 fn blocks_have_a_bit_for_each_odd_byte() {
-    for first in 0..=255u8 {
-        let bytes: Vec<u8> =
-            (0..300).map(|at: u32| (at as u8).wrapping_mul(37).wrapping_add(first) % 251).collect();
-        for at in (0..=300).step_by(7) {
+    for seed in 0..=255u8 {
+        let bytes: Vec<u8> = (0..300)
+            .map(|offset: u32| (offset as u8).wrapping_mul(37).wrapping_add(seed) % 251)
+            .collect();
+        for offset in (0..=300).step_by(7) {
             for length in [0, 1, 63, 64, 65, 100, 128, 300] {
                 let run = &bytes[..length];
-                let expected = portable::special_block(run, at);
-                assert_eq!(special_block(run, at), expected, "{at} {run:?}");
+                let expected = portable::special_block(run, offset);
+                assert_eq!(special_block(run, offset), expected, "{offset} {run:?}");
                 #[cfg(target_arch = "x86_64")]
-                assert_eq!(simd::special_block_baseline(run, at), expected, "{at} {run:?}");
+                assert_eq!(simd::special_block_baseline(run, offset), expected, "{offset} {run:?}");
             }
         }
     }
     for length in [0, 1, 63, 64, 65, 127, 128, 130] {
         let run = vec![b'a'; length];
-        for at in 0..=length {
-            assert_eq!(FastScanner::new(&run, 1, 1).next_special(at), length, "{at} of {length}");
+        for offset in 0..=length {
+            assert_eq!(
+                FastScanner::new(&run, 1, 1).next_special(offset),
+                length,
+                "{offset} of {length}"
+            );
         }
     }
 }
@@ -148,15 +154,15 @@ fn blocks_have_a_bit_for_each_odd_byte() {
 #[test]
 fn the_end_of_a_plain_run_is_exact_at_every_place_and_byte() {
     for length in 0..70usize {
-        for odd in 0..=255u8 {
+        for byte in 0..=255u8 {
             let mut run = vec![b'a'; length];
-            run.push(odd);
+            run.push(byte);
             run.extend_from_slice(&[b'b'; 20]);
             run.push(b'"');
-            let plain = !matches!(odd, b'"' | b'\\' | 0..0x20 | 0x80..);
-            let end = if plain { length + 21 } else { length };
-            assert_eq!(string::find_special(&run, 0), end, "{odd} at {length}");
-            assert_eq!(FastScanner::new(&run, 1, 1).next_special(0), end, "{odd} at {length}");
+            let is_plain = !matches!(byte, b'"' | b'\\' | 0..0x20 | 0x80..);
+            let end = if is_plain { length + 21 } else { length };
+            assert_eq!(string::find_special(&run, 0), end, "{byte} at {length}");
+            assert_eq!(FastScanner::new(&run, 1, 1).next_special(0), end, "{byte} at {length}");
         }
     }
 }

@@ -9,10 +9,10 @@ use crate::json::walk;
 mod suite;
 
 fn error(text: impl AsRef<[u8]>) -> Option<(usize, SyntaxErrorKind)> {
-    validate(text.as_ref(), 128).err().map(|error| (error.at, error.kind))
+    validate(text.as_ref(), 128).err().map(|error| (error.offset, error.kind))
 }
 
-fn repeated(text: &str) -> Option<usize> {
+fn repeated_offset(text: &str) -> Option<usize> {
     validate(text.as_bytes(), 128).unwrap().1
 }
 
@@ -44,7 +44,7 @@ fn json_passes_and_keeps_its_bytes() {
 
 #[test]
 fn errors_name_their_offset() {
-    for (text, at, expected) in [
+    for (text, offset, expected) in [
         ("", 0, SyntaxErrorKind::Empty),
         ("  ", 2, SyntaxErrorKind::Empty),
         ("\u{feff}1", 0, SyntaxErrorKind::ByteOrderMark),
@@ -80,13 +80,13 @@ fn errors_name_their_offset() {
         ("// no\n1", 0, SyntaxErrorKind::Unexpected(b'/')),
         ("\u{a0}1", 0, SyntaxErrorKind::Unexpected(0xc2)),
     ] {
-        assert_eq!(error(text), Some((at, expected)), "{text:?}");
+        assert_eq!(error(text), Some((offset, expected)), "{text:?}");
     }
 }
 
 #[test]
 fn strings_must_be_utf8() {
-    for (bytes, at) in [
+    for (bytes, offset) in [
         (&b"\"\xff\""[..], 1),
         (b"\"abc\xc3\"", 4),
         (b"\"\xc0\x80\"", 1),
@@ -95,7 +95,7 @@ fn strings_must_be_utf8() {
         (b"\"\xc3\xa9\x80\"", 3),
         (b"{\"\xfe\":1}", 2),
     ] {
-        assert_eq!(error(bytes), Some((at, SyntaxErrorKind::Utf8)), "{bytes:?}");
+        assert_eq!(error(bytes), Some((offset, SyntaxErrorKind::Utf8)), "{bytes:?}");
     }
 }
 
@@ -136,7 +136,7 @@ fn repeated_names_are_found_at_any_depth() {
         (r#"{"a":{"b":1},"a":2}"#, Some(13)),
         (r#"{"A":1,"a":2}"#, None),
     ] {
-        assert_eq!(repeated(text), expected, "{text}");
+        assert_eq!(repeated_offset(text), expected, "{text}");
     }
 }
 
@@ -144,19 +144,28 @@ fn repeated_names_are_found_at_any_depth() {
 fn repeated_names_are_found_in_large_objects() {
     for count in [15, 16, 31, 32, 33, 34, 64, 65, 1000] {
         let body = |extra: &str| {
-            let members: Vec<String> =
-                (0..count).map(|i| format!(r#""name{i}":{{"name{i}":{i}}}"#)).collect();
+            let members: Vec<String> = (0..count)
+                .map(|number| format!(r#""name{number}":{{"name{number}":{number}}}"#))
+                .collect();
             format!("{{{}{extra}}}", members.join(","))
         };
-        assert_eq!(repeated(&body("")), None, "{count}");
-        for again in [0, count / 2, count - 1] {
-            let place = body("").len() - 1 + 1;
-            let extra = format!(r#","name{again}":0"#);
-            assert_eq!(repeated(&body(&extra)), Some(place), "{again} of {count}");
-            let extra = format!(r#","n\u0061me{again}":0"#);
-            assert_eq!(repeated(&body(&extra)), Some(place), "escaped {again} of {count}");
+        assert_eq!(repeated_offset(&body("")), None, "{count}");
+        for repeated_index in [0, count / 2, count - 1] {
+            let expected_offset = body("").len() - 1 + 1;
+            let extra = format!(r#","name{repeated_index}":0"#);
+            assert_eq!(
+                repeated_offset(&body(&extra)),
+                Some(expected_offset),
+                "{repeated_index} of {count}"
+            );
+            let extra = format!(r#","n\u0061me{repeated_index}":0"#);
+            assert_eq!(
+                repeated_offset(&body(&extra)),
+                Some(expected_offset),
+                "escaped {repeated_index} of {count}"
+            );
         }
-        assert_eq!(repeated(&body(r#","\u006fther":0"#)), None, "{count}");
+        assert_eq!(repeated_offset(&body(r#","\u006fther":0"#)), None, "{count}");
     }
 }
 
@@ -164,28 +173,28 @@ fn repeated_names_are_found_in_large_objects() {
 /// members would take minutes.
 #[test]
 fn large_objects_take_linear_time() {
-    let members: Vec<String> = (0..300_000).map(|i| format!(r#""{i}":0"#)).collect();
-    assert_eq!(repeated(&format!("{{{}}}", members.join(","))), None);
+    let members: Vec<String> = (0..300_000).map(|number| format!(r#""{number}":0"#)).collect();
+    assert_eq!(repeated_offset(&format!("{{{}}}", members.join(","))), None);
     let siblings = r#"{"a":1,"b":{"c":[2]}},"#.repeat(50_000);
-    assert_eq!(repeated(&format!("[{siblings}0]")), None);
+    assert_eq!(repeated_offset(&format!("[{siblings}0]")), None);
 }
 
 #[test]
 fn members_and_elements_are_walked_with_their_bytes() {
     let text = br#" {"a" : [1, 2] ,"b\u0063":{"x":"]}"} , "d":-1e5 } "#;
-    let mut seen = Vec::new();
+    let mut scanned_members = Vec::new();
     let mut scan = Scanner::new(text, 8);
-    scan.members(|name, value| seen.push((name, value))).unwrap();
+    scan.members(|name, value| scanned_members.push((name, value))).unwrap();
     scan.finish().unwrap();
-    assert_eq!(walk::members(text).collect::<Vec<_>>(), seen);
-    let shown: Vec<(String, &str)> = seen
+    assert_eq!(walk::members(text).collect::<Vec<_>>(), scanned_members);
+    let printed: Vec<(String, &str)> = scanned_members
         .iter()
         .map(|(name, value)| {
             (name.to_str().unwrap().into_owned(), std::str::from_utf8(value).unwrap())
         })
         .collect();
     assert_eq!(
-        shown,
+        printed,
         [("a".into(), "[1, 2]"), ("bc".into(), r#"{"x":"]}"}"#), ("d".into(), "-1e5")]
     );
     let elements: Vec<&[u8]> =
@@ -228,7 +237,7 @@ fn lone_surrogates_decode_to_distinct_bytes() {
 }
 
 /// Random JSON with odd spacing and escapes, then a few random edits.
-fn mutated() -> impl Strategy<Value = Vec<u8>> {
+fn mutated_texts() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
         Just("true".to_owned()),
@@ -254,13 +263,13 @@ fn mutated() -> impl Strategy<Value = Vec<u8>> {
     );
     (tree, prop::collection::vec(edit, 0..4)).prop_map(|(text, edits)| {
         let mut bytes = text.into_bytes();
-        for (place, kind, byte) in edits {
-            let at = place.index(bytes.len() + 1);
+        for (index, kind, byte) in edits {
+            let offset = index.index(bytes.len() + 1);
             match kind {
-                0 => bytes.insert(at, byte),
-                1 if at < bytes.len() => bytes[at] = byte,
-                _ if at < bytes.len() => {
-                    bytes.remove(at);
+                0 => bytes.insert(offset, byte),
+                1 if offset < bytes.len() => bytes[offset] = byte,
+                _ if offset < bytes.len() => {
+                    bytes.remove(offset);
                 }
                 _ => {}
             }
@@ -273,22 +282,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn validity_agrees_with_serde_json(bytes in mutated()) {
-        let ours = validate(&bytes, 128);
-        let theirs = serde_json::from_slice::<Box<RawValue>>(&bytes);
-        prop_assert_eq!(ours.is_ok(), theirs.is_ok(), "{:?} {:?} {:?}", String::from_utf8_lossy(&bytes), ours, theirs);
-        if let (Ok((value, _)), Ok(raw)) = (ours, theirs) {
+    fn validity_agrees_with_serde_json(bytes in mutated_texts()) {
+        let result = validate(&bytes, 128);
+        let reference = serde_json::from_slice::<Box<RawValue>>(&bytes);
+        prop_assert_eq!(result.is_ok(), reference.is_ok(), "{:?} {:?} {:?}", String::from_utf8_lossy(&bytes), result, reference);
+        if let (Ok((value, _)), Ok(raw)) = (result, reference) {
             prop_assert_eq!(value, raw.get().as_bytes());
         }
     }
 
     #[test]
-    fn the_quick_pass_agrees_with_the_cursor(bytes in mutated()) {
-        crate::json::fast_scanner::tests::both_agree(&bytes, 4);
+    fn the_quick_pass_agrees_with_the_cursor(bytes in mutated_texts()) {
+        crate::json::fast_scanner::tests::assert_scanners_agree(&bytes, 4);
     }
 
     #[test]
-    fn walking_agrees_with_scanning(bytes in mutated()) {
+    fn walking_agrees_with_scanning(bytes in mutated_texts()) {
         if let Ok((value, _)) = validate(&bytes, 128) {
             let mut elements = Vec::new();
             let mut members = Vec::new();
@@ -305,7 +314,7 @@ proptest! {
 
     /// Whatever the bytes, walking ends without a panic.
     #[test]
-    fn walking_survives_anything(bytes in prop_oneof![mutated(), prop::collection::vec(any::<u8>(), 0..60)]) {
+    fn walking_survives_anything(bytes in prop_oneof![mutated_texts(), prop::collection::vec(any::<u8>(), 0..60)]) {
         let _ = walk::elements(&bytes).count();
         let _ = walk::members(&bytes).map(|(name, _)| name.decode().len()).sum::<usize>();
         let _ = walk::fields_of(&bytes, ["a", "b"]);
@@ -315,9 +324,9 @@ proptest! {
     #[test]
     fn texts_decode_as_serde_json_does(content in r#"([a-z]|\\u[0-9a-fA-F]{4}|\\ud83d\\ude0[0-9]|\\[bfnrt"/\\]|é|😀){0,20}"#) {
         let value = format!("\"{content}\"");
-        let ours = JsonString::from_value(value.as_bytes()).unwrap().to_str();
-        let theirs = serde_json::from_str::<String>(&value).ok();
-        prop_assert_eq!(ours.as_deref(), theirs.as_deref());
+        let result = JsonString::from_value(value.as_bytes()).unwrap().to_str();
+        let reference = serde_json::from_str::<String>(&value).ok();
+        prop_assert_eq!(result.as_deref(), reference.as_deref());
     }
 
     #[test]

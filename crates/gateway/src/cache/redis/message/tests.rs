@@ -7,7 +7,7 @@ fn messages_round_trip() {
     for event in [ChainEvent::Reorg { fork: 17 }, ChainEvent::Generation] {
         let message = Message { sender: 0xfeed, chain: "eth-main.1", event };
         let text = message.to_string();
-        assert_eq!(read(text.as_bytes()), Some(message), "{text}");
+        assert_eq!(parse(text.as_bytes()), Some(message), "{text}");
     }
     let text =
         Message { sender: 1, chain: "eth", event: ChainEvent::Reorg { fork: 9 } }.to_string();
@@ -31,6 +31,6 @@ fn anything_else_is_none() {
         b"\xff\xfe",
         &[b'w'; 1000],
     ] {
-        assert_eq!(read(bytes), None, "{}", String::from_utf8_lossy(bytes));
+        assert_eq!(parse(bytes), None, "{}", String::from_utf8_lossy(bytes));
     }
 }

@@ -8,11 +8,17 @@ use super::*;
 
 const MAX: usize = 1 << 20;
 
-fn value(body: &[u8], bond: ShareableTag) -> Value<'_> {
-    Value { material: b"the key", body: Cow::Borrowed(body), is_error: false, bond, written_ms: 7 }
+fn value(body: &[u8], validity: ShareableTag) -> Value<'_> {
+    Value {
+        material: b"the key",
+        body: Cow::Borrowed(body),
+        is_error: false,
+        validity,
+        written_ms: 7,
+    }
 }
 
-fn bonds() -> [ShareableTag; 5] {
+fn validity_tags() -> [ShareableTag; 5] {
     let (number, hash) = (u64::MAX - 1, [0xab; 32]);
     [
         ShareableTag::Free,
@@ -26,10 +32,10 @@ fn bonds() -> [ShareableTag; 5] {
 #[test]
 fn values_round_trip() {
     let long = b"0123456789".repeat(1_000);
-    for bond in bonds() {
+    for validity in validity_tags() {
         for (is_error, compress_min) in [(false, 0), (true, usize::MAX), (false, 1)] {
             for body in [&b"null"[..], b"\"0x1\"", &long] {
-                let value = Value { is_error, ..value(body, bond) };
+                let value = Value { is_error, ..value(body, validity) };
                 let bytes = value.encode(compress_min);
                 assert_eq!(decode(&bytes, MAX).unwrap(), value);
             }
@@ -44,12 +50,12 @@ fn values_round_trip() {
 fn damaged_and_cut_values_are_refused() {
     let long = b"0123456789".repeat(30);
     for compress_min in [1, usize::MAX] {
-        let bytes = value(&long, bonds()[3]).encode(compress_min);
-        for at in 0..bytes.len() {
+        let bytes = value(&long, validity_tags()[3]).encode(compress_min);
+        for index in 0..bytes.len() {
             let mut damaged = bytes.clone();
-            damaged[at] ^= 0x10;
-            assert!(decode(&damaged, MAX).is_err(), "byte {at} may be wrong");
-            assert!(decode(&bytes[..at], MAX).is_err(), "it may end at {at}");
+            damaged[index] ^= 0x10;
+            assert!(decode(&damaged, MAX).is_err(), "damage at byte {index} is not detected");
+            assert!(decode(&bytes[..index], MAX).is_err(), "truncation at {index} is not detected");
         }
     }
     assert_eq!(decode(b"", MAX), Err(ValueFault::Malformed));

@@ -8,10 +8,10 @@ fn reply(numbers: &[i64]) -> Value {
 
 #[test]
 fn a_reply_is_parsed_completely_or_refused() {
-    let passed = read(&reply(&[1000, 0, 500, 990]), 1).unwrap();
+    let passed = parse_reply(&reply(&[1000, 0, 500, 990]), 1).unwrap();
     assert_eq!((passed.now, passed.refused), (1000, None));
     assert_eq!(passed.states[..], [Some(State { excess: 500, last: 990 })]);
-    let refused = read(&reply(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
+    let refused = parse_reply(&reply(&[1000, 2, 0, 1, -1, -1]), 2).unwrap();
     assert_eq!(refused.refused, Some(1));
     assert_eq!(refused.states[..], [Some(State { excess: 0, last: 1 }), None]);
     for (numbers, zones) in [
@@ -22,9 +22,9 @@ fn a_reply_is_parsed_completely_or_refused() {
         (&[-1, 0, 500, 990], 1),
         (&[1000, 0, -1, -1], 1),
     ] {
-        assert!(read(&reply(numbers), zones).is_none(), "{numbers:?} about {zones}");
+        assert!(parse_reply(&reply(numbers), zones).is_none(), "{numbers:?} about {zones}");
     }
-    assert!(read(&Value::from("OK"), 0).is_none());
+    assert!(parse_reply(&Value::from("OK"), 0).is_none());
     let words = Value::Array(["a", "b", "c", "d"].map(Value::from).into());
-    assert!(read(&words, 1).is_none());
+    assert!(parse_reply(&words, 1).is_none());
 }

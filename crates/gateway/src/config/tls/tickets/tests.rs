@@ -9,13 +9,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 const NOW: u64 = 1_800_000_000;
 const NONCE: [u8; NONCE_LEN] = [7; NONCE_LEN];
 
-fn key(of: u8, bytes: usize) -> TicketKey {
-    let bytes: Vec<u8> = (0..bytes).map(|at| of ^ at as u8).collect();
-    TicketKey::of(&bytes).unwrap()
+fn key(seed: u8, bytes: usize) -> TicketKey {
+    let bytes: Vec<u8> = (0..bytes).map(|index| seed ^ index as u8).collect();
+    TicketKey::from_bytes(&bytes).unwrap()
 }
 
 fn tickets(keys: &[u8], context: u8) -> Tickets {
-    let keys = keys.iter().map(|of| key(*of, 80)).collect();
+    let keys = keys.iter().map(|seed| key(*seed, 80)).collect();
     Tickets::new(keys, &[context; 32], HOUR)
 }
 
@@ -49,7 +49,7 @@ fn other_client_settings_do_not_open_it() {
 fn its_age_is_bounded() {
     let ticket = made_by(&[1]);
     let tickets = tickets(&[1], 0);
-    for (at, taken) in [
+    for (at, is_accepted) in [
         (NOW, true),
         (NOW + 3600, true),
         (NOW + 3601, false),
@@ -58,14 +58,14 @@ fn its_age_is_bounded() {
         (0, false),
         (u64::MAX, false),
     ] {
-        assert_eq!(tickets.open(&ticket, at).is_some(), taken, "at {at}");
+        assert_eq!(tickets.open(&ticket, at).is_some(), is_accepted, "at {at}");
     }
 }
 
 #[test]
 fn key_files_have_one_of_two_sizes() {
     for bytes in [0, 16, 47, 49, 79, 81, 4096] {
-        assert!(TicketKey::of(&vec![1; bytes]).is_none(), "{bytes}");
+        assert!(TicketKey::from_bytes(&vec![1; bytes]).is_none(), "{bytes}");
     }
     for bytes in FILE_BYTES {
         let tickets = Tickets::new(vec![key(3, bytes)], &[0; 32], HOUR);

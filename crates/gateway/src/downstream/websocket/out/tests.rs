@@ -10,8 +10,8 @@ use crate::io::websocket::frame::{Decoder, Event, Role};
 
 /// A stream that accepts these numbers of bytes, one per call; then it is full.
 struct Narrow {
-    takes: VecDeque<usize>,
-    taken: Vec<u8>,
+    write_sizes: VecDeque<usize>,
+    written: Vec<u8>,
 }
 
 impl AsyncWrite for Narrow {
@@ -20,10 +20,10 @@ impl AsyncWrite for Narrow {
         _: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Some(take) = self.takes.pop_front() else { return Poll::Pending };
-        let take = take.min(bytes.len());
-        self.taken.extend_from_slice(&bytes[..take]);
-        Poll::Ready(Ok(take))
+        let Some(write_size) = self.write_sizes.pop_front() else { return Poll::Pending };
+        let write_size = write_size.min(bytes.len());
+        self.written.extend_from_slice(&bytes[..write_size]);
+        Poll::Ready(Ok(write_size))
     }
 
     fn poll_write_vectored(
@@ -31,14 +31,14 @@ impl AsyncWrite for Narrow {
         _: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Some(mut left) = self.takes.pop_front() else { return Poll::Pending };
-        let before = self.taken.len();
+        let Some(mut remaining) = self.write_sizes.pop_front() else { return Poll::Pending };
+        let before = self.written.len();
         for slice in slices {
-            let take = left.min(slice.len());
-            self.taken.extend_from_slice(&slice[..take]);
-            left -= take;
+            let write_size = remaining.min(slice.len());
+            self.written.extend_from_slice(&slice[..write_size]);
+            remaining -= write_size;
         }
-        Poll::Ready(Ok(self.taken.len() - before))
+        Poll::Ready(Ok(self.written.len() - before))
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -78,7 +78,7 @@ proptest! {
     ) {
         let mut out = OutputQueue::default();
         lengths.iter().for_each(|length| out.text(body(*length)));
-        let mut stream = Narrow { takes: takes.into(), taken: Vec::new() };
+        let mut stream = Narrow { write_sizes: takes.into(), written: Vec::new() };
         let mut cx = Context::from_waker(Waker::noop());
         while let Poll::Ready(wrote) = out.poll_write(&mut stream, &mut cx) {
             if !wrote.unwrap() {
@@ -91,12 +91,12 @@ proptest! {
         }
         let queued: usize = out.frames.iter().flatten().map(Bytes::len).sum();
         prop_assert_eq!(out.bytes, queued - out.written);
-        stream.takes = vec![usize::MAX; 200].into();
+        stream.write_sizes = vec![usize::MAX; 200].into();
         while !out.is_empty() {
             prop_assert!(out.poll_write(&mut stream, &mut cx).is_ready());
         }
         prop_assert_eq!((out.bytes, out.written, out.blocked_since), (0, 0, None));
-        let arrived = messages(&stream.taken);
+        let arrived = messages(&stream.written);
         prop_assert!(arrived.len() <= lengths.len());
         prop_assert_eq!(&arrived[..], &lengths[..arrived.len()]);
         prop_assert!(drops || arrived.len() == lengths.len());

@@ -20,12 +20,12 @@ fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<OwnedEvent>, Option<Fault
     let mut decoder = Decoder::new(role, MAX);
     let mut events = Vec::new();
     for piece in bytes.chunks(step) {
-        let mut at = 0;
+        let mut used_bytes = 0;
         loop {
-            match decoder.next(&piece[at..]) {
+            match decoder.next(&piece[used_bytes..]) {
                 Err(fault) => return (events, Some(fault)),
                 Ok((used, event)) => {
-                    at += used;
+                    used_bytes += used;
                     let Some(event) = event else { break };
                     events.push(match event {
                         Event::Message(payload) => OwnedEvent::Message(payload.to_vec()),
@@ -38,7 +38,7 @@ fn read(role: Role, bytes: &[u8], step: usize) -> (Vec<OwnedEvent>, Option<Fault
                 }
             }
         }
-        assert_eq!(at, piece.len(), "bytes were left without an event");
+        assert_eq!(used_bytes, piece.len(), "bytes were left without an event");
     }
     (events, None)
 }
@@ -177,10 +177,10 @@ fn the_first_frame_marks_a_compressed_message() {
     };
     let read = |bytes: &[u8]| {
         let mut decoder = Decoder::with_compression(Role::Server, MAX);
-        let mut at = 0;
+        let mut used_bytes = 0;
         loop {
-            let (used, event) = decoder.next(&bytes[at..])?;
-            at += used;
+            let (used, event) = decoder.next(&bytes[used_bytes..])?;
+            used_bytes += used;
             match event {
                 Some(Event::Compressed { payload, text }) => {
                     return Ok(Some((payload.to_vec(), text)));
@@ -241,9 +241,9 @@ fn the_rest_of_a_long_frame_is_read_in_place() {
     let (body, left) = decoder.gap().unwrap();
     assert_eq!(left, bytes.len() - 50);
     body.extend_from_slice(&bytes[50..]);
-    decoder.filled(left);
+    decoder.record_filled(left);
     assert!(decoder.gap().is_none());
     let (used, event) = decoder.next(b"").unwrap();
     assert_eq!(used, 0);
-    assert!(matches!(event, Some(Event::Message(Payload::Whole(whole))) if *whole == *payload));
+    assert!(matches!(event, Some(Event::Message(Payload::Owned(whole))) if *whole == *payload));
 }

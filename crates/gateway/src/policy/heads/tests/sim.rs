@@ -41,7 +41,7 @@ struct Sim {
     tracker: HeadTracker,
     now: Duration,
     truth: Vec<Hash>,
-    ever: std::collections::HashSet<Hash>,
+    ever_true: std::collections::HashSet<Hash>,
     chains: Vec<Vec<Hash>>,
     polls: Vec<u64>,
     faulty: usize,
@@ -70,7 +70,7 @@ impl Sim {
             random: Random(seed),
             tracker: HeadTracker::new(settings, NODES),
             now: Duration::from_secs(1),
-            ever: truth.iter().copied().collect(),
+            ever_true: truth.iter().copied().collect(),
             chains: vec![truth.clone(); NODES],
             truth,
             polls: vec![0; NODES],
@@ -111,7 +111,7 @@ impl Sim {
         for _ in 0..=depth {
             let block = hash(self.forks as u8, self.truth.len() as u64);
             self.truth.push(block);
-            self.ever.insert(block);
+            self.ever_true.insert(block);
         }
     }
 
@@ -148,7 +148,7 @@ impl Sim {
     fn poll(&mut self, upstream: usize) {
         self.polls[upstream] += 1;
         if self.flaw_of(upstream) == Flaw::Silent {
-            self.tracker.missed(upstream, self.now);
+            self.tracker.record_missed_poll(upstream, self.now);
             return;
         }
         let chain = self.chains[upstream].clone();
@@ -163,14 +163,14 @@ impl Sim {
         let mut requests = self.tracker.observe(upstream, self.now, poll).requests;
         for _ in 0..1000 {
             let Some(request) = requests.pop() else { break };
-            let at = request.number as usize;
-            if at > 0 && at < chain.len() {
-                let step = self.tracker.header(
+            let index = request.number as usize;
+            if index > 0 && index < chain.len() {
+                let step = self.tracker.record_header(
                     upstream,
                     self.now,
                     request.number,
-                    chain[at],
-                    chain[at - 1],
+                    chain[index],
+                    chain[index - 1],
                 );
                 requests.extend(step.requests);
             }
@@ -184,7 +184,7 @@ impl Sim {
         let Some(head) = view.head.filter(|_| view.upstreams[upstream].consistent) else { return };
         let number = head.number - self.random.below(6);
         let Some(&hash) = self.chains[upstream].get(number as usize) else { return };
-        if view.upstreams[upstream].head.is_some_and(|own| own >= number) {
+        if view.upstreams[upstream].head.is_some_and(|head| head >= number) {
             let at_poll = self.polls[upstream];
             let generation = view.generation;
             self.reads.push(Read { upstream, at_poll, generation, number, hash });
@@ -194,7 +194,10 @@ impl Sim {
     fn judge(&mut self) {
         let view = self.tracker.view();
         if let Some(head) = view.head {
-            assert!(self.ever.contains(&head.hash), "served a block that was never true: {head:?}");
+            assert!(
+                self.ever_true.contains(&head.hash),
+                "served a block that was never true: {head:?}"
+            );
             if let Some(former) = self.served.filter(|former| head.number < former.number) {
                 let still = self.truth.get(former.number as usize) == Some(&former.hash);
                 assert!(!still, "the head went back from {former:?} to {head:?} without a reorg");

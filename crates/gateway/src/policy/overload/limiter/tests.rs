@@ -60,7 +60,7 @@ struct Upstream {
 #[derive(Clone, Copy)]
 struct Call {
     kind: usize,
-    came: f64,
+    arrived: f64,
     sent: f64,
     epoch: u32,
 }
@@ -86,7 +86,7 @@ struct Sim {
     halts_every: Option<f64>,
     next_halt: f64,
     /// A moving average of latencies, as in `shares.rs`.
-    took: f64,
+    latency_mean: f64,
 }
 
 /// Measurements of an interval.
@@ -123,7 +123,7 @@ impl Sim {
             turn: 0,
             halts_every: None,
             next_halt: 0.0,
-            took: 0.0,
+            latency_mean: 0.0,
         }
     }
 
@@ -132,9 +132,9 @@ impl Sim {
         self
     }
 
-    /// Returns the usual latency, if it is known.
-    fn usual(&self) -> Option<Duration> {
-        (self.took > 0.0).then(|| Duration::from_secs_f64(self.took))
+    /// Returns the average latency, if it is known.
+    fn typical_latency(&self) -> Option<Duration> {
+        (self.latency_mean > 0.0).then(|| Duration::from_secs_f64(self.latency_mean))
     }
 
     /// Returns the capacity of the upstreams, in responses per second.
@@ -150,7 +150,7 @@ impl Sim {
     fn run(&mut self, rate: f64, seconds: f64) -> Measured {
         let until = self.now + seconds;
         self.next_arrival = self.now + self.random.exponential(1.0 / rate);
-        let (mut took, mut shed, mut in_time, mut limits) = (Vec::new(), 0, 0, Vec::new());
+        let (mut latencies, mut shed, mut in_time, mut limits) = (Vec::new(), 0, 0, Vec::new());
         loop {
             let end = self.ends.peek().map_or(f64::MAX, |end| end.0.0 as f64 / 1e9);
             if end.min(self.next_arrival) > until {
@@ -165,9 +165,9 @@ impl Sim {
             if end <= self.next_arrival {
                 let Reverse((nanos, upstream, call)) = self.ends.pop().unwrap();
                 self.now = self.now.max(nanos as f64 / 1e9);
-                let (taken, answered) = self.end(upstream, call as usize);
-                took.push(taken);
-                in_time += usize::from(answered <= PATIENCE);
+                let (latency, since_arrival) = self.end(upstream, call as usize);
+                latencies.push(latency);
+                in_time += usize::from(since_arrival <= PATIENCE);
                 limits.push(f64::from(self.limiter.limit()));
             } else {
                 self.now = self.now.max(self.next_arrival);
@@ -177,96 +177,104 @@ impl Sim {
                 {
                     self.queue.push_back(self.now);
                     if self.in_flight >= self.limiter.limit() as usize {
-                        let usual = self.usual();
-                        self.limiter.record_wait(Duration::from_secs_f64(self.now), usual);
+                        let typical_latency = self.typical_latency();
+                        self.limiter
+                            .record_wait(Duration::from_secs_f64(self.now), typical_latency);
                     }
                 } else {
                     shed += 1;
                 }
             }
             while self.in_flight < self.limiter.limit() as usize
-                && let Some(came) = self.queue.pop_front()
+                && let Some(arrived) = self.queue.pop_front()
             {
                 // The queue does the same.
-                if self.limiter.is_saturated() && self.now - came > STANDING_AFTER.as_secs_f64() {
+                if self.limiter.is_saturated() && self.now - arrived > STANDING_AFTER.as_secs_f64()
+                {
                     shed += 1;
                 } else {
-                    self.send(came);
+                    self.send(arrived);
                 }
             }
         }
         self.now = until;
-        took.sort_by(f64::total_cmp);
+        latencies.sort_by(f64::total_cmp);
         Measured {
-            rate: took.len() as f64 / seconds,
+            rate: latencies.len() as f64 / seconds,
             limit_mean: limits.iter().sum::<f64>() / limits.len().max(1) as f64,
-            p50: took.get(took.len() / 2).copied().unwrap_or(0.0),
+            p50: latencies.get(latencies.len() / 2).copied().unwrap_or(0.0),
             shed,
             in_time: in_time as f64 / seconds,
         }
     }
 
-    fn send(&mut self, came: f64) {
-        let mut at = self.random.share();
+    fn send(&mut self, arrived: f64) {
+        let mut share = self.random.share();
         let kind = self.kinds.iter().position(|kind| {
-            at -= kind.share;
-            at <= 0.0
+            share -= kind.share;
+            share <= 0.0
         });
         let kind = kind.unwrap_or(self.kinds.len() - 1);
-        let call = Call { kind, came, sent: self.now, epoch: self.limiter.epoch() };
+        let call = Call { kind, arrived, sent: self.now, epoch: self.limiter.epoch() };
         let upstream = if self.in_turn {
             self.turn += 1;
             self.turn % self.upstreams.len()
         } else {
-            let mut one = || (self.random.share() * self.upstreams.len() as f64) as usize;
-            let (one, mut other) = (one(), one());
-            if one == other {
-                other = (other + 1) % self.upstreams.len();
+            let mut random_upstream =
+                || (self.random.share() * self.upstreams.len() as f64) as usize;
+            let (first, mut second) = (random_upstream(), random_upstream());
+            if first == second {
+                second = (second + 1) % self.upstreams.len();
             }
             let load = |upstream: usize| {
                 let upstream = &self.upstreams[upstream];
                 (upstream.busy + upstream.waiting.len() + 1) as f64 * upstream.slowness
             };
-            if load(one) <= load(other) { one } else { other }
+            if load(first) <= load(second) { first } else { second }
         };
         self.in_flight += 1;
-        let own = &mut self.upstreams[upstream];
-        if own.busy < own.slots {
-            own.busy += 1;
+        let chosen = &mut self.upstreams[upstream];
+        if chosen.busy < chosen.slots {
+            chosen.busy += 1;
             self.begin(upstream, call);
         } else {
-            own.waiting.push_back(call);
+            chosen.waiting.push_back(call);
         }
     }
 
     fn begin(&mut self, upstream: usize, call: Call) {
         let kind = self.kinds[call.kind];
-        let took =
+        let latency =
             (kind.service)(&mut self.random, kind.seconds) * self.upstreams[upstream].slowness;
         // Networks and timers are never exact.
-        let took = took + 0.000_1 + self.random.exponential(0.000_1);
+        let latency = latency + 0.000_1 + self.random.exponential(0.000_1);
         self.calls.push(call);
-        let end = ((self.now + took) * 1e9) as u64;
+        let end = ((self.now + latency) * 1e9) as u64;
         self.ends.push(Reverse((end, upstream, self.calls.len() as u64 - 1)));
     }
 
     /// Ends a call. Returns its latency at the upstream, and since its arrival.
     fn end(&mut self, upstream: usize, call: usize) -> (f64, f64) {
         let call = self.calls[call];
-        let own = &mut self.upstreams[upstream];
-        match own.waiting.pop_front() {
+        let served_by = &mut self.upstreams[upstream];
+        match served_by.waiting.pop_front() {
             Some(next) => self.begin(upstream, next),
-            None => own.busy -= 1,
+            None => served_by.busy -= 1,
         }
         self.in_flight -= 1;
-        let took = self.now - call.sent;
-        self.took = if self.took == 0.0 { took } else { self.took + (took - self.took) / 10.0 };
+        let latency = self.now - call.sent;
+        self.latency_mean = if self.latency_mean == 0.0 {
+            latency
+        } else {
+            self.latency_mean + (latency - self.latency_mean) / 10.0
+        };
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let (epoch, flow, queue) = (call.epoch, Flow::default(), self.queue.len() as u32);
-            let sample = ResponseSample { epoch, flow, took: Duration::from_secs_f64(took), queue };
+            let sample =
+                ResponseSample { epoch, flow, latency: Duration::from_secs_f64(latency), queue };
             self.limiter.record_response(Duration::from_secs_f64(self.now), sample);
         }
-        (took, self.now - call.came)
+        (latency, self.now - call.arrived)
     }
 }
 

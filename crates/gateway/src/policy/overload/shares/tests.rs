@@ -9,8 +9,8 @@ use super::*;
 use crate::policy::overload::limiter::{Limiter, LimiterSettings, ResponseSample};
 use crate::policy::overload::queue::{PushResult, Queue, QueueSettings};
 
-const SLOW: Flow = Flow::at(1);
-const FAST: Flow = Flow::at(2);
+const SLOW: Flow = Flow::from_index(1);
+const FAST: Flow = Flow::from_index(2);
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -59,9 +59,9 @@ fn flows_differ_by_client_and_by_weight() {
         flows.iter().for_each(|flow| used[flow.index()] = true);
         used.iter().filter(|used| **used).count()
     };
-    assert!(distinct((0..8).map(|at| Flow::of(7, 1 << at)).collect()) >= 7);
-    assert!(distinct((0..1000).map(|client| Flow::of(client * 77, 1)).collect()) > 120);
-    assert_eq!(Flow::of(7, 4), Flow::of(7, 5));
+    assert!(distinct((0..8).map(|shift| Flow::new(7, 1 << shift)).collect()) >= 7);
+    assert!(distinct((0..1000).map(|client| Flow::new(client * 77, 1)).collect()) > 120);
+    assert_eq!(Flow::new(7, 4), Flow::new(7, 5));
 }
 
 /// The calls of one client: their rate per second, and the latency of each at an upstream.
@@ -69,18 +69,18 @@ fn flows_differ_by_client_and_by_weight() {
 struct Client {
     flow: Flow,
     rate: f64,
-    took: Duration,
+    latency: Duration,
 }
 
 /// Outcomes in the last half of the time.
 #[derive(Debug, Default)]
-struct Came {
+struct Outcomes {
     served: usize,
     shed: usize,
     waited: Vec<Duration>,
 }
 
-impl Came {
+impl Outcomes {
     fn shed_share(&self) -> f64 {
         self.shed as f64 / (self.served + self.shed) as f64
     }
@@ -103,7 +103,7 @@ struct Sim {
     /// Calls that wait inside the upstream, as client, epoch, and sending time.
     inside: VecDeque<(usize, u32, Duration)>,
     ends: BinaryHeap<Reverse<(Duration, usize, u32, Duration)>>,
-    came: [Came; 2],
+    outcomes: [Outcomes; 2],
     /// Calls before this time do not count.
     counted_from: Duration,
     limit_max_seen: u32,
@@ -123,14 +123,14 @@ impl Sim {
             busy: 0,
             inside: VecDeque::new(),
             ends: BinaryHeap::new(),
-            came: Default::default(),
+            outcomes: Default::default(),
             counted_from: Duration::ZERO,
             limit_max_seen: 0,
         }
     }
 
     /// Sends calls at random times for this many seconds.
-    fn run(mut self, seconds: u64) -> (Came, Came, u32) {
+    fn run(mut self, seconds: u64) -> (Outcomes, Outcomes, u32) {
         let until = Duration::from_secs(seconds);
         self.counted_from = until / 2;
         let mut random = 0x1234_5678_9abc_def1_u64;
@@ -141,12 +141,12 @@ impl Sim {
             let share = ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
             Duration::from_secs_f64(-share.ln() / rate)
         };
-        let mut due = self.clients.map(|client| gap(client.rate));
+        let mut next_arrivals = self.clients.map(|client| gap(client.rate));
         loop {
-            let next = usize::from(due[1] < due[0]);
-            let now = due[next];
+            let next = usize::from(next_arrivals[1] < next_arrivals[0]);
+            let now = next_arrivals[next];
             if now > until {
-                let [slow, fast] = self.came;
+                let [slow, fast] = self.outcomes;
                 return (slow, fast, self.limit_max_seen);
             }
             while self.ends.peek().is_some_and(|end| end.0.0 <= now) {
@@ -154,7 +154,7 @@ impl Sim {
             }
             // The slow client starts with few calls.
             let few = if next == 0 && now < until / 8 { 10.0 } else { 1.0 };
-            due[next] += gap(self.clients[next].rate / few);
+            next_arrivals[next] += gap(self.clients[next].rate / few);
             self.shares.wait(Class::Normal, self.clients[next].flow);
             let pushed = self.queue.push(now, Class::Normal, self.clients[next].flow, next);
             if let PushResult::Replaced(_, (shed, _)) = pushed {
@@ -162,7 +162,7 @@ impl Sim {
             }
             self.serve(now);
             if !self.queue.is_empty() {
-                self.limiter.record_wait(now, self.shares.usual());
+                self.limiter.record_wait(now, self.shares.typical_latency());
                 self.serve(now);
             }
             self.limit_max_seen = self.limit_max_seen.max(self.limiter.limit());
@@ -174,15 +174,15 @@ impl Sim {
         self.shares.renew(now, limit);
         while self.in_flight < limit {
             let saturated = self.limiter.is_saturated();
-            while let Some((shed, _)) = self.queue.expired(now, saturated) {
+            while let Some((shed, _)) = self.queue.take_expired(now, saturated) {
                 self.shed(now, shed);
             }
             let free = limit - self.in_flight;
             let taken = self.queue.take(now, saturated, &self.shares, free);
             let Some((client, class, waited)) = taken else { return };
             if now >= self.counted_from {
-                self.came[client].served += 1;
-                self.came[client].waited.push(waited);
+                self.outcomes[client].served += 1;
+                self.outcomes[client].waited.push(waited);
             }
             self.in_flight += 1;
             self.shares.enter(class, self.clients[client].flow);
@@ -196,7 +196,7 @@ impl Sim {
             && let Some((client, epoch, sent)) = self.inside.pop_front()
         {
             self.busy += 1;
-            self.ends.push(Reverse((now + self.clients[client].took, client, epoch, sent)));
+            self.ends.push(Reverse((now + self.clients[client].latency, client, epoch, sent)));
         }
     }
 
@@ -206,27 +206,27 @@ impl Sim {
         self.busy -= 1;
         self.in_flight -= 1;
         self.shares.leave(flow);
-        self.shares.took(flow, now - sent);
+        self.shares.record_latency(flow, now - sent);
         self.begin(now);
         if !self.queue.is_empty() || self.limiter.is_limited() {
             let queue = self.queue.len() as u32;
-            let answer = ResponseSample { epoch, flow, took: now - sent, queue };
-            self.limiter.record_response(now, answer);
+            let sample = ResponseSample { epoch, flow, latency: now - sent, queue };
+            self.limiter.record_response(now, sample);
         }
         self.serve(now);
     }
 
     fn shed(&mut self, now: Duration, client: usize) {
-        self.came[client].shed += usize::from(now >= self.counted_from);
+        self.outcomes[client].shed += usize::from(now >= self.counted_from);
     }
 }
 
 fn slow(rate: f64) -> Client {
-    Client { flow: SLOW, rate, took: ms(5000) }
+    Client { flow: SLOW, rate, latency: ms(5000) }
 }
 
-fn fast(rate: f64, took: u64) -> Client {
-    Client { flow: FAST, rate, took: ms(took) }
+fn fast(rate: f64, latency: u64) -> Client {
+    Client { flow: FAST, rate, latency: ms(latency) }
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn a_client_that_floods_upstreams_costs_others_little() {
     // The fast client needs four of the sixteen slots. The flood requests 48, 240, or 480.
     for rate in [240.0, 1_200.0, 2_400.0] {
         let scene = |flow| {
-            let flood = Client { flow: SLOW, rate, took: ms(200) };
+            let flood = Client { flow: SLOW, rate, latency: ms(200) };
             Sim::new(16, (4, 1_536), [flood, Client { flow, ..fast(400.0, 10) }]).run(120)
         };
         let (flood, others, _) = scene(FAST);

@@ -1,5 +1,5 @@
-//! Goal: the exporter's numbers come out under the same names and in the same units as this host's
-//! own. Method: two pages, made by hand.
+//! Goal: metrics of the exporter have the names and units of metrics of this host. Method: two
+//! pages made by hand.
 
 use lab_model::metrics::host::HostMetric;
 
@@ -50,10 +50,10 @@ node_network_speed_bytes{device=\"eth0\"} 1000
 ";
 
 #[test]
-fn the_names_and_units_are_ours() {
+fn names_and_units_equal_those_of_this_host() {
     let (before, now) = (Counters::read(BEFORE), Counters::read(NOW));
     let mut values = Values::default();
-    now.put(&before, Duration::from_secs(2), &mut values);
+    now.add_values(&before, Duration::from_secs(2), &mut values);
     let values: BTreeMap<String, f64> = values.sample(0.0, "target").values.into_iter().collect();
     for (name, expected) in [
         ("cores", 2.0),
@@ -78,10 +78,10 @@ fn the_names_and_units_are_ours() {
 }
 
 #[test]
-fn every_metric_is_one_that_is_explained() {
+fn every_metric_is_documented() {
     let (before, now) = (Counters::read(BEFORE), Counters::read(NOW));
     let mut values = Values::default();
-    now.put(&before, Duration::from_secs(2), &mut values);
+    now.add_values(&before, Duration::from_secs(2), &mut values);
     for (name, _) in values.sample(0.0, "target").values {
         assert!(HostMetric::of_sample(&name).is_some(), "{name}");
     }

@@ -1,5 +1,4 @@
-//! Goal: names, labels and values as the format has them. Method: lines as exporters write them,
-//! and torn ones.
+//! Goal: names, labels and values are parsed. Method: lines of exporters, and incomplete lines.
 
 use super::*;
 
@@ -8,7 +7,7 @@ fn samples_with_and_without_labels() {
     let page = "# HELP node_load1 1m load average.\n# TYPE node_load1 gauge\nnode_load1 0.62\n\
                 node_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 2.45e+06\n\
                 node_x{a=\"b\\\"}c\",device=\"nvme0n1\"} 7 1700000000000\n\nbroken{ 1\n";
-    let lines: Vec<Line<'_>> = lines(page).collect();
+    let lines: Vec<ParsedSample<'_>> = samples(page).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert_eq!((lines[0].name, lines[0].value), ("node_load1", 0.62));
     assert_eq!(lines[1].label("mode"), Some("idle"));
@@ -20,10 +19,10 @@ fn samples_with_and_without_labels() {
 }
 
 #[test]
-fn torn_lines_are_passed_over() {
+fn invalid_lines_are_skipped() {
     let whole = "node_x{a=\"b\\\\\",device=\"n\u{e9}\"} 7 17";
     for (end, _) in whole.char_indices() {
-        for line in lines(&whole[..end]) {
+        for line in samples(&whole[..end]) {
             let _ = (line.label("a"), line.label("device"));
         }
     }

@@ -1,4 +1,5 @@
-//! Texts in, thresholds or faults out.
+//! Goal: selectors and expressions are parsed as in k6, and errors describe the problem. Method: a
+//! table of texts.
 
 use super::*;
 
@@ -18,7 +19,7 @@ fn check_selector(text: &str) -> Result<Selector, String> {
         stage("load", "stairs-1", "stairs"),
         stage("load", "stairs-2", "stairs"),
     ];
-    selector(text, Names { methods: &methods, stages: &stages }).map_err(|fault| fault.message)
+    selector(text, Names { methods: &methods, stages: &stages }).map_err(|error| error.message)
 }
 
 #[test]
@@ -43,7 +44,7 @@ fn selectors_name_metrics_methods_and_stages() {
 }
 
 #[test]
-fn selectors_that_name_nothing_are_refused() {
+fn selectors_with_unknown_names_are_rejected() {
     let cases = [
         ("latancy", "there is no such metric; did you mean latency?"),
         ("checks", "there is no such metric"),
@@ -80,31 +81,31 @@ fn expressions_are_read_as_k6_reads_them() {
 }
 
 #[test]
-fn expressions_that_mean_nothing_are_refused() {
+fn invalid_expressions_are_rejected() {
     let cases = [
         ("p(95)", Metric::Latency, "there is no operator (<, <=, >, >=, ==, !=)"),
         ("p(101)<300", Metric::Latency, "the percentile 101 is not in 0 to 100"),
         ("p(-1)<300", Metric::Latency, "the percentile -1 is not in 0 to 100"),
         ("p(NaN)<300", Metric::Latency, "the percentile NaN is not in 0 to 100"),
         ("p(x)<300", Metric::Latency, "\"x\" is not a number"),
-        ("p95<300", Metric::Latency, "\"p95\" is no aggregation"),
+        ("p95<300", Metric::Latency, "\"p95\" is not an aggregation"),
         ("p(95)<", Metric::Latency, "\"\" is not a number"),
         ("p(95)<300ms", Metric::Latency, "\"300ms\" is not a number"),
         ("p(95)<inf", Metric::Latency, "\"inf\" is not a number"),
-        ("p(95)=<300", Metric::Latency, "=< is no operator"),
+        ("p(95)=<300", Metric::Latency, "=< is not an operator"),
         ("rate<0.01", Metric::Latency, "latency has no rate"),
         ("p(95)<1", Metric::Failed, "failed has no p(95)"),
         ("count<1", Metric::Failed, "failed has no count"),
         ("value<1", Metric::Calls, "calls has no value"),
     ];
     for (text, metric, expected) in cases {
-        let message = expression(text, metric).map_err(|fault| fault.message);
+        let message = expression(text, metric).map_err(|error| error.message);
         assert_eq!(message, Err(expected.to_owned()), "{text}");
     }
 }
 
 #[test]
-fn names_lead_back_to_their_metrics() {
+fn metrics_are_found_by_their_names() {
     for metric in Metric::ALL {
         assert_eq!(Metric::of_name(metric.as_str()), Some(metric));
         assert!(metric.k6().is_none_or(|name| Metric::of_name(name) == Some(metric)));

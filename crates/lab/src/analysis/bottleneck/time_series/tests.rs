@@ -34,7 +34,7 @@ fn the_load_is_a_share_of_its_most_until_the_end() {
 #[test]
 fn a_step_is_found_where_it_is() {
     let series = series(|at| 0.02 + 0.01 * noise(at) + if at >= 5.0 { 0.5 } else { 0.0 });
-    let rise = rise(&series, &ramp(), 0.1, 8.0).unwrap();
+    let rise = find_rise(&series, &ramp(), 0.1, 8.0).unwrap();
     assert_eq!(rise.at, 5.0);
     assert!(rise.before.unwrap() < 0.04 && rise.after > 0.5, "{rise:?}");
 }
@@ -42,42 +42,42 @@ fn a_step_is_found_where_it_is() {
 #[test]
 fn what_does_not_last_is_no_rise() {
     let burst = series(|at| if (3.0..3.8).contains(&at) { 1.0 } else { 0.0 });
-    assert_eq!(rise(&burst, &ramp(), 0.1, 8.0), None);
+    assert_eq!(find_rise(&burst, &ramp(), 0.1, 8.0), None);
     let flicker = series(|at| if (at * 4.0) as i64 % 4 == 0 { 0.3 } else { 0.0 });
-    assert_eq!(rise(&flicker, &ramp(), 0.1, 8.0), None);
+    assert_eq!(find_rise(&flicker, &ramp(), 0.1, 8.0), None);
 }
 
 #[test]
 fn noise_and_a_high_baseline_are_no_rise() {
     let noisy = series(|at| 0.5 + 0.3 * noise(at));
-    assert_eq!(rise(&noisy, &ramp(), 0.1, 8.0), None);
+    assert_eq!(find_rise(&noisy, &ramp(), 0.1, 8.0), None);
     let high = series(|_| 0.97);
-    assert_eq!(rise(&high, &ramp(), 0.1, 8.0), None, "high from before the load");
+    assert_eq!(find_rise(&high, &ramp(), 0.1, 8.0), None, "high from before the load");
     let small = series(|at| if at > 4.0 { 0.04 } else { 0.0 });
-    assert_eq!(rise(&small, &ramp(), 0.1, 8.0), None, "less than the step");
+    assert_eq!(find_rise(&small, &ramp(), 0.1, 8.0), None, "less than the step");
 }
 
 #[test]
 fn what_comes_after_the_end_does_not_count() {
     let late = series(|at| f64::from(u8::from(at > 8.5)));
-    assert_eq!(rise(&late, &ramp(), 0.1, 8.0), None);
+    assert_eq!(find_rise(&late, &ramp(), 0.1, 8.0), None);
 }
 
 #[test]
 fn without_a_baseline_the_first_of_a_lasting_height_counts() {
     let series = TimeSeries((1..40).map(|n| (f64::from(n) * 0.25, 0.9)).collect());
     let constant = Load::of(&[stage(0.0, 10.0, 50.0, 50.0)], 8.0);
-    let rise = rise(&series, &constant, 0.1, 8.0).unwrap();
+    let rise = find_rise(&series, &constant, 0.1, 8.0).unwrap();
     assert_eq!((rise.at, rise.before), (0.25, None));
-    assert_eq!(association(&series, &constant, 8.0), None, "nothing varied");
+    assert_eq!(load_correlation(&series, &constant, 8.0), None, "nothing varied");
 }
 
 #[test]
 fn association_follows_the_load() {
-    let with = association(&series(|at| at.max(0.0)), &ramp(), 8.0).unwrap();
+    let with = load_correlation(&series(|at| at.max(0.0)), &ramp(), 8.0).unwrap();
     assert!(with > 0.99, "{with}");
-    let against = association(&series(|at| -at), &ramp(), 8.0).unwrap();
+    let against = load_correlation(&series(|at| -at), &ramp(), 8.0).unwrap();
     assert!(against < -0.9, "{against}");
-    let beside = association(&series(noise), &ramp(), 8.0).unwrap();
+    let beside = load_correlation(&series(noise), &ramp(), 8.0).unwrap();
     assert!(beside.abs() < 0.3, "{beside}");
 }

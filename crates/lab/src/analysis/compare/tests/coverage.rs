@@ -1,11 +1,11 @@
-//! Goal: a 95 % interval holds the true change, and equal arms are not called different, whatever
-//! the arrangement of the runs and the noise. Method: many generated pairs of arms for each cell of
+//! Goal: a 95 % interval holds the true change, and equal variants are not called different, whatever
+//! the arrangement of the runs and the noise. Method: many generated pairs of variants for each cell of
 //! arrangements × noises; the share of printed intervals that hold the true change, and the share
-//! of equal arms that are called better or worse. A refusal (no interval) is neither.
+//! of equal variants that are called better or worse. A refusal (no interval) is neither.
 //!
 //! `COVERAGE_PAIRS=1000 cargo test -p lab --lib coverage -- --nocapture` prints the whole table.
 
-use lab_model::results::Word;
+use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::Metric;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -17,25 +17,25 @@ use crate::analysis::sync::judge::{Times, judge};
 /// Pairs of each cell unless `COVERAGE_PAIRS` says otherwise: an interval that covers 85 % fails
 /// the check with near certainty.
 const PAIRS: usize = 200;
-/// The true change of the second arm.
+/// The true change of the second variant.
 const FACTOR: f64 = 1.3;
 /// Share of printed intervals that may miss it.
 const MISSED_MAX: f64 = 0.07;
-/// Share of equal arms that may be called different.
+/// Share of equal variants that may be called different.
 const DIFFERENT_MAX: f64 = 0.05;
 /// Standard deviation of the logarithm of one run.
 const SPREAD: f64 = 0.05;
-/// The same of one second: far above the floor of single runs, so that equal arms can be called
+/// The same of one second: far above the floor of single runs, so that equal variants can be called
 /// different.
 const SPREAD_OF_SECONDS: f64 = 0.5;
 
 #[derive(Clone, Copy, Debug)]
 enum Arrangement {
-    /// Runs of each arm, taken in turn.
+    /// Runs of each variant, taken in turn.
     Unpaired(usize, usize),
-    /// Pairs of runs. In half of them the second arm runs first.
+    /// Pairs of runs. In half of them the second variant runs first.
     Paired(usize),
-    /// Pairs of runs. The first arm always runs first.
+    /// Pairs of runs. The first variant always runs first.
     PairedInOrder(usize),
     /// One run each, of so many seconds.
     Seconds(usize),
@@ -62,7 +62,7 @@ enum Noise {
 /// A series of noise of a standard deviation of about 1.
 fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
     let mut drift = normal(random);
-    let next = |place: usize| match noise {
+    let next = |index: usize| match noise {
         Noise::Normal => normal(random),
         Noise::Heavy => {
             let chi: f64 = (0..3).map(|_| normal(random).powi(2)).sum();
@@ -75,12 +75,12 @@ fn series(random: &mut StdRng, noise: Noise, count: usize) -> Vec<f64> {
                 _ => (drift + 2_f64.sqrt() * normal(random)) / 3_f64.sqrt(),
             }
         }
-        Noise::Rise => 0.5 * place as f64 + normal(random),
+        Noise::Rise => 0.5 * index as f64 + normal(random),
     };
     (0..count).map(next).collect()
 }
 
-/// Whether the interval holds the true change, if there is one; and whether the arms are called
+/// Whether the interval holds the true change, if there is one; and whether the variants are called
 /// different.
 type Outcome = (Option<bool>, bool);
 
@@ -96,7 +96,7 @@ fn compared(
         _ => SPREAD,
     };
     let value = |noise: &f64| (spread * noise).exp();
-    // Two series, or one that both arms share in turn: A B B A, or A B A B.
+    // Two series, or one that both variants share in turn: A B B A, or A B A B.
     let (mut a, mut b) = (Vec::new(), Vec::new());
     match arrangement {
         Arrangement::Seconds(count) => {
@@ -106,8 +106,8 @@ fn compared(
         Arrangement::Unpaired(few, many) if few < many => {
             // The few lie in the middle of the session.
             let session = series(random, noise, few + many);
-            for (place, noise) in session.iter().enumerate() {
-                let first = place >= many / 2 && a.len() < few;
+            for (index, noise) in session.iter().enumerate() {
+                let first = index >= many / 2 && a.len() < few;
                 if first { &mut a } else { &mut b }.push(value(noise));
             }
         }
@@ -118,10 +118,10 @@ fn compared(
         | Arrangement::StudyUnpaired(runs) => {
             let session = series(random, noise, 2 * runs);
             let turned = !matches!(arrangement, Arrangement::PairedInOrder(_));
-            for (place, pair) in session.chunks(2).enumerate() {
-                let turn = usize::from(turned && place % 2 == 1);
-                a.push(value(&pair[turn]));
-                b.push(value(&pair[1 - turn]));
+            for (index, pair) in session.chunks(2).enumerate() {
+                let swapped = usize::from(turned && index % 2 == 1);
+                a.push(value(&pair[swapped]));
+                b.push(value(&pair[1 - swapped]));
             }
         }
     }
@@ -141,25 +141,26 @@ fn judged(
             let times = |values: Vec<f64>| values.into_iter().map(|time| Some(3_600.0 * time));
             let paired = matches!(arrangement, Arrangement::Study(_));
             let times = Times { a: times(a).collect(), b: times(b).collect(), paired, period: 1.0 };
-            let told = judge(&[times], &mut || random.random()).remove(0).unwrap();
-            (told.interval, told.verdict)
+            let judged = judge(&[times], &mut || random.random()).remove(0).unwrap();
+            (judged.interval, judged.verdict)
         }
         _ => {
             let one = matches!(arrangement, Arrangement::Seconds(_));
             let paired =
                 matches!(arrangement, Arrangement::Paired(_) | Arrangement::PairedInOrder(_));
-            let arm = |values: Vec<f64>| match one {
+            let variant = |values: Vec<f64>| match one {
                 true => Values { runs: vec![mean(&values).unwrap()], seconds: values, calls: None },
                 false => Values { runs: values, ..Values::default() },
             };
             let design = Design { paired, spread: None };
-            let found = compare(metric, &arm(a), &arm(b), design, &mut || random.random()).unwrap();
-            let word = classify_all(std::slice::from_ref(&found))[0].0;
-            (found.interval.map(|interval| (interval.low, interval.high)), word)
+            let difference =
+                compare(metric, &variant(a), &variant(b), design, &mut || random.random()).unwrap();
+            let word = classify_all(std::slice::from_ref(&difference))[0].0;
+            (difference.interval.map(|interval| (interval.low, interval.high)), word)
         }
     };
     let holds = interval.map(|(low, high)| low <= change && change <= high);
-    (holds, matches!(word, Word::Better | Word::Worse))
+    (holds, matches!(word, ComparisonVerdict::Better | ComparisonVerdict::Worse))
 }
 
 /// The line of a cell, and whether it is within its limits.
@@ -217,7 +218,7 @@ fn check(arrangements: &[Arrangement], noises: &[Noise], metric: Metric) {
 const NOISES: [Noise; 4] = [Noise::Normal, Noise::Heavy, Noise::Drift(0.8), Noise::Drift(0.95)];
 
 #[test]
-fn runs_of_each_arm() {
+fn runs_of_each_variant() {
     let arrangements = [(2, 2), (3, 3), (5, 5), (10, 10), (1, 5)];
     let arrangements = arrangements.map(|(a, b)| Arrangement::Unpaired(a, b));
     check(&arrangements, &NOISES, Metric::LatencyP50);
@@ -229,7 +230,7 @@ fn runs_in_pairs() {
     check(&arrangements, &NOISES, Metric::LatencyP50);
 }
 
-/// A drift over the session falls on the same arm each time if that arm always runs second.
+/// A drift over the session falls on the same variant each time if that variant always runs second.
 #[test]
 fn pairs_that_are_always_in_one_order() {
     let arrangements = [6, 8, 10].map(Arrangement::PairedInOrder);
@@ -238,7 +239,7 @@ fn pairs_that_are_always_in_one_order() {
 }
 
 #[test]
-fn one_run_of_each_arm() {
+fn one_run_of_each_variant() {
     let arrangements = [30, 60, 120].map(Arrangement::Seconds);
     check(&arrangements, &NOISES, Metric::LatencyP50);
     check(&[Arrangement::Seconds(60)], &NOISES, Metric::Goodput);

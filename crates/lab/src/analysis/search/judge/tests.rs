@@ -29,11 +29,11 @@ fn row(method: &str, calls: u64, failed_share: f64, mean_ms: f64) -> Row {
     }
 }
 
-fn seconds(backlog: impl Fn(u64) -> u64, begun: u64) -> Vec<Second> {
+fn seconds(backlog: impl Fn(u64) -> u64, started: u64) -> Vec<Second> {
     let second = |at: u64| Second {
         at: at as f64,
-        due: 1000,
-        begun,
+        scheduled: 1000,
+        started,
         workers_busy: backlog(at).min(50),
         waiting: backlog(at).saturating_sub(50),
         ..Second::default()
@@ -86,34 +86,34 @@ fn outcome(text: &str, kept: bool, observed: f64, broken_at: Option<f64>) -> Thr
 #[test]
 fn a_calm_probe_passes() {
     let calm = seconds(|at| 40 + at % 3, 1000);
-    let found = judge(probe(&PASS, &calm, &[]));
-    assert_eq!(found.judged, Judged::Pass);
-    assert!(found.reasons.is_empty() && found.binding.is_none());
-    assert_eq!((found.delivered_share, found.backlog_growth), (1.0, 0.0));
-    assert_eq!(found.margin, Some(1.0));
+    let judgement = judge(probe(&PASS, &calm, &[]));
+    assert_eq!(judgement.judged, Judged::Pass);
+    assert!(judgement.reasons.is_empty() && judgement.binding.is_none());
+    assert_eq!((judgement.delivered_share, judgement.backlog_growth), (1.0, 0.0));
+    assert_eq!(judgement.margin, Some(1.0));
 }
 
 /// A run ends some milliseconds after its last whole second: the piece is no second.
 #[test]
 fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     let mut calm = seconds(|_| 40, 1000);
-    let piece = Second { at: 12.02, due: 20, workers_busy: 3, ..Second::default() };
+    let piece = Second { at: 12.02, scheduled: 20, workers_busy: 3, ..Second::default() };
     calm.push(piece);
-    let found = judge(probe(&PASS, &calm, &[]));
-    assert_eq!((found.rate_ended, found.under_way), (1000.0, 40.0));
+    let judgement = judge(probe(&PASS, &calm, &[]));
+    assert_eq!((judgement.rate_ended, judgement.under_way), (1000.0, 40.0));
 }
 
-/// 2 % above the capacity every objective is kept, but 20 iterations a second are never answered.
+/// 2 % above the capacity every threshold is kept, but 20 iterations a second are never answered.
 #[test]
 fn a_growing_backlog_fails_although_all_is_kept() {
     let growing = seconds(|at| 10 + 20 * at, 1000);
-    let found = judge(probe(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
-    assert_eq!(found.judged, Judged::Fail);
-    assert!((found.backlog_growth - 20.0).abs() < 0.01);
-    let binding = found.binding.unwrap();
+    let judgement = judge(probe(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
+    assert_eq!(judgement.judged, Judged::Fail);
+    assert!((judgement.backlog_growth - 20.0).abs() < 0.01);
+    let binding = judgement.binding.unwrap();
     assert_eq!(binding.limit, Limit::BacklogGrowth);
     assert_eq!(binding.method.as_deref(), Some("eth_call"));
-    assert!(found.margin.unwrap() < 0.0);
+    assert!(judgement.margin.unwrap() < 0.0);
 }
 
 /// Growth by less than the share that may be missing is what the validity allows; growth within the
@@ -131,9 +131,9 @@ fn growth_that_does_not_matter_passes() {
 #[test]
 fn what_is_not_delivered_fails() {
     let short = seconds(|_| 50, 950);
-    let found = judge(probe(&PASS, &short, &[]));
-    assert_eq!(found.judged, Judged::Fail);
-    assert_eq!(found.binding.unwrap().observed, Some(0.95));
+    let judgement = judge(probe(&PASS, &short, &[]));
+    assert_eq!(judgement.judged, Judged::Fail);
+    assert_eq!(judgement.binding.unwrap().observed, Some(0.95));
 }
 
 /// Under overload both methods wait alike; the baseline tells which of them is the work.
@@ -142,8 +142,8 @@ fn the_method_that_is_the_work_is_named() {
     let short = seconds(|_| 50, 900);
     let rows = [row("eth_blockNumber", 9000, 0.0, 200.0), row("eth_getLogs", 1000, 0.0, 210.0)];
     let calm = [row("eth_blockNumber", 90, 0.0, 0.1), row("eth_getLogs", 10, 0.0, 30.0)];
-    let found = judge(ProbeRun { baseline: &calm, ..probe(&PASS, &short, &rows) });
-    assert_eq!(found.binding.unwrap().method.as_deref(), Some("eth_getLogs"));
+    let judgement = judge(ProbeRun { baseline: &calm, ..probe(&PASS, &short, &rows) });
+    assert_eq!(judgement.binding.unwrap().method.as_deref(), Some("eth_getLogs"));
 }
 
 #[test]
@@ -161,16 +161,16 @@ fn the_objective_that_broke_first_binds() {
         outcome("failed p(99)<0.01", true, 0.0, None),
     ];
     let names: [Box<str>; 2] = ["a".into(), "b".into()];
-    let found = judge(ProbeRun {
+    let judgement = judge(ProbeRun {
         thresholds: &thresholds,
         outcomes: &outcomes,
         names: &names,
         ..probe(&verdict, &calm, &[])
     });
-    let binding = found.binding.unwrap();
+    let binding = judgement.binding.unwrap();
     assert_eq!(binding.limit, Limit::Objective("latency{method:b} p(99)<100".to_owned()));
     assert_eq!((binding.method.as_deref(), binding.allowed), (Some("b"), Some(100.0)));
-    assert_eq!(found.margin, Some(-1.0), "farther out than its whole limit");
+    assert_eq!(judgement.margin, Some(-1.0), "farther out than its whole limit");
 }
 
 #[test]
@@ -178,14 +178,14 @@ fn a_method_that_fails_altogether_is_named() {
     let calm = seconds(|_| 40, 1000);
     let verdict = Verdict { outcome: Outcome::Fail, reasons: vec!["x".to_owned()] };
     let rows = [row("eth_call", 9000, 0.0, 1.0), row("eth_getLogs", 90, 1.0, 1.0)];
-    let found = judge(probe(&verdict, &calm, &rows));
-    let binding = found.binding.unwrap();
+    let judgement = judge(probe(&verdict, &calm, &rows));
+    let binding = judgement.binding.unwrap();
     assert_eq!(binding.method.as_deref(), Some("eth_getLogs"));
     assert_eq!(binding.limit, Limit::MethodFails);
-    let objective = [threshold(None, Metric::Failed, 0.01)];
+    let thresholds = [threshold(None, Metric::Failed, 0.01)];
     let broken = [outcome("failed rate<0.01", false, 0.02, None)];
     let all =
-        ProbeRun { thresholds: &objective, outcomes: &broken, ..probe(&verdict, &calm, &rows) };
+        ProbeRun { thresholds: &thresholds, outcomes: &broken, ..probe(&verdict, &calm, &rows) };
     assert_eq!(judge(all).binding.unwrap().method.as_deref(), Some("eth_getLogs"));
 }
 
@@ -196,8 +196,8 @@ fn the_generators_fault_is_neither() {
         [(Outcome::ClientLimited, Judged::ClientLimited), (Outcome::Invalid, Judged::Invalid)]
     {
         let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
-        let found = judge(probe(&verdict, &short, &[]));
-        assert_eq!((found.judged, found.margin, found.binding), (judged, None, None));
+        let judgement = judge(probe(&verdict, &short, &[]));
+        assert_eq!((judgement.judged, judgement.margin, judgement.binding), (judged, None, None));
     }
 }
 

@@ -13,19 +13,19 @@ const JOBS: u32 = 20_000;
 /// Starts a reader that sends its name and each job that it gets.
 fn reader(queue: &Arc<Queue<u32>>, name: u32) -> (JoinHandle<()>, Receiver<(u32, u32)>) {
     let (sender, received) = sync_channel(JOBS as usize);
-    let own = Arc::clone(queue);
+    let queue = Arc::clone(queue);
     let thread = std::thread::spawn(move || {
-        while let Some(job) = own.next() {
+        while let Some(job) = queue.next() {
             sender.send((name, job)).unwrap();
         }
     });
     (thread, received)
 }
 
-fn wait_idle(queue: &Queue<u32>, wanted: usize) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while queue.inner.lock().idle.len() != wanted {
-        assert!(Instant::now() < until, "not {wanted} readers are idle");
+fn wait_until_idle(queue: &Queue<u32>, readers: usize) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while queue.inner.lock().idle.len() != readers {
+        assert!(Instant::now() < deadline, "not {readers} readers are idle");
         std::thread::yield_now();
     }
 }
@@ -35,13 +35,13 @@ fn last_idle_reader_is_woken_first() {
     let queue = Arc::new(Queue::default());
     queue.add_reader();
     let (first, received_first) = reader(&queue, 1);
-    wait_idle(&queue, 1);
+    wait_until_idle(&queue, 1);
     let (second, received_second) = reader(&queue, 2);
-    wait_idle(&queue, 2);
+    wait_until_idle(&queue, 2);
     for job in 0..100 {
         queue.put(job);
         assert_eq!(received_second.recv().unwrap(), (2, job));
-        wait_idle(&queue, 2);
+        wait_until_idle(&queue, 2);
     }
     queue.close();
     first.join().unwrap();
@@ -89,8 +89,8 @@ fn jobs_without_a_reader_are_dropped() {
 fn close_wakes_readers_that_wait_to_reopen() {
     let queue: Arc<Queue<u32>> = Arc::new(Queue::default());
     assert!(!queue.wait_closed(Duration::from_millis(1)));
-    let own = Arc::clone(&queue);
-    let thread = std::thread::spawn(move || own.wait_closed(Duration::from_secs(60)));
+    let thread_queue = Arc::clone(&queue);
+    let thread = std::thread::spawn(move || thread_queue.wait_closed(Duration::from_secs(60)));
     queue.close();
     assert!(thread.join().unwrap());
 }

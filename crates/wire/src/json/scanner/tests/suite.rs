@@ -1,7 +1,7 @@
-//! Goal: the public JSON parsing suite is judged as its names say, at every door through which
-//! bytes come in: a JSON text, a client's body, a result in a node's answer. Method: all cases of
-//! `testdata/json-test-suite`, their number asserted; what the suite leaves to the parser is listed
-//! below with what is done and why.
+//! Goal: the cases of the public JSON parsing suite have the verdicts that their names state, as a
+//! JSON text, as a client's body and as the result in a node's response. Method: all cases of
+//! `testdata/json-test-suite`, with an assertion of their number. A list has the cases that the
+//! suite leaves to the parser, with the expected result.
 
 use std::path::Path;
 
@@ -10,20 +10,22 @@ use crate::call::{Body, Limits, decode};
 use crate::error::ErrorCode;
 use crate::response::{self, Outcome};
 
-/// As many as the suite has of each verdict.
+/// The number of cases that a parser must accept.
 const ACCEPTED: usize = 95;
-const REFUSED: usize = 188;
-const LEFT: usize = 35;
+/// The number of cases that a parser must reject.
+const REJECTED: usize = 188;
+/// The number of cases that the suite leaves to the parser.
+const UNDEFINED: usize = 35;
 
-/// What is left to the parser: name (without `i_` and `.json`), and what is wrong with it here, or
-/// nothing.
+/// The cases that the suite leaves to the parser: the name without `i_` and `.json`, and the
+/// expected error; `None` if the case is accepted.
 ///
-/// Three rules decide all of them. A number of any size passes, because it is never made into a
-/// machine's number: bytes pass. An escape that is half a surrogate pair passes for the same reason
-/// (RFC 8259, section 8.2: its meaning is not predictable, its syntax is right); only where a text
-/// is needed, as in a method's name, is it refused. Bytes that are not UTF-8, a byte order mark
-/// among them, are refused: section 8.1 demands UTF-8 without a mark.
-const LEFT_TO_US: [(&str, Option<SyntaxErrorKind>); LEFT] = [
+/// Three rules decide all cases. A number of any size is accepted, because the scanner does not
+/// convert it. An escape that is half a surrogate pair is accepted too, because its syntax is valid
+/// and only its meaning is unpredictable (RFC 8259, section 8.2). It is rejected in a text such as
+/// a method's name. Bytes that are not UTF-8 and a byte order mark are rejected, because section
+/// 8.1 requires UTF-8 without a mark.
+const UNDEFINED_CASES: [(&str, Option<SyntaxErrorKind>); UNDEFINED] = [
     ("number_double_huge_neg_exp", None),
     ("number_huge_exp", None),
     ("number_neg_int_huge_exp", None),
@@ -61,7 +63,7 @@ const LEFT_TO_US: [(&str, Option<SyntaxErrorKind>); LEFT] = [
     ("structure_UTF-8_BOM_empty_object", Some(SyntaxErrorKind::ByteOrderMark)),
 ];
 
-/// All cases of a verdict, by name.
+/// Returns all cases of a verdict, sorted by name.
 fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/json-test-suite/test_parsing");
@@ -70,7 +72,8 @@ fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
         .map(|entry| entry.unwrap())
         .map(|entry| {
             let name = entry.file_name().into_string().unwrap();
-            let name = name.strip_suffix(".json").expect("all of it is JSON or none").to_owned();
+            let name =
+                name.strip_suffix(".json").expect("every file has the ending .json").to_owned();
             (name, std::fs::read(entry.path()).unwrap())
         })
         .chain([
@@ -90,48 +93,49 @@ fn cases(verdict: &str) -> Vec<(String, Vec<u8>)> {
     cases
 }
 
-/// Whether it is an error of syntax when it comes as a client's body. What is JSON but no call is
-/// another one.
+/// Returns true if a client's body has a syntax error. A body that is JSON but not a call has
+/// another error.
 fn is_parse_error(body: &[u8]) -> bool {
-    let refusal = match decode(body, &Limits::DEFAULT) {
-        Err(refusal) | Ok(Body::Single(Err(refusal))) => refusal,
+    let rejection = match decode(body, &Limits::DEFAULT) {
+        Err(rejection) | Ok(Body::Single(Err(rejection))) => rejection,
         Ok(_) => return false,
     };
-    refusal.code == ErrorCode::PARSE
+    rejection.code == ErrorCode::PARSE
 }
 
-/// The result that is read when it comes as that of a node's answer, and whether anything is.
+/// Returns the result of a node's response with this value as result, or `None` if the response is
+/// invalid.
 fn as_result(value: &[u8]) -> Option<Vec<u8>> {
-    let answer = [br#"{"jsonrpc":"2.0","id":1,"result":"#, value, b"}"].concat();
-    match response::parse_response(&answer, 128).ok()?.outcome {
+    let response_body = [br#"{"jsonrpc":"2.0","id":1,"result":"#, value, b"}"].concat();
+    match response::parse_response(&response_body, 128).ok()?.outcome {
         Outcome::Result(raw) => Some(raw.to_vec()),
         Outcome::Error { .. } => None,
     }
 }
 
 #[test]
-fn what_is_json_is_accepted() {
+fn json_is_accepted() {
     let cases = cases("y_");
     assert_eq!(cases.len(), ACCEPTED);
     for (name, bytes) in cases {
-        let (value, repeated) =
-            validate(&bytes, 128).unwrap_or_else(|fault| panic!("{name}: {fault}"));
+        let (value, repeated_name) =
+            validate(&bytes, 128).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(value, bytes.trim_ascii(), "{name}");
-        // RFC 8259, section 4, leaves repeated names to the parser: they are noted, and a call that
-        // has one is refused as no call, never as no JSON.
-        assert_eq!(repeated.is_some(), name.starts_with("object_duplicated_key"), "{name}");
+        // RFC 8259, section 4, leaves repeated names to the parser. The scanner reports them, and a
+        // call with a repeated name is rejected as an invalid call, not as invalid JSON.
+        assert_eq!(repeated_name.is_some(), name.starts_with("object_duplicated_key"), "{name}");
         assert!(!is_parse_error(&bytes), "{name}");
         assert_eq!(as_result(&bytes).as_deref(), Some(value), "{name}");
     }
 }
 
 #[test]
-fn what_is_no_json_is_refused() {
+fn other_texts_are_rejected() {
     let cases = cases("n_");
-    assert_eq!(cases.len(), REFUSED);
+    assert_eq!(cases.len(), REJECTED);
     for (name, bytes) in cases {
         assert!(validate(&bytes, 128).is_err(), "{name}");
-        // However deep it may be.
+        // The same with the highest limit of nesting.
         assert!(validate(&bytes, DEPTH_CEILING).is_err(), "{name}");
         assert!(is_parse_error(&bytes), "{name}");
         assert_eq!(as_result(&bytes), None, "{name}");
@@ -139,16 +143,16 @@ fn what_is_no_json_is_refused() {
 }
 
 #[test]
-fn what_is_left_to_the_parser_is_decided() {
+fn undefined_cases_have_the_listed_results() {
     let cases = cases("i_");
-    assert_eq!(cases.len(), LEFT);
-    for ((name, bytes), (due_name, due)) in cases.iter().zip(LEFT_TO_US) {
-        assert_eq!(name, due_name);
-        assert_eq!(validate(bytes, 128).err().map(|error| error.kind), due, "{name}");
-        assert_eq!(is_parse_error(bytes), due.is_some(), "{name}");
-        assert_eq!(as_result(bytes).is_some(), due.is_none(), "{name}");
+    assert_eq!(cases.len(), UNDEFINED);
+    for ((name, bytes), (expected_name, expected)) in cases.iter().zip(UNDEFINED_CASES) {
+        assert_eq!(name, expected_name);
+        assert_eq!(validate(bytes, 128).err().map(|error| error.kind), expected, "{name}");
+        assert_eq!(is_parse_error(bytes), expected.is_some(), "{name}");
+        assert_eq!(as_result(bytes).is_some(), expected.is_none(), "{name}");
     }
-    // Who raises the limit gets the deep one.
+    // With a higher limit, the deeply nested case is accepted.
     let deep = &cases.iter().find(|(name, _)| name.contains("500")).unwrap().1;
     assert!(validate(deep, DEPTH_CEILING).is_ok());
 }

@@ -1,4 +1,5 @@
-//! An arm of a comparison: runs of one variant, from results of `weir load` or of other tools.
+//! A variant of a comparison: a name with the runs of one target, build or setting. The runs come
+//! from results of `weir load` or of other tools.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +10,31 @@ use lab_model::results::run::{MethodSecond, ProcessRole, Row, RunResult, Second,
 
 use crate::analysis::comparability::{Facts, Tool};
 
-/// One metric of one method: the key by which arms are compared.
+/// One metric of one method: the key by which variants are compared.
 pub type Key = (String, Metric);
 
-/// Stands for the total over all methods.
+/// Name of the total over all methods.
 pub const ALL: &str = "all";
 
-/// Runs of one variant.
+/// One side of a comparison: runs under the same conditions.
 #[derive(Clone, Debug)]
-pub struct Arm {
+pub struct Variant {
     /// Its name.
     pub name: String,
     /// Its runs, in the order of the arguments.
     pub runs: Vec<Run>,
     /// Runs that were left out, with reasons.
     pub left_out: Vec<String>,
-    /// Remarks on how it was read.
+    /// Remarks on the import of its runs.
     pub notes: Vec<String>,
 }
 
 /// The compared values of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Its file or folder.
+    /// File or folder of the run.
     pub label: String,
-    /// How it was made.
+    /// Facts about how the run was made.
     pub facts: Facts,
     /// Values over the whole run.
     pub values: BTreeMap<Key, f64>,
@@ -50,7 +51,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// A run of which only the file and the tool are known.
+    /// Creates a run of which only the file and the tool are known.
     pub fn new(label: &str, tool: Tool) -> Run {
         Run {
             label: label.to_owned(),
@@ -78,8 +79,8 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     run.facts = facts(result);
     run.started = Some(result.started_unix).filter(|started| *started > 0.0);
     let machine = &result.fingerprint;
-    let own = machine.target_local.then_some(machine.cores as f64);
-    run.cores = result.watched.target_cores.or(own);
+    let local_cores = machine.target_local.then_some(machine.cores as f64);
+    run.cores = result.watched.target_cores.or(local_cores);
     let processes = result.watched.processes.iter();
     let target = processes.filter(|process| process.role != ProcessRole::Generator);
     let costs: Vec<f64> = target.filter_map(|process| process.cpu_ms_per_request).collect();
@@ -91,13 +92,14 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     for row in &result.methods {
         put_row(&mut run, &row.method, row);
     }
-    let judged = aggregate::whole_seconds(&result.series, &result.stages, result.plan.warmup);
-    let each = aggregate::point_seconds(&result.series);
+    let judged_seconds =
+        aggregate::whole_seconds(&result.series, &result.stages, result.plan.warmup);
+    let seconds_per_point = aggregate::point_seconds(&result.series);
     for row in &result.methods {
-        put_seconds(&mut run, row, &judged, each);
+        put_seconds(&mut run, row, &judged_seconds, seconds_per_point);
     }
     if result.methods.len() != 1 {
-        put_seconds_of_all(&mut run, &judged, each);
+        put_seconds_of_all(&mut run, &judged_seconds, seconds_per_point);
     }
     run
 }
@@ -128,56 +130,66 @@ pub(crate) const P95_CALLS: u64 = 20;
 /// Minimum calls per second for a p99: with fewer it is the maximum.
 pub(crate) const P99_CALLS: u64 = 100;
 
-fn put_seconds(run: &mut Run, row: &Row, judged: &[&Second], each: f64) {
-    let of = |second: &Second| second.methods.iter().find(|one| one.method == row.method).cloned();
-    let all: Vec<MethodSecond> =
-        judged.iter().map(|second| of(second).unwrap_or_default()).collect();
-    let counts: Vec<f64> = all.iter().map(|second| calls(second) as f64).collect();
-    let middle = crate::analysis::statistics::median(&counts).unwrap_or_default() as u64;
-    let with_calls = || all.iter().filter(|second| calls(second) > 0);
+fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point: f64) {
+    let row_of =
+        |second: &Second| second.methods.iter().find(|second| second.method == row.method).cloned();
+    let method_seconds: Vec<MethodSecond> =
+        seconds.iter().map(|second| row_of(second).unwrap_or_default()).collect();
+    let counts: Vec<f64> = method_seconds.iter().map(|second| all_calls(second) as f64).collect();
+    let median_calls = crate::analysis::statistics::median(&counts).unwrap_or_default() as u64;
+    let with_calls = || method_seconds.iter().filter(|second| all_calls(second) > 0);
     let mut put = |metric, values: Vec<f64>| {
         run.seconds.insert((row.method.clone(), metric), values);
     };
     put(Metric::LatencyP50, with_calls().map(|second| second.p50_ms).collect());
-    if middle >= P95_CALLS {
+    if median_calls >= P95_CALLS {
         put(Metric::LatencyP95, with_calls().map(|second| second.p95_ms).collect());
     }
-    if middle >= P99_CALLS {
+    if median_calls >= P99_CALLS {
         put(Metric::LatencyP99, with_calls().map(|second| second.p99_ms).collect());
     }
-    put(Metric::Goodput, all.iter().map(|second| ok(second) as f64 / each).collect());
+    put(
+        Metric::Goodput,
+        method_seconds
+            .iter()
+            .map(|second| successful_calls(second) as f64 / seconds_per_point)
+            .collect(),
+    );
     put(
         Metric::FailedShare,
-        with_calls().map(|one| failed(one) as f64 / calls(one) as f64).collect(),
+        with_calls().map(|second| failed_calls(second) as f64 / all_calls(second) as f64).collect(),
     );
 }
 
 /// Sets goodput and failures of the total. Percentiles of the total cannot be computed from those
 /// of the methods.
-fn put_seconds_of_all(run: &mut Run, judged: &[&Second], each: f64) {
-    let sum = |second: &Second, of: fn(&MethodSecond) -> u64| -> u64 {
-        second.methods.iter().map(of).sum()
+fn put_seconds_of_all(run: &mut Run, seconds: &[&Second], seconds_per_point: f64) {
+    let sum = |second: &Second, count_of: fn(&MethodSecond) -> u64| -> u64 {
+        second.methods.iter().map(count_of).sum()
     };
-    let goodput = judged.iter().map(|second| sum(second, ok) as f64 / each).collect();
+    let goodput = seconds
+        .iter()
+        .map(|second| sum(second, successful_calls) as f64 / seconds_per_point)
+        .collect();
     run.seconds.insert((ALL.to_owned(), Metric::Goodput), goodput);
     let share = |second: &&&Second| {
-        let all = sum(second, calls);
-        (all > 0).then(|| sum(second, failed) as f64 / all as f64)
+        let total = sum(second, all_calls);
+        (total > 0).then(|| sum(second, failed_calls) as f64 / total as f64)
     };
-    let failed = judged.iter().filter_map(|second| share(&second)).collect();
-    run.seconds.insert((ALL.to_owned(), Metric::FailedShare), failed);
+    let failed_shares = seconds.iter().filter_map(|second| share(&second)).collect();
+    run.seconds.insert((ALL.to_owned(), Metric::FailedShare), failed_shares);
 }
 
-fn calls(second: &MethodSecond) -> u64 {
+fn all_calls(second: &MethodSecond) -> u64 {
     second.classes.iter().map(|(_, count)| count).sum()
 }
 
-fn ok(second: &MethodSecond) -> u64 {
+fn successful_calls(second: &MethodSecond) -> u64 {
     second.classes.iter().filter(|(class, _)| *class == Class::Ok).map(|(_, count)| count).sum()
 }
 
-fn failed(second: &MethodSecond) -> u64 {
-    second.classes.iter().filter(|(class, _)| class.failed()).map(|(_, count)| count).sum()
+fn failed_calls(second: &MethodSecond) -> u64 {
+    second.classes.iter().filter(|(class, _)| class.is_failure()).map(|(_, count)| count).sum()
 }
 
 fn facts(result: &RunResult) -> Facts {
@@ -209,11 +221,11 @@ fn stage_text(stage: &StageRow) -> String {
         true => format!("{}{unit}", stage.level_from),
         false => format!("{} to {}{unit}", stage.level_from, stage.level_to),
     };
-    let StageRow { scenario, stage: name, from, to, .. } = stage;
-    format!("{scenario}/{name}: {level} from {from:.0} to {to:.0} s")
+    let StageRow { scenario, stage: stage_name, from: start, to: end, .. } = stage;
+    format!("{scenario}/{stage_name}: {level} from {start:.0} to {end:.0} s")
 }
 
-/// A plan's flattened settings; empty if the text is not TOML, as in a one-line plan.
+/// Returns a plan's flattened settings; empty if the text is not TOML, as in a one-line plan.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(table) = text.parse::<toml::Table>() {
@@ -222,21 +234,22 @@ fn settings(text: &str) -> BTreeMap<String, String> {
     flat
 }
 
-fn flatten(value: &toml::Value, path: String, into: &mut BTreeMap<String, String>) {
-    let under = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+fn flatten(value: &toml::Value, path: String, flat: &mut BTreeMap<String, String>) {
+    let path_of =
+        |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
     match value {
         toml::Value::Table(table) => {
             for (key, value) in table {
-                flatten(value, under(key), into);
+                flatten(value, path_of(key), flat);
             }
         }
         toml::Value::Array(list) if list.iter().any(toml::Value::is_table) => {
-            for (place, value) in list.iter().enumerate() {
-                flatten(value, under(&place.to_string()), into);
+            for (index, value) in list.iter().enumerate() {
+                flatten(value, path_of(&index.to_string()), flat);
             }
         }
         plain => {
-            into.insert(path, plain.to_string());
+            flat.insert(path, plain.to_string());
         }
     }
 }

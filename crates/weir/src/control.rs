@@ -1,9 +1,10 @@
-//! `weir reload` and `weir upgrade`: ask a running gateway and say what came of it.
+//! `weir reload` and `weir upgrade`: signal a running gateway and report the outcome.
 //!
-//! Who may ask is the system's business: the command finds the process by the admin address, makes
-//! sure that it is the one that answers there, and sends it a signal, which the system lets only
-//! its user and root do. The admin address itself stays without any request that changes something,
-//! since everybody on the machine, and every page in a browser on it, can reach it.
+//! The command reads the process id from the admin address, verifies that this process runs on the
+//! same machine, sends it a signal, and polls `/status` until the outcome is known. The kernel
+//! restricts signals to the process's user and root. The admin address accepts no request that
+//! changes anything, because every user of the machine, and every page in a browser on it, can
+//! reach it.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,13 +20,14 @@ use serde_json::Value;
 
 use crate::{FAULTY, source};
 
-/// Where a gateway's admin address is unless its file says otherwise.
-const ADMIN: &str = "127.0.0.1:8646";
-/// Time for one look at the status.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// Longest status: one of thousands of nodes has some hundred bytes for each.
+/// Default admin address of a gateway.
+const DEFAULT_ADMIN: &str = "127.0.0.1:8646";
+/// Timeout of one request for the status.
+const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval between two requests for the status.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Maximum size of a status. A status has a few hundred bytes per upstream, and a gateway may have
+/// thousands of upstreams.
 const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 /// Reload the configuration of a running gateway
@@ -41,7 +43,7 @@ Examples:
   weir reload gateway.toml
   weir reload --admin 127.0.0.1:9646
 
-Exit codes: 0 the new configuration is in use; 1 no gateway was found, or it does not answer; 2 the
+Exit codes: 0 the new configuration is in use; 1 no gateway was found, or it does not respond; 2 the
 configuration is faulty, and the old one stays in use.")]
 pub(crate) struct Reload {
     #[command(flatten)]
@@ -60,14 +62,14 @@ Examples:
   install weir /usr/local/bin/weir && weir upgrade
   weir upgrade --admin 127.0.0.1:9646
 
-Exit codes: 0 a new process serves; 1 none does: no gateway was found, or the new process could not
-start, and the old one goes on; 2 the configuration is faulty.")]
+Exit codes: 0 a new process serves; 1 no gateway was found, or the new process could not start and
+the old one continues; 2 the configuration is faulty.")]
 pub(crate) struct Upgrade {
     #[command(flatten)]
     target: Target,
 }
 
-/// Which gateway is asked.
+/// The gateway to signal.
 #[derive(Args)]
 struct Target {
     /// Configuration file, to check first and to read the admin address from
@@ -78,7 +80,7 @@ struct Target {
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
 
-    /// How long to wait, in seconds
+    /// Timeout in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 90, value_parser = clap::value_parser!(u64).range(1..=3600))]
     wait: u64,
 }
@@ -87,12 +89,13 @@ impl Reload {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(FAULTY)) };
         gateway.send(Signal::HUP)?;
-        let told = |status: &Value| {
+        let reload_count = |status: &Value| {
             let config = &status["config"];
             count(&config["reloads_applied"]) + count(&config["reloads_refused"])
         };
-        let before = told(&gateway.status);
-        let status = gateway.until(self.target.wait, |status| told(status) > before)?;
+        let old_count = reload_count(&gateway.status);
+        let status =
+            gateway.wait_for(self.target.wait, |status| reload_count(status) > old_count)?;
         let reload = &status["config"]["last_reload"];
         if reload["applied"] != true {
             eprintln!("{}", reload["why"].as_str().unwrap_or_default().trim_end());
@@ -112,13 +115,14 @@ impl Upgrade {
         let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(FAULTY)) };
         gateway.send(Signal::USR2)?;
         let failures = |status: &Value| count(&status["config"]["upgrades_failed"]);
-        let before = failures(&gateway.status);
-        let is_other = |status: &Value| status["process"] != gateway.status["process"];
-        let status = gateway
-            .until(self.target.wait, |status| is_other(status) || failures(status) > before)?;
-        if !is_other(&status) {
+        let old_failures = failures(&gateway.status);
+        let is_new_process = |status: &Value| status["process"] != gateway.status["process"];
+        let status = gateway.wait_for(self.target.wait, |status| {
+            is_new_process(status) || failures(status) > old_failures
+        })?;
+        if !is_new_process(&status) {
             eprintln!("{}", status["config"]["upgrade_fault"].as_str().unwrap_or_default());
-            eprintln!("the old process goes on");
+            eprintln!("the old process continues");
             return Ok(ExitCode::FAILURE);
         }
         let version = status["version"].as_str().unwrap_or_default();
@@ -131,88 +135,94 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// A gateway that was found, as it was then.
-struct Found {
+/// A gateway that responds at its admin address.
+struct RunningGateway {
     admin: SocketAddr,
+    /// The status before the signal.
     status: Value,
 }
 
 impl Target {
-    /// The gateway; none if the file that is named is faulty, which has been told.
-    fn find(&self) -> Result<Option<Found>> {
-        let mut admin = ADMIN.parse().ok();
+    /// Finds the gateway. Returns `None` if the configuration file is faulty, after printing its
+    /// errors.
+    fn find(&self) -> Result<Option<RunningGateway>> {
+        let mut configured_admin = DEFAULT_ADMIN.parse().ok();
         if let Some(file) = &self.file {
             match source::read_file(file) {
-                Ok(config) => admin = config.server.admin,
+                Ok(config) => configured_admin = config.server.admin,
                 Err(faults) => {
                     eprint!("{faults}");
                     return Ok(None);
                 }
             }
         }
-        let admin = self.admin.or(admin).context(
+        let admin = self.admin.or(configured_admin).context(
             "the file turns the admin address off; send the signal to the process yourself",
         )?;
-        let status = look(admin).with_context(|| {
-            format!("no gateway answers at {admin}; --admin says where its admin address is")
+        let status = read_status(admin).with_context(|| {
+            format!("no gateway responds at {admin}; set its admin address with --admin")
         })?;
-        Ok(Some(Found { admin, status }))
+        Ok(Some(RunningGateway { admin, status }))
     }
 }
 
-impl Found {
-    /// Sends the signal to the process that answers at the admin address, and to no other that
-    /// merely has its number here.
+impl RunningGateway {
+    /// Sends the signal to the process that responds at the admin address. Fails if the process
+    /// with this id on this machine is another one.
     fn send(&self, signal: Signal) -> Result<()> {
         let id = count(&self.status["process"]["id"]);
-        let started = self.status["process"]["start_ticks"].as_u64();
+        let reported_start = self.status["process"]["start_ticks"].as_u64();
         let pid = i32::try_from(id).ok().and_then(Pid::from_raw);
-        let elsewhere = || {
+        let on_other_machine = || {
             format!(
                 "the gateway at {} is process {id} of another machine or container; \
                  send the signal there",
                 self.admin
             )
         };
-        let pid = pid.with_context(elsewhere)?;
-        let process = pidfd_open(pid, PidfdFlags::empty()).with_context(elsewhere)?;
-        // The descriptor names the process from here on; now see that it is the right one.
-        let own = u32::try_from(id).ok().and_then(start_ticks);
-        ensure!(own.is_some() && own == started, elsewhere());
+        let pid = pid.with_context(on_other_machine)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).with_context(on_other_machine)?;
+        // The descriptor refers to one process even if its id is reused. So the start time is
+        // compared after the descriptor is open.
+        let local_start = u32::try_from(id).ok().and_then(start_ticks);
+        ensure!(local_start.is_some() && local_start == reported_start, on_other_machine());
         pidfd_send_signal(&process, signal)
             .with_context(|| format!("cannot send a signal to process {id}"))
     }
 
-    /// Waits until the status is as wanted.
-    fn until(&self, seconds: u64, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
-        let give_up = Instant::now() + Duration::from_secs(seconds);
+    /// Polls the status until the condition holds, and returns that status.
+    fn wait_for(&self, seconds: u64, condition: impl Fn(&Value) -> bool) -> Result<Value> {
+        let deadline = Instant::now() + Duration::from_secs(seconds);
         loop {
-            // Between two processes a look may fail.
-            if let Ok(status) = look(self.admin)
-                && wanted(&status)
+            // A request may fail while one process replaces another.
+            if let Ok(status) = read_status(self.admin)
+                && condition(&status)
             {
                 return Ok(status);
             }
-            if Instant::now() >= give_up {
-                bail!("the gateway has not answered the signal in {seconds} s; see its log");
+            if Instant::now() >= deadline {
+                bail!("the gateway has not acted on the signal within {seconds} s; see its log");
             }
-            std::thread::park_timeout(LOOK_EVERY);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 }
 
-/// What `/status` says.
-fn look(admin: SocketAddr) -> Result<Value> {
-    let mut stream = TcpStream::connect_timeout(&admin, LOOK_TIMEOUT)?;
-    stream.set_read_timeout(Some(LOOK_TIMEOUT))?;
-    stream.set_write_timeout(Some(LOOK_TIMEOUT))?;
+/// Requests `/status` from the admin address.
+fn read_status(admin: SocketAddr) -> Result<Value> {
+    let mut stream = TcpStream::connect_timeout(&admin, STATUS_TIMEOUT)?;
+    stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
+    stream.set_write_timeout(Some(STATUS_TIMEOUT))?;
     let request = format!("GET /status HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.take(STATUS_BYTES_MAX).read_to_string(&mut answer)?;
-    let (head, body) = answer.split_once("\r\n\r\n").context("not an answer in HTTP")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "it answers {}", head.lines().next().unwrap_or(""));
+    let mut response = String::new();
+    stream.take(STATUS_BYTES_MAX).read_to_string(&mut response)?;
+    let (head, body) = response.split_once("\r\n\r\n").context("not an HTTP response")?;
+    ensure!(head.starts_with("HTTP/1.1 200"), "it responds {}", head.lines().next().unwrap_or(""));
     let status: Value = serde_json::from_str(body).context("its status is not JSON")?;
-    ensure!(status["process"]["id"].is_u64(), "it is no gateway, or one of an older version");
+    ensure!(
+        status["process"]["id"].is_u64(),
+        "it is not a gateway, or a gateway of an older version"
+    );
     Ok(status)
 }

@@ -20,7 +20,7 @@ struct UrlArgs {
 }
 
 impl UrlArgs {
-    /// Returns the first option on the command line that matches.
+    /// Returns the first option on the command line that `matches` accepts.
     fn find_given(&self, matches: impl Fn(&str) -> bool) -> Option<&str> {
         self.given.iter().map(String::as_str).find(|option| matches(option))
     }
@@ -38,8 +38,8 @@ impl Args for UrlArgs {
 
 impl FromArgMatches for UrlArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<UrlArgs, clap::Error> {
-        let all = UrlOptions::augment_args(Command::new("URL"));
-        let given = all.get_arguments().filter(|option| {
+        let command = UrlOptions::augment_args(Command::new("URL"));
+        let given = command.get_arguments().filter(|option| {
             matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine)
         });
         let name = |option: &clap::Arg| match (option.get_short(), option.get_long()) {
@@ -56,7 +56,7 @@ impl FromArgMatches for UrlArgs {
     }
 }
 
-/// Whom to load, and how.
+/// The target of a load test, and the options of its load.
 #[derive(Args, Debug)]
 pub(crate) struct TargetArgs {
     /// URL of the target (http:// or https://), or a load plan
@@ -119,7 +119,9 @@ impl TargetArgs {
         let options = &self.url_args.options;
         let plan = options.plan(&self.target, |target, tls| match target::family(target, tls) {
             Ok(family) => Ok(Some(family)),
-            Err(fault) if options.says_what() && is_undetected_family(&fault.reason) => Ok(None),
+            Err(fault) if options.sets_requests() && is_undetected_family(&fault.reason) => {
+                Ok(None)
+            }
             Err(fault) => Err(fault),
         })?;
         Ok(plan.map_err(|faults| faults.to_string()))

@@ -1,4 +1,4 @@
-//! A proxy in front of a node that can rewrite its responses.
+//! A proxy in front of a node that can rewrite the node's responses.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use crate::raw::Client;
 /// Starts a proxy in front of the node at this address and returns its URL; it runs until the test
 /// process ends. `rewrite` receives each request's body and the node's response, and returns the
 /// response to send.
-pub fn front(
+pub fn start_proxy(
     node: &str,
     rewrite: impl Fn(&str, String) -> String + Clone + Send + 'static,
 ) -> String {
@@ -24,13 +24,14 @@ pub fn front(
     url
 }
 
+/// Forwards the requests of one connection, one at a time, until the connection ends.
 fn forward(mut stream: TcpStream, node: &str, rewrite: &impl Fn(&str, String) -> String) {
     let mut node = Client::connect(node);
-    let (mut read, mut chunk) = (Vec::new(), [0; 65536]);
+    let (mut request, mut chunk) = (Vec::new(), [0; 65536]);
     loop {
         let Ok(count @ 1..) = stream.read(&mut chunk) else { return };
-        read.extend_from_slice(&chunk[..count]);
-        let text = String::from_utf8_lossy(&read).into_owned();
+        request.extend_from_slice(&chunk[..count]);
+        let text = String::from_utf8_lossy(&request).into_owned();
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         let head = head.to_ascii_lowercase();
         let (_, length) = head.split_once("content-length:").expect("a length");
@@ -45,6 +46,6 @@ fn forward(mut stream: TcpStream, node: &str, rewrite: &impl Fn(&str, String) ->
         if stream.write_all(format!("{head}{response}").as_bytes()).is_err() {
             return;
         }
-        read.clear();
+        request.clear();
     }
 }

@@ -1,18 +1,21 @@
-//! Parses arms on the command line: `NAME=FILE,FILE`, `FILE`, `NAME=URL`.
+//! Parses variants on the command line: `NAME=FILE,FILE`, `FILE`, `NAME=URL`.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use lab::analysis::sync::ArmRuns;
+use lab::analysis::sync::VariantRuns;
 use lab::study::poll::Node;
 use lab::study::read::{Form, read_run};
 
-/// Maximum number of runs of one arm.
+/// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
-/// Reads arms from files. The outer error is a file that cannot be read; the inner one describes an
+/// Reads variants from files. The outer error is a file that cannot be read; the inner one describes an
 /// error in the arguments.
-pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<ArmRuns>, String>> {
+pub(super) fn read_variants(
+    arguments: &[String],
+    form: Form,
+) -> Result<Result<Vec<VariantRuns>, String>> {
     let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
         let (name, list) = split_name(text);
@@ -24,13 +27,13 @@ pub(super) fn read_arms(arguments: &[String], form: Form) -> Result<Result<Vec<A
                 paths.len()
             )));
         }
-        let name = name.map_or_else(|| arm_name(&paths[0]), str::to_owned);
+        let name = name.map_or_else(|| variant_name(&paths[0]), str::to_owned);
         named.push((name, paths));
     }
     make_names_unique(&mut named);
-    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<ArmRuns> {
+    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<VariantRuns> {
         let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, form)).collect();
-        Ok(ArmRuns { name, runs: runs? })
+        Ok(VariantRuns { name, runs: runs? })
     };
     named.into_iter().map(read).collect::<Result<_>>().map(Ok)
 }
@@ -44,7 +47,7 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
         let (name, url) = split_name(text);
         // A URL may contain a key, even in its host.
         let host = || {
-            let shown = settings::url::shown_text(url);
+            let shown = settings::url::mask_url(url);
             let rest = shown.split_once("://").map_or(&*shown, |(_, rest)| rest);
             let host = rest.split(['/', '?']).next().unwrap_or(rest);
             host.rsplit('@').next().unwrap_or(host).to_owned()
@@ -61,7 +64,7 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
     let nodes: Vec<Node> = arguments.iter().map(node).collect::<Result<_, _>>()?;
     match nodes.as_slice() {
         [only] => {
-            Err(format!("a study compares at least two arms; only {:?} was given", only.name))
+            Err(format!("a study compares at least two variants; only {:?} was given", only.name))
         }
         _ => Ok(nodes),
     }
@@ -75,9 +78,10 @@ pub(crate) fn split_name(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Default name of an arm: the file name without its extension.
-pub(crate) fn arm_name(path: &Path) -> String {
-    path.file_stem().map_or_else(|| "arm".to_owned(), |stem| stem.to_string_lossy().into_owned())
+/// Default name of a variant: the file name without its extension.
+pub(crate) fn variant_name(path: &Path) -> String {
+    path.file_stem()
+        .map_or_else(|| "variant".to_owned(), |stem| stem.to_string_lossy().into_owned())
 }
 
 /// Adds the folder to the names of files that have the same name.
@@ -95,7 +99,7 @@ fn make_names_unique(named: &mut [(String, Vec<PathBuf>)]) {
 
 #[cfg(test)]
 mod tests {
-    //! Goal: the name of an arm contains no secret.
+    //! Goal: the name of a variant contains no secret.
 
     use super::*;
 
