@@ -1,4 +1,5 @@
-//! `cargo xtask generate`: writes the pages in docs/ that are generated from tables in the code.
+//! `cargo xtask generate`: writes the pages in docs/ and the files in deploy/ that are generated from
+//! tables in the code.
 //!
 //! The program itself prints them (`weir generate-docs`), so that pages and program agree.
 
@@ -8,12 +9,18 @@ use anyhow::Result;
 
 use crate::shell;
 
+mod copies;
+
+/// The command of `weir` that writes the pages and files.
+const GENERATE: &[&str] = &["generate-docs", "--dir", "docs", "--deploy", "deploy"];
+
 /// Regenerates the pages.
 ///
 /// # Errors
 /// Fails if weir does not build or cannot write.
 pub(crate) fn write() -> Result<()> {
-    run(&[])
+    run(&[])?;
+    copies::write(&shell::root())
 }
 
 /// Fails if a page is stale.
@@ -21,7 +28,8 @@ pub(crate) fn write() -> Result<()> {
 /// # Errors
 /// Fails if weir does not build or a page is stale.
 pub(crate) fn check() -> Result<()> {
-    run(&["--check"])
+    run(&["--check"])?;
+    copies::check(&shell::root())
 }
 
 /// As [`check`], with the `weir` beside this program: the tests have built it already.
@@ -31,11 +39,12 @@ pub(crate) fn check() -> Result<()> {
 pub(crate) fn check_built() -> Result<()> {
     let weir = std::env::current_exe()?.with_file_name("weir");
     let mut command = Command::new(weir);
-    command.current_dir(shell::root()).args(["generate-docs", "--dir", "docs", "--check"]);
-    shell::run(&mut command)
+    command.current_dir(shell::root()).args(GENERATE).arg("--check");
+    shell::run(&mut command)?;
+    copies::check(&shell::root())
 }
 
 fn run(options: &[&str]) -> Result<()> {
-    let command = ["run", "--quiet", "--package", "weir", "--", "generate-docs", "--dir", "docs"];
-    shell::cargo(&[command.as_slice(), options].concat())
+    let command = ["run", "--quiet", "--package", "weir", "--"];
+    shell::cargo(&[&command, GENERATE, options].concat())
 }

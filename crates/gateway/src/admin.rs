@@ -1,7 +1,8 @@
-//! The admin address: metrics, health, readiness, status and the status page.
+//! The admin and health addresses: metrics, health, readiness, status and the status page.
 //!
-//! The admin address is served on the watch thread, so a scrape costs the serving threads nothing.
-//! It has no password and changes no state, and no response may contain a secret. In reading order:
+//! Both addresses are served on the watch thread, so a scrape costs the serving threads nothing.
+//! They have no password and change no state, and no response may contain a secret. The health
+//! address serves only what probes and scrapers read, so it may face a network. In reading order:
 //! `status` (the state as one value), `metrics` (state and counters as OpenMetrics text), `history`
 //! (the last two minutes), `page` (status and history as HTML), `process` (the identity of a
 //! process); this file is the listener.
@@ -85,20 +86,41 @@ pub(crate) struct Lifecycle {
     pub(crate) phase: watch::Receiver<Phase>,
 }
 
+/// The pages that a listener serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pages {
+    /// All pages.
+    Admin,
+    /// Health, readiness and metrics.
+    Health,
+}
+
+impl Pages {
+    /// Returns the paths of the pages.
+    fn paths(self) -> &'static [&'static str] {
+        match self {
+            Pages::Admin => &["/", "/healthz", "/readyz", "/status", "/metrics"],
+            Pages::Health => &["/healthz", "/readyz", "/metrics"],
+        }
+    }
+}
+
 /// The state from which responses are built.
 struct Admin {
+    pages: Pages,
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
     history: RefCell<History>,
 }
 
-/// Serves the admin address until the future is dropped. Needs a `tokio` local runtime.
+/// Serves the pages on a listener until the future is dropped. Needs a `tokio` local runtime.
 pub(crate) async fn serve(
+    pages: Pages,
     listener: TcpListener,
     snapshot: watch::Receiver<Arc<Snapshot>>,
     lifecycle: Lifecycle,
 ) {
-    let admin = Rc::new(Admin { snapshot, lifecycle, history: RefCell::default() });
+    let admin = Rc::new(Admin { pages, snapshot, lifecycle, history: RefCell::default() });
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut sample = tokio::time::interval(SAMPLE_INTERVAL);
     sample.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -118,21 +140,22 @@ pub(crate) async fn serve(
                     });
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection on the admin address");
+                    let message = "cannot accept a connection on the admin or health address";
+                    tracing::warn!(%error, "{message}");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
-            _ = sample.tick() => admin.sample(),
+            _ = sample.tick(), if pages == Pages::Admin => admin.sample(),
         }
     }
 }
 
 async fn connection(admin: Rc<Admin>, stream: TcpStream) {
-    let is_local =
-        stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
+    let checks_host = admin.pages == Pages::Admin
+        && stream.local_addr().is_ok_and(|address| address.ip().to_canonical().is_loopback());
     let service = service_fn(|request: Request<Incoming>| {
         let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-        let response = if is_local && !host.is_none_or(is_local_name) {
+        let response = if checks_host && !host.is_none_or(is_local_name) {
             let text = "on a loopback address the host must be an address or localhost\n";
             plain(StatusCode::MISDIRECTED_REQUEST, text.to_owned())
         } else {
@@ -157,7 +180,7 @@ async fn connection(admin: Rc<Admin>, stream: TcpStream) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection on the admin address failed");
+        tracing::debug!(%error, "a connection on the admin or health address failed");
     }
 }
 
@@ -175,9 +198,9 @@ impl Admin {
     }
 
     fn response(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        const ROUTES: [&str; 5] = ["/", "/healthz", "/readyz", "/status", "/metrics"];
-        if !ROUTES.contains(&path) {
-            let text = format!("not found; there are {}\n", ROUTES.join(" "));
+        let paths = self.pages.paths();
+        if !paths.contains(&path) {
+            let text = format!("not found; there are {}\n", paths.join(" "));
             return plain(StatusCode::NOT_FOUND, text);
         }
         // hyper leaves out the body of a response to HEAD.

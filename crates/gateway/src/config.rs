@@ -55,7 +55,7 @@ use group::{CallTable, Group, GroupTable, RetryBudget};
 use health::{Health, HealthTable};
 use index::{Index, IndexTable};
 use limits::{Limit, LimitTable, Zone, ZoneTable};
-use listen_tls::{CertificateTable, ListenTls, TlsTable};
+use listen_tls::{CertificateExpiry, CertificateTable, ListenTls, TlsTable};
 use log::{Log, LogTable};
 use overload::{Overload, OverloadTable};
 use quota::{Quota, QuotaTable};
@@ -124,6 +124,8 @@ pub struct Config {
     pub server: Server,
     /// The TLS listener and its settings.
     pub listen_tls: Option<Arc<ListenTls>>,
+    /// When the certificates of the TLS listener expire.
+    pub(crate) certificate_expiries: Vec<CertificateExpiry>,
     /// The other files that were read: certificates, keys, secrets.
     pub files: Vec<PathBuf>,
     /// Limits and settings for clients.
@@ -385,6 +387,7 @@ fn check(
     let downstream = downstream::check(&file.downstream, &mut report);
     let config = Config {
         server,
+        certificate_expiries: listen_tls.as_ref().map_or_else(Vec::new, |tls| tls.expiries.clone()),
         listen_tls: listen_tls.map(Arc::new),
         files: world.files(),
         call_limits: downstream.call_limits(),

@@ -2,7 +2,7 @@
 //!
 //! Each serving thread has a single-threaded runtime and its own listening socket on the same
 //! address (SO_REUSEPORT; `runtime/sockets.rs`), so that the system distributes connections. One
-//! more thread polls the upstreams and serves the admin address.
+//! more thread polls the upstreams and serves the admin and health addresses.
 
 use std::cell::Cell;
 use std::io;
@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::access_log::write::Writer;
 use crate::admin;
-use crate::admin::Phase;
+use crate::admin::{Pages, Phase};
 use crate::cache::index::Index;
 use crate::cache::redis::news::InvalidationBus;
 use crate::config::Config;
@@ -69,6 +69,8 @@ pub struct Gateway {
     pub listen_tls: Option<SocketAddr>,
     /// Address of metrics and status.
     pub admin: Option<SocketAddr>,
+    /// Address of health, readiness and metrics.
+    pub health: Option<SocketAddr>,
     /// Copies of the listening sockets, for the process that replaces this one.
     sockets: Sockets,
     phase: watch::Sender<Phase>,
@@ -119,7 +121,8 @@ impl Gateway {
         index: Option<Arc<dyn Index>>,
     ) -> Result<Gateway, Error> {
         let bound = sockets::bind(&config, inherited)?;
-        let (listen, listen_tls, admin) = (bound.listen, bound.listen_tls, bound.admin_address);
+        let (listen, listen_tls) = (bound.listen, bound.listen_tls);
+        let (admin, health) = (bound.admin_address, bound.health_address);
         let snapshot = Snapshot::new(config, Vec::new());
         if let Some(index) = index {
             snapshot.process.set_index(index);
@@ -149,6 +152,7 @@ impl Gateway {
                 phase: phase.subscribe(),
                 ready: Arc::clone(&ready),
                 admin: bound.admin,
+                health: bound.health,
             };
             spawn_thread("weir-watch", move |runtime| runtime.block_on(task.run()))?
         };
@@ -173,6 +177,7 @@ impl Gateway {
             listen,
             listen_tls,
             admin,
+            health,
             sockets,
             phase,
             followed,
@@ -323,12 +328,13 @@ fn spawn_thread(
         .map_err(thread_error)
 }
 
-/// The thread that polls upstreams and serves the admin address.
+/// The thread that polls upstreams and serves the admin and health addresses.
 struct WatchTask {
     snapshots: watch::Receiver<NumberedSnapshot>,
     phase: watch::Receiver<Phase>,
     ready: Arc<AtomicBool>,
     admin: Option<Socket>,
+    health: Option<Socket>,
 }
 
 impl WatchTask {
@@ -340,15 +346,18 @@ impl WatchTask {
         let mut _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         let (publish, published) = watch::channel(snapshot);
-        let mut admin = self.admin.take().and_then(|socket| {
-            let listener = TcpListener::from_std(socket.into());
-            let listener = listener
-                .inspect_err(|error| tracing::error!(%error, "cannot serve the admin address"))
+        let sockets = [(Pages::Admin, self.admin.take()), (Pages::Health, self.health.take())];
+        let sockets = sockets.into_iter().filter_map(|(pages, socket)| Some((pages, socket?)));
+        let start = |(pages, socket): (Pages, Socket)| {
+            let listener = TcpListener::from_std(socket.into())
+                .inspect_err(|error| tracing::error!(%error, ?pages, "cannot serve an address"))
                 .ok()?;
             let lifecycle =
                 admin::Lifecycle { ready: self.ready.clone(), phase: self.phase.clone() };
-            Some(tokio::task::spawn_local(admin::serve(listener, published, lifecycle)))
-        });
+            let serve = admin::serve(pages, listener, published.clone(), lifecycle);
+            Some(tokio::task::spawn_local(serve))
+        };
+        let mut page_tasks: Vec<_> = sockets.filter_map(start).collect();
         loop {
             tokio::select! {
                 changed = self.snapshots.changed() => {
@@ -371,8 +380,8 @@ impl WatchTask {
                         return;
                     }
                     // The other process serves status and metrics from now on.
-                    if phase == Phase::Replaced && let Some(admin) = admin.take() {
-                        admin.abort();
+                    if phase == Phase::Replaced {
+                        page_tasks.drain(..).for_each(|task| task.abort());
                     }
                 }
             }

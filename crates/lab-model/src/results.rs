@@ -5,6 +5,8 @@
 
 pub mod capacity;
 pub mod compare;
+pub mod equal;
+pub mod load_study;
 pub mod run;
 pub mod schema;
 pub mod study;

@@ -31,7 +31,7 @@ pub mod scrape;
 #[cfg(test)]
 mod tests;
 
-pub use page::reference;
+pub use page::{Declaration, declarations, reference};
 
 /// The naming scheme of the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,6 +8,7 @@
 pub mod analysis;
 pub mod capacity;
 pub mod compare;
+pub mod equal;
 pub mod export;
 mod fingerprint;
 pub mod import;

@@ -266,7 +266,7 @@ impl Comparer {
 }
 
 /// Returns true if the call names the block that its response is about.
-fn names_its_block(request: &[u8]) -> bool {
+pub(crate) fn names_its_block(request: &[u8]) -> bool {
     let Ok(Body::Single(Ok(asked))) = call::decode(request, &Limits::DEFAULT) else { return false };
     let rows = Family::ALL.into_iter().filter_map(|name| methods_of(name).method(&asked.method));
     let by_name = |row: &wire::method::Method| match row.validity {

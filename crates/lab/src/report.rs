@@ -4,10 +4,13 @@
 //! Each result becomes one document (`document.rs`), which three renderers write. Reports only
 //! present numbers; `analysis/` computes them and `docs/measuring.md` explains them.
 
+pub mod checks;
 mod document;
 
 mod capacity;
 pub(crate) mod compare;
+mod equal;
+mod load_study;
 mod run;
 mod study;
 
@@ -42,6 +45,8 @@ use std::path::{Path, PathBuf};
 use lab_model::record::Totals;
 use lab_model::results::capacity::CapacityResult;
 use lab_model::results::compare::CompareResult;
+use lab_model::results::equal::EqualResult;
+use lab_model::results::load_study::LoadStudyResult;
 use lab_model::results::run::RunResult;
 use lab_model::results::study::StudyResult;
 use serde_json::Value;
@@ -121,9 +126,19 @@ impl Report {
         Report(compare::document(result))
     }
 
+    /// Creates the report of a comparison of two servers' responses.
+    pub fn equal(result: &EqualResult) -> Report {
+        Report(equal::document(result))
+    }
+
     /// Creates the report of a study.
     pub fn study(result: &StudyResult) -> Report {
         Report(study::document(result))
+    }
+
+    /// Creates the report of a study of load runs.
+    pub fn load_study(result: &LoadStudyResult) -> Report {
+        Report(load_study::document(result))
     }
 
     /// Returns text for a terminal, at most 40 lines before the warnings.
@@ -208,6 +223,23 @@ pub fn write_study(
     )
 }
 
+/// Writes `study.json`, `report.md` and `report.html` of a study of load runs, as [`write_folder`]
+/// does.
+///
+/// # Errors
+/// If a file cannot be written; the files before it remain.
+pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<PathBuf>, ReportFault> {
+    let report = Report::load_study(result);
+    folder::write(
+        dir,
+        &[
+            ("study.json", &|| json::json("study.json", result)),
+            ("report.md", &|| Ok(report.markdown().into_bytes())),
+            ("report.html", &|| Ok(report.html().into_bytes())),
+        ],
+    )
+}
+
 /// Returns the time series as CSV, one row per second and method, as in the folder's `series.csv`.
 ///
 /// # Errors
@@ -224,6 +256,11 @@ pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
 /// it with the output of k6 1.8.1 (`testdata/k6`).
 pub fn k6_summary(result: &RunResult, totals: &Totals, methods: &[Box<str>]) -> Value {
     k6::summary(result, totals, methods)
+}
+
+/// Returns the documentation page about the known habits of clients, as Markdown.
+pub fn client_habits() -> String {
+    reference::client_habits()
 }
 
 /// Returns the documentation page about host metrics, as Markdown.

@@ -3,11 +3,13 @@
 //! The runs of a study are read from files (`study/read.rs`), polled from running nodes
 //! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`).
 //! [`analyse()`] turns them into a [`StudyResult`](lab_model::results::study::StudyResult) by the
-//! rules of `analysis/sync.rs`. `report/study.rs` writes the reports.
+//! rules of `analysis/sync.rs`. `report/study.rs` writes the reports. `study/load.rs` has the
+//! studies of load runs.
 
 mod analyse;
 mod fault;
 pub mod file;
+pub mod load;
 pub mod poll;
 pub mod read;
 pub mod runner;

@@ -15,10 +15,10 @@ use lab_model::plan::{Plan, Step, Target, Tls};
 use lab_model::results::TargetFacts;
 use wire::family::Family;
 
-pub(crate) use client::Client;
+pub(crate) use chain::{number, number_in};
+pub(crate) use client::{Client, Reply};
 
 use chain::NeededData;
-use client::Reply;
 
 #[cfg(test)]
 mod tests;
@@ -205,6 +205,30 @@ pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
     Ok(ProbeResult { addresses, facts, chain, warnings })
+}
+
+/// Connects to a target and identifies it.
+///
+/// # Errors
+/// If it cannot be reached, is not a JSON-RPC server, or its family is unknown.
+pub(crate) fn identify(
+    target: &Target,
+    tls: &Tls,
+) -> Result<(Client, TargetFacts, Family), TargetFault> {
+    resolve(target)?;
+    let client = Client::new(target, tls)?;
+    let identity = Identity::query(&client)?;
+    let family = target.family.or_else(|| identity.family());
+    let family = family.ok_or_else(|| identity.no_family(target))?;
+    let facts = TargetFacts {
+        url: target.url.to_string(),
+        family: family.as_str().to_owned(),
+        client: identity.client,
+        chain_id: identity.chain_id,
+        head_start: chain::head(&client, family)?,
+        head_end: None,
+    };
+    Ok((client, facts, family))
 }
 
 /// Returns the target's current head; none if the target does not return one.

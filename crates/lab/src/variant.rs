@@ -196,13 +196,17 @@ fn facts(result: &RunResult) -> Facts {
     let plan = &result.plan;
     let target = &result.target;
     let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let settings = settings(&plan.text);
+    // A limited number of iterations ends a stage early, and runs of one plan at different times.
+    let is_limit = |key: &String| key.starts_with("scenario.") && key.ends_with(".iterations");
+    let with_end = !settings.keys().any(is_limit);
     Facts {
         plan_hash: known(&plan.hash),
-        settings: settings(&plan.text),
+        settings,
         seed: Some(plan.seed),
         threads: Some(plan.threads),
         connections: Some(format!("HTTP/{}, {}", plan.http, plan.connections)),
-        schedule: result.stages.iter().map(stage_text).collect(),
+        schedule: result.stages.iter().map(|stage| stage_text(stage, with_end)).collect(),
         shares: result.methods.iter().map(|row| (row.method.clone(), row.share)).collect(),
         family: known(&target.family),
         chain_id: target.chain_id.clone(),
@@ -215,14 +219,16 @@ fn facts(result: &RunResult) -> Facts {
     }
 }
 
-fn stage_text(stage: &StageRow) -> String {
+/// Describes a stage, with the time of its end if that is part of the plan.
+fn stage_text(stage: &StageRow, with_end: bool) -> String {
     let unit = if stage.model == "closed" { " workers" } else { "/s" };
     let level = match stage.level_from == stage.level_to {
         true => format!("{}{unit}", stage.level_from),
         false => format!("{} to {}{unit}", stage.level_from, stage.level_to),
     };
     let StageRow { scenario, stage: stage_name, from: start, to: end, .. } = stage;
-    format!("{scenario}/{stage_name}: {level} from {start:.0} to {end:.0} s")
+    let end = if with_end { format!(" to {end:.0}") } else { String::new() };
+    format!("{scenario}/{stage_name}: {level} from {start:.0}{end} s")
 }
 
 /// Returns a plan's flattened settings; empty if the text is not TOML, as in a one-line plan.

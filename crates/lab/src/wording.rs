@@ -2,8 +2,11 @@
 
 pub(crate) mod bottleneck;
 pub(crate) mod capacity;
+pub(crate) mod checks;
 pub(crate) mod comparability;
 pub(crate) mod conclude;
 pub(crate) mod difference;
+pub(crate) mod equal;
+pub(crate) mod load_study;
 pub(crate) mod number;
 pub(crate) mod verdict;

@@ -9,12 +9,14 @@
 
 pub mod programs;
 
+pub mod dashboard;
 pub mod members;
 pub mod raw;
 
 pub mod geth;
 pub mod port;
 pub mod postgres;
+pub mod prometheus;
 pub mod proxy;
 pub mod running;
 pub mod wait;

@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
+use lab::report::checks::Checks;
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::self_check;
@@ -21,6 +22,7 @@ use lab_model::record::Totals;
 use lab_model::results::capacity::{CapacityResult, End};
 use lab_model::results::run::RunResult;
 
+use crate::ci::CiOutput;
 use crate::load::arguments::TargetArgs;
 use crate::load::{
     CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, argument_error, report_self_check,
@@ -92,6 +94,9 @@ pub(crate) struct Capacity {
 
     #[command(flatten)]
     target: TargetArgs,
+
+    #[command(flatten)]
+    ci: CiOutput,
 }
 
 /// Search options, which override the plan's `[capacity]` table.
@@ -264,7 +269,7 @@ impl Capacity {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
-        Ok(())
+        self.ci.write(&Checks::capacity(result), &Report::capacity(result))
     }
 }
 

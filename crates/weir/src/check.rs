@@ -10,11 +10,14 @@ use lab_model::plan;
 
 use crate::{FAULTY, source};
 
+mod addresses;
+
 /// Check a gateway configuration, a load plan or a study
 ///
 /// Prints all errors at once, each with its line, the value and what is allowed. Settings that are
 /// valid but look like a mistake are printed as warnings. Secrets are never printed. Nothing is
-/// started and nothing is sent.
+/// started, and no upstream is called; host names of upstreams are resolved, because one with several
+/// addresses counts as one upstream.
 ///
 /// For a plan it also prints what a run would do: stages, iterations and requests, mean and peak
 /// rate, and each method's share of all calls. It warns of what the run could not show, such as a
@@ -34,7 +37,7 @@ pub(crate) struct Check {
     #[arg(value_name = "FILE.TOML")]
     file: PathBuf,
 
-    /// Set a variable of the plan; may be repeated
+    /// Set a variable of the plan, or of the plans of a load study; may be repeated
     #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
     set: Vec<(String, f64)>,
 }
@@ -43,12 +46,19 @@ impl Check {
     pub(crate) fn run(self) -> ExitCode {
         // The gateway's reader reports a file that cannot be read.
         match std::fs::read_to_string(&self.file) {
+            // A load study may set variables, as a plan does.
+            Ok(text) if study::load::file::is_load_study(&text) => {
+                check_load_study(&self.file, &text, &self.set)
+            }
             Ok(text) if plan::is_plan(&text) => check_plan(&self.file, &text, &self.set),
             Ok(text) if self.set.is_empty() && study::file::is_study(&text) => {
                 check_study(&self.file, &text)
             }
             Ok(_) if !self.set.is_empty() => {
-                eprintln!("--set is for plans, and {} is not a plan", self.file.display());
+                eprintln!(
+                    "--set is for plans and load studies, and {} is neither",
+                    self.file.display()
+                );
                 ExitCode::from(FAULTY)
             }
             _ => check_gateway(&self.file),
@@ -91,6 +101,23 @@ fn check_study(file: &Path, text: &str) -> ExitCode {
     }
 }
 
+fn check_load_study(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode {
+    match study::load::file::read(text, &file.display().to_string(), variables) {
+        Ok(study) => {
+            let warnings = study.warnings();
+            warnings.iter().for_each(|warning| eprintln!("warning: {warning}"));
+            println!("ok: {}{}", file.display(), warning_count(warnings.len()));
+            print!("{}", study.summary());
+            ExitCode::SUCCESS
+        }
+        Err(faults) => {
+            eprint!("{faults}");
+            eprintln!("\n{}", count_text(faults.list.len(), "fault"));
+            ExitCode::from(FAULTY)
+        }
+    }
+}
+
 fn check_gateway(file: &Path) -> ExitCode {
     let config = match source::read_file(file) {
         Ok(config) => config,
@@ -100,10 +127,14 @@ fn check_gateway(file: &Path) -> ExitCode {
             return ExitCode::from(FAULTY);
         }
     };
-    let warnings = config.warnings.list.len();
-    if warnings > 0 {
+    if !config.warnings.list.is_empty() {
         eprintln!("{}", config.warnings);
     }
+    let address_warnings = addresses::warnings(&config);
+    for warning in &address_warnings {
+        eprintln!("warning: {warning}");
+    }
+    let warnings = config.warnings.list.len() + address_warnings.len();
     println!("ok: {}{}", file.display(), warning_count(warnings));
     print!("{}", source::summary(&config));
     ExitCode::SUCCESS

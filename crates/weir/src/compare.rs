@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Args;
 use lab::compare::Options;
 use lab::import::ImportFault;
+use lab::report::checks::Checks;
 use lab::report::{Colour, Report};
 use lab::self_check;
 use lab::variant::Variant;
@@ -17,6 +18,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::FAULTY;
+use crate::ci::CiOutput;
 use crate::load::{SELF_CHECK, report_self_check};
 use crate::study::{split_name, variant_name};
 
@@ -81,6 +83,9 @@ pub(crate) struct Compare {
     /// End with exit code 3 if something is worse
     #[arg(long)]
     fail_if_worse: bool,
+
+    #[command(flatten)]
+    ci: CiOutput,
 }
 
 fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
@@ -120,7 +125,8 @@ impl Compare {
             [] => None,
             paths => Some(lab::compare::variant_of("same", paths)?),
         };
-        let options = Options { same, paired: self.paired, anyway: self.anyway };
+        let options =
+            Options { same, paired: self.paired, anyway: self.anyway, ..Options::default() };
         let mut random = StdRng::seed_from_u64(SEED);
         let result = lab::compare::compare(variants, &options, &mut || random.random());
         let consistent = report_self_check(&self_check::comparison(&result));
@@ -139,7 +145,7 @@ impl Compare {
         } else {
             print!("{}", report.text(Colour::Plain));
         }
-        Ok(())
+        self.ci.write(&Checks::comparison(result), &report)
     }
 
     fn exit_code(&self, result: &CompareResult) -> ExitCode {

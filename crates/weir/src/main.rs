@@ -6,15 +6,18 @@
 
 mod capacity;
 mod check;
+mod ci;
 mod compare;
 mod control;
 mod demo;
 mod diff;
+mod equal;
 mod explain;
 mod index;
 mod key;
 mod load;
 mod logs;
+mod monitoring;
 mod node;
 mod pages;
 mod serve;
@@ -74,6 +77,7 @@ enum Command {
     Load(load::Load),
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
+    Equal(equal::Equal),
     Study(study::Study),
     Node(node::Node),
     #[command(hide = true)]
@@ -102,6 +106,7 @@ fn main() -> ExitCode {
             capacity.run()
         }
         Command::Compare(compare) => compare.run(),
+        Command::Equal(equal) => equal.run(),
         Command::Study(study) => study.run(),
         Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),

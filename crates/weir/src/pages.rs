@@ -1,5 +1,5 @@
-//! `weir generate-docs` (hidden): writes the pages of `docs/` that are generated from tables and
-//! types.
+//! `weir generate-docs` (hidden): writes the pages of `docs/` and the files of `deploy/` that are
+//! generated from tables and types.
 //!
 //! `cargo xtask generate` calls it. It is part of the binary because only the binary depends on all
 //! crates.
@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
 use lab_model::results::schema;
 
-use crate::{Arguments, demo};
+use crate::{Arguments, demo, monitoring};
 
 /// Write the generated pages of the documentation
 #[derive(Args)]
@@ -19,6 +19,10 @@ pub(crate) struct GenerateDocs {
     /// Folder of the pages
     #[arg(long, value_name = "FOLDER")]
     dir: PathBuf,
+
+    /// Folder of the files for Prometheus and Grafana, which are left out without it
+    #[arg(long, value_name = "FOLDER")]
+    deploy: Option<PathBuf>,
 
     /// Write nothing, and fail if a page is not up to date
     #[arg(long)]
@@ -36,22 +40,38 @@ const PAGES: &[Page] = &[
     ("plan.schema.json", lab_model::plan::reference::schema),
     ("study-file.md", lab::study::file::reference),
     ("study-file.schema.json", lab::study::file::schema),
+    ("load-study-file.md", lab::study::load::file::reference),
+    ("load-study-file.schema.json", lab::study::load::file::schema),
     ("metrics.md", metrics),
+    ("alerts.md", monitoring::alerts_page),
     ("status.schema.json", gateway::admin::status::schema),
     ("cli.md", cli),
     ("result.schema.json", schema::run),
     ("capacity.schema.json", schema::capacity),
     ("compare.schema.json", schema::compare),
+    ("equal.schema.json", schema::equal),
     ("study.schema.json", schema::study),
+    ("study-load.schema.json", schema::load_study),
     ("host-metrics.md", lab::report::host_metrics),
+    ("client-habits.md", lab::report::client_habits),
     ("demo.svg", demo::picture::svg),
+];
+
+/// All files of `deploy/` that are generated.
+const DEPLOYED: &[Page] = &[
+    ("prometheus/weir.rules.yml", monitoring::rules),
+    ("grafana/dashboards/weir-gateway.json", monitoring::gateway_dashboard),
+    ("grafana/dashboards/weir-lab.json", monitoring::lab_dashboard),
 ];
 
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut stale = 0;
-        for (name, generate) in PAGES {
-            let file = self.dir.join(name);
+        let pages = PAGES.iter().map(|(name, generate)| (self.dir.join(name), generate));
+        let deployed = self.deploy.iter().flat_map(|deploy| {
+            DEPLOYED.iter().map(|(name, generate)| (deploy.join(name), generate))
+        });
+        for (file, generate) in pages.chain(deployed) {
             let text = generate();
             if std::fs::read_to_string(&file).is_ok_and(|current| current == text) {
                 continue;

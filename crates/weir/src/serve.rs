@@ -292,6 +292,9 @@ fn announce(gateway: &Gateway, threads: usize, summary: &str) {
     if let Some(admin) = gateway.admin {
         let _ = writeln!(text, "status page and metrics on http://{admin}");
     }
+    if let Some(health) = gateway.health {
+        let _ = writeln!(text, "health, readiness and metrics on http://{health}");
+    }
     text.push_str(summary);
     // The gateway serves even if standard output is closed.
     let mut out = std::io::stdout().lock();

@@ -1,6 +1,7 @@
 //! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
 //! the arguments, the progress output and the exit codes.
 
+mod load;
 mod variants;
 
 use std::io;
@@ -15,6 +16,7 @@ use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::analysis::sync::VariantRuns;
 use lab::analysis::sync::judge::main_row;
+use lab::report::checks::Checks;
 use lab::report::{self, Colour, Report};
 use lab::run::Stop;
 use lab::study::read::Form;
@@ -26,6 +28,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use wire::family::Family;
 
+use crate::ci::CiOutput;
 use crate::load::{INTERRUPTED, INVALID};
 use crate::{FAULTY, stop};
 use variants::{parse_nodes, read_variants};
@@ -43,13 +46,16 @@ pub(crate) struct Study {
 
 #[derive(Subcommand)]
 enum Command {
+    Load(load::LoadStudy),
     Sync(Sync),
 }
 
 impl Study {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Command::Sync(sync) = self.kind;
-        sync.run()
+        match self.kind {
+            Command::Load(load) => load.run(),
+            Command::Sync(sync) => sync.run(),
+        }
     }
 }
 
@@ -113,6 +119,9 @@ struct Sync {
     /// Print no progress
     #[arg(long)]
     quiet: bool,
+
+    #[command(flatten)]
+    ci: CiOutput,
 }
 
 #[derive(Args)]
@@ -384,6 +393,7 @@ impl Sync {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
+        self.ci.write(&Checks::study(&result), &Report::study(&result))?;
         Ok(ExitCode::from(if code == 0 { exit_code(&result) } else { code }))
     }
 }

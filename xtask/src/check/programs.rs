@@ -1,7 +1,8 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages need root on Debian. geth comes from the Go toolchain, cargo-deny from cargo,
-//! client libraries from npm and pip, mdBook from pip. Tests find the programs by themselves
+//! Debian packages need root on Debian. geth, Helm and actionlint come from the Go toolchain,
+//! cargo-deny from cargo, client libraries from npm and pip, mdBook from pip. Tests find the
+//! programs by themselves
 //! (`crates/test-support/src/programs.rs`).
 
 use std::path::Path;
@@ -21,11 +22,19 @@ const PACKAGES: &[(&str, &str)] = &[
     ("postgres", "postgresql"),
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
+    ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("systemd-analyze", "systemd"),
 ];
-/// The version with which the recorded responses in testdata were verified.
-const GETH: &str = "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9";
+/// Program and Go module.
+const GO_PROGRAMS: &[(&str, &str)] = &[
+    // The version with which the recorded responses in testdata were verified.
+    ("geth", "github.com/ethereum/go-ethereum/cmd/geth@v1.16.9"),
+    // The linter of the shipped workflow (examples/ci).
+    ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"),
+    // The version whose output the tests of the chart expect.
+    ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
+];
 /// The version is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
@@ -73,10 +82,12 @@ pub(crate) fn fetch() -> Result<String> {
         fetch_packages(&missing)?;
         installed.extend(missing);
     }
-    if shell::find("geth").is_none() {
-        ensure!(shell::find("go").is_some(), "geth is missing, and go to build it with");
-        run_quietly(Command::new("go").args(["install", GETH]))?;
-        installed.push("geth");
+    for (program, module) in GO_PROGRAMS {
+        if shell::find(program).is_none() {
+            ensure!(shell::find("go").is_some(), "{program} is missing, and go to build it with");
+            run_quietly(Command::new("go").args(["install", module]))?;
+            installed.push(program);
+        }
     }
     if shell::find("cargo-deny").is_none() {
         fetch_cargo_deny()?;
@@ -89,7 +100,9 @@ pub(crate) fn fetch() -> Result<String> {
         fetch_mdbook()?;
         installed.push("mdbook");
     }
-    let programs = PACKAGES.iter().map(|(program, _)| *program).chain(["geth", "cargo-deny"]);
+    let go_programs = GO_PROGRAMS.iter().map(|(program, _)| *program);
+    let programs =
+        PACKAGES.iter().map(|(program, _)| *program).chain(go_programs).chain(["cargo-deny"]);
     let absent: Vec<&str> = programs.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
     Ok(match installed.as_slice() {

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
@@ -16,6 +17,7 @@ use super::status::{
     ZoneStatus,
 };
 use crate::cache::redis;
+use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
 use crate::state::snapshot::Snapshot;
@@ -36,6 +38,7 @@ struct Scrape {
     /// Sums over all threads.
     counters: Counters,
     quotas: Option<QuotaScrape>,
+    certificates: Vec<CertificateExpiry>,
     has_shared_limits: bool,
 }
 
@@ -63,6 +66,10 @@ fn sets() -> Vec<Set> {
     vec![
         Set::of(|scrape: &Scrape| unlabelled(Some(scrape))),
         Set::of(|scrape| unlabelled(scrape.quotas.as_ref())),
+        Set::of(|scrape| {
+            let certificates = scrape.certificates.iter();
+            certificates.map(|expiry| (vec![&*expiry.chain_file], expiry)).collect()
+        }),
         Set::of(|scrape| {
             let keys = scrape.status.keys.iter();
             keys.filter_map(|key| Some((vec![&*key.name], key.quota.as_ref()?))).collect()
@@ -151,21 +158,46 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     text
 }
 
+/// The declaration of a metric, for the pages and files that are generated from it.
+#[derive(Debug, Clone)]
+pub struct Declaration {
+    /// Name of its samples; those of a histogram have a further suffix.
+    pub name: String,
+    /// Its type in OpenMetrics, such as `counter`.
+    pub kind: String,
+    /// Last part of the name if it is a unit, else empty.
+    pub unit: &'static str,
+    /// Names of its labels.
+    pub labels: Vec<&'static str>,
+    /// What it measures, in one sentence or more.
+    pub help: &'static str,
+}
+
+/// Returns the declarations of all metrics, sorted by name.
+pub fn declarations() -> Vec<Declaration> {
+    let descriptions = sets().into_iter().flat_map(|set| set.descriptions);
+    let mut declarations: Vec<Declaration> = descriptions
+        .map(|metric| Declaration {
+            name: metric.sample_name(),
+            kind: metric.kind.as_str().to_owned(),
+            unit: metric.unit(),
+            help: metric.help,
+            labels: metric.labels,
+        })
+        .collect();
+    declarations.sort_by(|left, right| left.name.cmp(&right.name));
+    declarations
+}
+
 /// Returns the text of `docs/metrics.md`.
 pub fn reference() -> String {
-    let sets = sets();
-    let row = |metric: &Description| {
+    let row = |metric: Declaration| {
         let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-        format!(
-            "| `{}` | {} | {} | {} | {} |\n",
-            metric.sample_name(),
-            metric.kind.as_str(),
-            metric.unit(),
-            labels.join(", "),
-            metric.help,
-        )
+        let Declaration { name, kind, unit, help, .. } = metric;
+        format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", "))
     };
-    let mut rows: Vec<String> = sets.iter().flat_map(|set| &set.descriptions).map(row).collect();
+    // The rows are sorted as text, because a test compares them so.
+    let mut rows: Vec<String> = declarations().into_iter().map(row).collect();
     rows.sort();
     REFERENCE.replace("{rows}", &rows.concat())
 }
@@ -186,6 +218,7 @@ impl Scrape {
                 local_only: quotas.is_local_only(),
                 write_failures: count(&quotas.ledger.write_failures),
             }),
+            certificates: snapshot.config.certificate_expiries.clone(),
             has_shared_limits: redis::zones::has_shared_zones(&snapshot.config),
         }
     }
@@ -270,6 +303,14 @@ readings! {
         counter "weir_quota_write_failures" = |object| object.write_failures;
     }
 
+    CertificateExpiry["certificate"] {
+        /// When a certificate of the gateway expires, in seconds since 1970.
+        gauge "weir_certificate_expiry_timestamp_seconds" = |expiry| {
+            let since = expiry.expires.duration_since(SystemTime::UNIX_EPOCH);
+            since.unwrap_or_default().as_secs_f64()
+        };
+    }
+
     QuotaStatus["key"] {
         /// Units that a key with a quota has used this month.
         gauge "weir_quota_used_units" = |object| object.used;
@@ -305,6 +346,9 @@ readings! {
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
         gauge "weir_group_candidates" = |object| object.candidates.len() as u64;
+        /// Upstreams of the group that are healthy. If there are none, the least unhealthy ones are
+        /// called.
+        gauge "weir_group_upstreams_healthy" = |object| object.upstreams_healthy;
         /// Limit of calls in flight at the upstreams of a group; missing without a limit.
         gauge "weir_group_in_flight_limit" = |object| object.in_flight_limit.map(u64::from);
     }

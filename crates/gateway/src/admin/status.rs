@@ -233,6 +233,9 @@ pub struct GroupStatus {
     pub balance: String,
     /// Names of the upstreams that get calls now.
     pub candidates: Vec<String>,
+    /// Number of its upstreams that are healthy.
+    #[serde(skip)]
+    pub(crate) upstreams_healthy: u64,
     /// Limit of calls in flight; null without a limit.
     pub in_flight_limit: Option<u32>,
     /// Calls in flight that count against the limit.

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{CONNECTIONS_MAX, Lifecycle, Phase, serve};
+use super::{CONNECTIONS_MAX, Lifecycle, Pages, Phase, serve};
 use crate::admin::status::tests::{fresh, populated};
 use crate::state::snapshot::Snapshot;
 
@@ -18,12 +18,16 @@ struct Served {
 
 impl Served {
     async fn start(snapshot: Arc<Snapshot>, ready: bool) -> Served {
+        Served::start_with(Pages::Admin, snapshot, ready).await
+    }
+
+    async fn start_with(pages: Pages, snapshot: Arc<Snapshot>, ready: bool) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (phase, phase_receiver) = watch::channel(Phase::Serving);
         let lifecycle =
             Lifecycle { ready: Arc::new(AtomicBool::new(ready)), phase: phase_receiver };
-        tokio::task::spawn_local(serve(listener, watch::channel(snapshot).1, lifecycle));
+        tokio::task::spawn_local(serve(pages, listener, watch::channel(snapshot).1, lifecycle));
         Served { address, phase }
     }
 
@@ -98,6 +102,30 @@ fn every_route_answers() {
 }
 
 #[test]
+fn the_health_address_serves_probes_and_metrics_only() {
+    run(async {
+        let served = Served::start_with(Pages::Health, populated(), true).await;
+        for (path, status) in [
+            ("/healthz", 200),
+            ("/readyz", 503),
+            ("/metrics", 200),
+            ("/", 404),
+            ("/status", 404),
+            ("/elsewhere", 404),
+        ] {
+            // A probe may use any host name.
+            let response = served.get_response_as("weir.example", "GET", path).await;
+            assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {response}");
+            if status == 404 {
+                assert!(response.ends_with("there are /healthz /readyz /metrics\n"), "{response}");
+            }
+        }
+        let refused = served.get_response("POST", "/metrics").await;
+        assert!(refused.starts_with("HTTP/1.1 405 "), "{refused}");
+    });
+}
+
+#[test]
 fn the_policy_admits_the_page_only() {
     run(async {
         let served = Served::start(populated(), true).await;
@@ -139,21 +167,25 @@ fn readiness_follows_the_gateways_life() {
 
 #[test]
 fn connections_beyond_the_bound_wait() {
-    run(async {
-        let served = Served::start(fresh(), true).await;
-        let mut open = Vec::new();
-        for _ in 0..CONNECTIONS_MAX {
-            let mut stream = TcpStream::connect(served.address).await.unwrap();
-            // A response proves that the connection was accepted; it stays open.
-            stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
-            let mut first = [0; 8];
-            stream.read_exact(&mut first).await.unwrap();
-            open.push(stream);
-        }
-        let late = served.get_response("GET", "/healthz");
-        let waited = tokio::time::timeout(std::time::Duration::from_millis(200), late).await;
-        assert!(waited.is_err(), "a connection beyond the limit was served");
-        drop(open);
-        assert!(served.get_response("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
-    });
+    for pages in [Pages::Admin, Pages::Health] {
+        run(connections_beyond_the_bound_wait_at(pages));
+    }
+}
+
+async fn connections_beyond_the_bound_wait_at(pages: Pages) {
+    let served = Served::start_with(pages, fresh(), true).await;
+    let mut open = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        // A response proves that the connection was accepted; it stays open.
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        let mut first = [0; 8];
+        stream.read_exact(&mut first).await.unwrap();
+        open.push(stream);
+    }
+    let late = served.get_response("GET", "/healthz");
+    let waited = tokio::time::timeout(std::time::Duration::from_millis(200), late).await;
+    assert!(waited.is_err(), "a connection beyond the limit was served");
+    drop(open);
+    assert!(served.get_response("GET", "/healthz").await.starts_with("HTTP/1.1 200 "));
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
@@ -94,6 +94,14 @@ fn label(table: &CertificateTable) -> String {
     table.chain_file.to_string()
 }
 
+/// When a certificate of the gateway expires.
+#[derive(Clone, Debug)]
+pub(crate) struct CertificateExpiry {
+    /// Its `chain_file`, as in the configuration.
+    pub(crate) chain_file: String,
+    pub(crate) expires: SystemTime,
+}
+
 /// The TLS listener and its settings.
 #[derive(Clone)]
 pub struct ListenTls {
@@ -109,6 +117,8 @@ pub struct ListenTls {
     pub names: Vec<Vec<String>>,
     /// True if one of the certificates has expired.
     pub has_expired: bool,
+    /// The expiry of each `chain_file`.
+    pub(crate) expiries: Vec<CertificateExpiry>,
     /// Settings that must be equal to carry sessions over a reload.
     pub(crate) terms: SessionTerms,
 }
@@ -179,8 +189,13 @@ pub(super) fn check(
     }
     let mut certificates = Certificates::default();
     let mut names = Vec::with_capacity(certificates_read.len());
-    let has_expired = certificates_read.iter().any(|(certificate, _)| certificate.has_expired());
-    for (certificate, certificate_names) in certificates_read {
+    let has_expired = certificates_read.iter().any(|(_, certificate, _)| certificate.has_expired());
+    let mut expiries: Vec<CertificateExpiry> = Vec::with_capacity(certificates_read.len());
+    for (chain_file, certificate, certificate_names) in certificates_read {
+        // A file may stand twice, with different names.
+        if !expiries.iter().any(|known| known.chain_file == chain_file) {
+            expiries.push(CertificateExpiry { chain_file, expires: certificate.expires });
+        }
         certificates.add(certificate.key, &certificate_names);
         names.push(certificate_names);
     }
@@ -205,6 +220,7 @@ pub(super) fn check(
                 client_auth,
                 names,
                 has_expired,
+                expiries,
                 terms,
             })
         }
@@ -215,12 +231,12 @@ pub(super) fn check(
     }
 }
 
-/// Reads every certificate with its names.
+/// Reads every certificate. Returns each with its `chain_file` and its names.
 fn read_certificates(
     tables: &[CertificateTable],
     folder: &Path,
     report: &mut Report<'_>,
-) -> Vec<(Certificate, Vec<String>)> {
+) -> Vec<(String, Certificate, Vec<String>)> {
     let mut certificates = Vec::new();
     for table in tables {
         let file = |key: &Key<String>| key.readable().map(|name| folder.join(name));
@@ -242,7 +258,7 @@ fn read_certificates(
             report.warn(&table.chain_file, message, "a valid certificate");
         }
         let names = (*table.names).clone().unwrap_or_else(|| certificate.names.clone());
-        certificates.push((certificate, names));
+        certificates.push((table.chain_file.to_string(), certificate, names));
     }
     certificates
 }

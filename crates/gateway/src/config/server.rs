@@ -1,6 +1,8 @@
 //! `[server]`: where the gateway listens, its threads and its memory.
 
-use settings::value::{Bool, Count, Duration};
+use std::net::{IpAddr, SocketAddr};
+
+use settings::value::{Bool, Count, Duration, format_duration};
 use settings::{Key, Report};
 
 use super::values::{Address, HOUR, MIB, Size};
@@ -17,6 +19,10 @@ settings::table! {
         /// Address of `/metrics`, `/healthz`, `/readyz`, `/status` and the status page. It has no
         /// password: keep it off public addresses.
         admin: Address = "127.0.0.1:8646", at_start;
+        /// Address of `/healthz`, `/readyz` and `/metrics` alone, for the probes of a cluster and
+        /// for Prometheus. It has no password either, but shows less than `admin`: the metrics name
+        /// chains, upstreams and methods.
+        health: Address = "off", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
         threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
         /// Memory for request bodies, responses and queues of all connections. Above this limit
@@ -33,6 +39,10 @@ settings::table! {
         drain_linger: Duration<0, HOUR> = "1s";
         /// Maximum time for which a graceful stop waits for requests in flight.
         drain_deadline: Duration<0, HOUR> = "10s";
+        /// Time from the start of a graceful stop until the service manager kills the process:
+        /// `terminationGracePeriodSeconds` of Kubernetes, `TimeoutStopSec` of systemd. It only
+        /// serves as a check: `drain_delay` and `drain_deadline` together must be shorter.
+        termination_grace: Duration<0, { 3 * HOUR }> = "30s";
         /// If true, the gateway reloads its configuration when this file, or a file that it names
         /// (certificates, keys, `keys_file`, `${file:…}`), has changed and has then been stable for
         /// a second.
@@ -47,6 +57,7 @@ fn cores() -> usize {
 /// Checks that the addresses differ and that clients can connect.
 pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
     check_addresses(server, report);
+    check_drain(server, report);
     if server.threads.is_set() && *server.threads > cores() {
         let message = "more threads than this machine has cores";
         report.warn(&server.threads, message, "as many as cores");
@@ -55,17 +66,24 @@ pub(super) fn check(server: &ServerTable, report: &mut Report<'_>) -> Server {
 }
 
 fn check_addresses(server: &ServerTable, report: &mut Report<'_>) {
-    let ServerTable { listen, listen_tls, admin, .. } = server;
+    let ServerTable { listen, listen_tls, admin, health, .. } = server;
     if listen.is_none() && listen_tls.is_none() {
         let allowed = "an address here or in listen_tls";
         report.error(listen, "clients cannot connect anywhere", allowed);
     }
-    if is_same_address(listen, listen_tls) {
+    if overlaps(listen_tls, listen) {
         let message = "clear text and tls cannot share an address";
         report.error(listen_tls, message, "two different ports");
     }
+    if overlaps(health, listen) || overlaps(health, listen_tls) {
+        let message = "clients and health cannot share an address";
+        report.error(health, message, "two different ports");
+    } else if overlaps(health, admin) {
+        let message = "admin and health cannot share an address";
+        report.error(health, message, "two different ports");
+    }
     let Some(address) = **admin else { return };
-    if is_same_address(admin, listen) || is_same_address(admin, listen_tls) {
+    if overlaps(admin, listen) || overlaps(admin, listen_tls) {
         let message = "clients and admin cannot share an address";
         let key = if admin.is_set() { admin } else { listen };
         report.error(key, message, "two different ports");
@@ -75,9 +93,33 @@ fn check_addresses(server: &ServerTable, report: &mut Report<'_>) {
     }
 }
 
-fn is_same_address(
-    left: &Key<Option<std::net::SocketAddr>>,
-    right: &Key<Option<std::net::SocketAddr>>,
-) -> bool {
-    left.is_some_and(|address| address.port() != 0 && **right == Some(address))
+/// Warns if the process is killed before a graceful stop ends. `drain_linger` is a part of
+/// `drain_deadline`.
+fn check_drain(server: &ServerTable, report: &mut Report<'_>) {
+    let ServerTable { drain_delay, drain_deadline, termination_grace, .. } = server;
+    let stop_max = **drain_delay + **drain_deadline;
+    if stop_max < **termination_grace {
+        return;
+    }
+    let keys = [drain_deadline, drain_delay, termination_grace];
+    let key = keys.into_iter().find(|key| key.is_set()).unwrap_or(drain_deadline);
+    let message = format!(
+        "a stop takes up to drain_delay + drain_deadline = {}, but the process is killed after {}",
+        format_duration(stop_max),
+        format_duration(**termination_grace)
+    );
+    report.warn(key, message, "a longer termination_grace here and at the service manager");
+}
+
+/// Returns true if two sockets cannot listen on these addresses. Port 0 takes a free port.
+fn overlaps(left: &Key<Option<SocketAddr>>, right: &Key<Option<SocketAddr>>) -> bool {
+    let (Some(left), Some(right)) = (**left, **right) else { return false };
+    // A socket on [::] receives connections to addresses of IPv4 too.
+    let covers =
+        |all: IpAddr, other: IpAddr| all.is_unspecified() && (all.is_ipv6() || other.is_ipv4());
+    left.port() == right.port()
+        && left.port() != 0
+        && (left.ip() == right.ip()
+            || covers(left.ip(), right.ip())
+            || covers(right.ip(), left.ip()))
 }

@@ -25,6 +25,8 @@ pub struct Sockets {
     pub tls: Vec<Socket>,
     /// Socket for metrics and status.
     pub admin: Option<Socket>,
+    /// Socket for probes and scrapers.
+    pub health: Option<Socket>,
 }
 
 /// The sockets and addresses of a gateway.
@@ -33,9 +35,11 @@ pub(super) struct BoundSockets {
     pub(super) listen: SocketAddr,
     pub(super) listen_tls: Option<SocketAddr>,
     pub(super) admin_address: Option<SocketAddr>,
+    pub(super) health_address: Option<SocketAddr>,
     /// The sockets of each serving thread, with the kind of their address.
     pub(super) clients: Vec<Vec<(ListenAddress, Socket)>>,
     pub(super) admin: Option<Socket>,
+    pub(super) health: Option<Socket>,
     /// Copies of all sockets.
     pub(super) copies: Sockets,
 }
@@ -50,6 +54,7 @@ impl Sockets {
             clients: self.clients.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
             tls: self.tls.iter().map(Socket::try_clone).collect::<io::Result<_>>()?,
             admin: self.admin.as_ref().map(Socket::try_clone).transpose()?,
+            health: self.health.as_ref().map(Socket::try_clone).transpose()?,
         })
     }
 }
@@ -69,21 +74,17 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, 
     let (listen_tls, tls) = tls.unzip();
     let address = address.or(listen_tls);
     let address = address.expect("a checked configuration has an address for clients");
-    let admin = match config.server.admin {
-        None => None,
-        Some(configured) => {
-            match inherited.admin.filter(|socket| matches_address(socket, configured)) {
-                Some(socket) => Some((local_address(&socket, configured)?, socket)),
-                None => {
-                    let socket = listen(configured, true)?;
-                    Some((local_address(&socket, configured)?, socket))
-                }
-            }
-        }
+    let listen_once_on = |configured: Option<SocketAddr>, inherited| {
+        configured.map(|configured| listen_once(configured, inherited)).transpose()
     };
-    let (admin_address, admin) = admin.unzip();
-    let sockets =
-        Sockets { clients: clear_text.unwrap_or_default(), tls: tls.unwrap_or_default(), admin };
+    let (admin_address, admin) = listen_once_on(config.server.admin, inherited.admin)?.unzip();
+    let (health_address, health) = listen_once_on(config.server.health, inherited.health)?.unzip();
+    let sockets = Sockets {
+        clients: clear_text.unwrap_or_default(),
+        tls: tls.unwrap_or_default(),
+        admin,
+        health,
+    };
     let listen_error = |source| Error::Listen { address, source };
     let copies = sockets.try_clone().map_err(listen_error)?;
     let mut clients: Vec<Vec<(ListenAddress, Socket)>> =
@@ -99,8 +100,10 @@ pub(super) fn bind(config: &Config, inherited: Sockets) -> Result<BoundSockets, 
         listen: address,
         listen_tls,
         admin_address,
+        health_address,
         clients,
         admin: sockets.admin,
+        health: sockets.health,
         copies,
     })
 }
@@ -120,6 +123,18 @@ fn listen_all(
         sockets.push(listen(address, false)?);
     }
     Ok((address, sockets))
+}
+
+/// Returns the single socket of an address. Uses the inherited socket if it matches.
+fn listen_once(
+    configured: SocketAddr,
+    inherited: Option<Socket>,
+) -> Result<(SocketAddr, Socket), Error> {
+    let socket = match inherited.filter(|socket| matches_address(socket, configured)) {
+        Some(socket) => socket,
+        None => listen(configured, true)?,
+    };
+    Ok((local_address(&socket, configured)?, socket))
 }
 
 /// Returns true if a socket listens on the configured address; port 0 matches any port.

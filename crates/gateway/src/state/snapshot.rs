@@ -91,7 +91,10 @@ impl Snapshot {
             }
             (previous, _) => previous.clone(),
         };
+        let expiries = config.listen_tls.as_ref().map(|tls| tls.expiries.clone());
+        config.certificate_expiries = expiries.unwrap_or_default();
         config.server.admin = self.config.server.admin;
+        config.server.health = self.config.server.health;
         config.server.threads = self.config.server.threads;
         let config = Arc::new(config);
         let labels = Labels::of(&config);

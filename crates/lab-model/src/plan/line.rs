@@ -135,10 +135,37 @@ pub struct UrlOptions {
     node_exporter: Option<String>,
 }
 
+/// Options of single calls, as [`UrlOptions`] has them.
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// The target's family, if it is known.
+    pub family: Option<Family>,
+    /// File of recorded requests.
+    pub requests: Option<String>,
+    /// Additional request headers, as `name: value`.
+    pub headers: Vec<String>,
+    /// Timeout of a response.
+    pub timeout: String,
+    /// True if the target's certificate is not checked.
+    pub insecure: bool,
+}
+
 impl UrlOptions {
     /// Options with only the target's family, if it is known.
     pub fn for_family(family: Option<Family>) -> UrlOptions {
         UrlOptions { family, ..UrlOptions::default() }
+    }
+
+    /// Options that define how single calls reach a target, and the recorded requests, if any.
+    pub fn for_calls(calls: &CallOptions) -> UrlOptions {
+        UrlOptions {
+            family: calls.family,
+            requests: calls.requests.clone(),
+            header: calls.headers.clone(),
+            timeout: Some(calls.timeout.clone()),
+            insecure: calls.insecure,
+            ..UrlOptions::default()
+        }
     }
 
     /// Returns the plan of the options for a URL. `detect` finds the target's family. It is called

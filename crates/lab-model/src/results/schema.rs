@@ -7,6 +7,8 @@ use serde::Serialize;
 
 use super::capacity::CapacityResult;
 use super::compare::CompareResult;
+use super::equal::EqualResult;
+use super::load_study::LoadStudyResult;
 use super::run::RunResult;
 use super::study::StudyResult;
 
@@ -25,9 +27,19 @@ pub fn compare() -> String {
     closed::<CompareResult>()
 }
 
+/// Returns the schema of the output of `weir equal --json`.
+pub fn equal() -> String {
+    closed::<EqualResult>()
+}
+
 /// Returns the schema of `study.json`.
 pub fn study() -> String {
     closed::<StudyResult>()
+}
+
+/// Returns the schema of `study.json` of `weir study load`.
+pub fn load_study() -> String {
+    closed::<LoadStudyResult>()
 }
 
 /// Returns the schema of written results, in which every field is present.

@@ -110,6 +110,9 @@ pub struct Design {
     pub paired: bool,
     /// Spread of this metric between equal runs (A/A), if it was measured.
     pub spread: Option<f64>,
+    /// True if the interval of paired runs must also cover a bootstrap over the pairs, which
+    /// allows for skewed differences.
+    pub bootstrap: bool,
 }
 
 /// Compares one metric of two variants; none if a variant has no value.
@@ -139,7 +142,7 @@ pub fn compare(
     };
     difference.change = unscale(metric, median(&y)? - median(&x)?);
     let test = if design.paired && x.len() == y.len() && min_runs >= 2 {
-        pairs(&x, &y, random)
+        pairs(&x, &y, design.bootstrap, random)
     } else if min_runs >= RANKS_MIN {
         by_ranks(&x, &y)
     } else if min_runs >= 2 {
@@ -169,12 +172,22 @@ struct TestResult {
 
 /// Student's t of the paired differences of logarithms, that is, of ratios. A bootstrap of six to
 /// ten pairs covers 70 to 86 % instead of 95 %; t covers 95 % (`compare/tests/coverage.rs`).
-fn pairs(x: &[f64], y: &[f64], random: &mut dyn FnMut() -> u64) -> Option<TestResult> {
+fn pairs(
+    x: &[f64],
+    y: &[f64],
+    bootstrap: bool,
+    random: &mut dyn FnMut() -> u64,
+) -> Option<TestResult> {
     let differences: Vec<f64> = x.iter().zip(y).map(|(x, y)| y - x).collect();
     let zero = Estimate { mean: 0.0, variance: 0.0, freedom: f64::INFINITY };
     let test = welch::difference(zero, Estimate::of(&differences)?);
     let drift = drift_within_pairs(x, y);
-    let Interval { low, high } = test.interval;
+    let Interval { mut low, mut high } = test.interval;
+    if let Some(resampled) =
+        bootstrap.then(|| resample::bootstrap_mean(&differences, random)).flatten()
+    {
+        (low, high) = (low.min(resampled.low), high.max(resampled.high));
+    }
     let signs = (differences.len() >= SIGNS_MIN).then(|| resample::signs(&differences, random));
     Some(TestResult {
         change: test.difference,

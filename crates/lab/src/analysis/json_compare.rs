@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
 
+pub mod all;
+
 #[cfg(test)]
 mod tests;
 

@@ -24,6 +24,8 @@ pub struct Options {
     pub paired: bool,
     /// True if mismatches that refuse a comparison are ignored.
     pub anyway: bool,
+    /// True if the intervals of paired runs also cover a bootstrap over the pairs.
+    pub bootstrap: bool,
 }
 
 /// Metrics with a verdict, each with its replacement. If a variant has no latencies (from the
@@ -82,8 +84,11 @@ pub fn compare(
     for other in others {
         for (method, metric) in common(first, other) {
             let key = (method, metric);
-            let design =
-                Design { paired: options.paired, spread: floor(options, first, other, &key) };
+            let design = Design {
+                paired: options.paired,
+                spread: floor(options, first, other, &key),
+                bootstrap: options.bootstrap,
+            };
             let (a, b) = (values(first, &key), values(other, &key));
             if let Some(compared) = compare_values(metric, &a, &b, design, random) {
                 keys.push((other.name.clone(), key.0));
@@ -364,7 +369,9 @@ fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
 fn against_medians(result: &CompareResult) -> Option<String> {
     let is_against = |difference: &&Difference| {
         let medians = difference.b - difference.a;
-        difference.interval.is_some() && medians * difference.change < 0.0
+        // A change below the floor does not matter, in whatever direction.
+        let matters = difference.change.abs() > difference.floor;
+        matters && difference.interval.is_some() && medians * difference.change < 0.0
     };
     let mut sentences: Vec<String> =
         result.differences.iter().filter(is_against).map(difference::sentence).collect();

@@ -58,14 +58,41 @@ pub fn reference() -> String {
     text
 }
 
+/// The declaration of a metric, for the pages and files that are generated from it.
+#[derive(Clone, Debug)]
+pub struct Declaration {
+    /// Name of its samples; those of a distribution may have a further suffix.
+    pub name: String,
+    /// `counter`, `gauge`, `distribution` or `info`.
+    pub kind: &'static str,
+    /// Last part of the name if it is a unit, else empty.
+    pub unit: &'static str,
+    /// Names of its labels.
+    pub labels: &'static [&'static str],
+    /// What it measures, in one sentence.
+    pub help: &'static str,
+}
+
+/// Returns the declarations of all metrics of a run under their own names.
+pub fn declarations() -> Vec<Declaration> {
+    table::METRICS.iter().map(Declaration::of).collect()
+}
+
+impl Declaration {
+    fn of(metric: &Metric) -> Declaration {
+        let (suffix, kind) = match metric.kind {
+            Kind::Counter => ("_total", "counter"),
+            Kind::Gauge => ("", "gauge"),
+            Kind::Histogram => ("", "distribution"),
+            Kind::Info => ("_info", "info"),
+        };
+        let Metric { name, unit, labels, help, .. } = *metric;
+        Declaration { name: [name, suffix].concat(), kind, unit, labels, help }
+    }
+}
+
 fn push(text: &mut String, metric: &Metric) {
-    let (suffix, kind) = match metric.kind {
-        Kind::Counter => ("_total", "counter"),
-        Kind::Gauge => ("", "gauge"),
-        Kind::Histogram => ("", "distribution"),
-        Kind::Info => ("_info", "info"),
-    };
-    let labels: Vec<String> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-    let (name, unit, labels, help) = (metric.name, metric.unit, labels.join(", "), metric.help);
-    text.push_str(&format!("| `{name}{suffix}` | {kind} | {unit} | {labels} | {help} |\n"));
+    let Declaration { name, kind, unit, labels, help } = Declaration::of(metric);
+    let labels: Vec<String> = labels.iter().map(|label| format!("`{label}`")).collect();
+    text.push_str(&format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", ")));
 }

@@ -84,7 +84,7 @@ fn variants(result: &CompareResult) -> Section {
     Section::new("variants", "Variants").lead(&lead).on(ALL, Block::Table(table))
 }
 
-fn mismatches(result: &CompareResult) -> Option<Section> {
+pub(super) fn mismatches(result: &CompareResult) -> Option<Section> {
     let shorten = |value: &str| match value.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),
@@ -113,7 +113,7 @@ fn mismatches(result: &CompareResult) -> Option<Section> {
     (!result.mismatches.is_empty()).then_some(section)
 }
 
-fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
+pub(super) fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
     let differences: Vec<&Difference> =
         result.differences.iter().filter(|difference| difference.variant == variant).collect();
     let baseline = result.variants.first().map_or("", |variant| &variant.name);
@@ -154,7 +154,7 @@ fn differences(result: &CompareResult, variant: &str) -> Option<Section> {
     (!differences.is_empty()).then_some(section)
 }
 
-fn tone_class(word: ComparisonVerdict) -> &'static str {
+pub(super) fn tone_class(word: ComparisonVerdict) -> &'static str {
     match word {
         ComparisonVerdict::Better => "kept",
         ComparisonVerdict::Worse => "broken",
@@ -204,7 +204,7 @@ const CAUTION: &str = "Per core and per request. Machines differ in more than co
 
 /// Returns figures per core and per request, for variants from different machines or for three or more
 /// variants.
-fn normalised_section(result: &CompareResult) -> Option<Section> {
+pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();
     machines.sort_unstable();

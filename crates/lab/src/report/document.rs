@@ -4,7 +4,7 @@
 //! `study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block
 //! lists the formats in which it appears ([`On`]).
 
-use std::ops::BitOr;
+use std::ops::{BitAnd, BitOr};
 
 use super::chart::{Chart, Ink};
 
@@ -30,6 +30,14 @@ impl BitOr for On {
 
     fn bitor(self, other: On) -> On {
         On(self.0 | other.0)
+    }
+}
+
+impl BitAnd for On {
+    type Output = On;
+
+    fn bitand(self, other: On) -> On {
+        On(self.0 & other.0)
     }
 }
 

@@ -2,6 +2,9 @@
 
 use lab_model::metrics::host::METRICS;
 
+use crate::analysis::habits;
+use crate::analysis::habits::Habit;
+
 /// `docs/host-metrics.md`.
 pub(super) fn host_metrics() -> String {
     let mut text = String::from(
@@ -15,4 +18,29 @@ pub(super) fn host_metrics() -> String {
         text += &format!("| `{}` | {} | {} |\n", fact.name, fact.unit.as_str(), fact.meaning);
     }
     text
+}
+
+/// `docs/client-habits.md`.
+pub(super) fn client_habits() -> String {
+    let mut text = String::from(
+        "# Known habits of clients\n\n<!-- Printed by `cargo xtask generate` from \
+         crates/lab/habits.toml. Do not edit. -->\n\nDifferences between the responses of correct \
+         nodes, which [`weir equal`](equal.md) allows. They count with `--strict`, and if both \
+         servers report the same client version.\n\n\
+         | habit | class | what clients do | source |\n| --- | --- | --- | --- |\n",
+    );
+    for Habit { name, note, source, class, .. } in habits::all() {
+        let source = source.split("; ").map(link).collect::<Vec<_>>().join("; ");
+        text += &format!("| {name} | {} | {note} | {source} |\n", class.as_str());
+    }
+    text
+}
+
+/// Returns a source as Markdown; a URL becomes a link.
+fn link(source: &str) -> String {
+    match source.split_once(": ") {
+        Some((url, remark)) if url.starts_with("https://") => format!("<{url}>: {remark}"),
+        None if source.starts_with("https://") => format!("<{source}>"),
+        _ => source.to_owned(),
+    }
 }

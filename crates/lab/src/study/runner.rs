@@ -4,7 +4,7 @@
 //! Every process has its own process group (`runner/process.rs`). The group is killed by its id
 //! when the run ends, when the study is stopped, and when this module returns, even with an error.
 
-mod process;
+pub(in crate::study) mod process;
 
 #[cfg(test)]
 mod tests;
@@ -452,7 +452,7 @@ fn start(
 }
 
 /// Formats the exit status of a process with its last lines of output.
-fn exit_reason(status: std::process::ExitStatus, process: &Process) -> String {
+pub(super) fn exit_reason(status: std::process::ExitStatus, process: &Process) -> String {
     let lines = process.last_lines();
     match lines.is_empty() {
         true => format!("it ended with {status} without output"),

@@ -56,7 +56,7 @@ impl NeededData {
 }
 
 /// Parses a number in JSON-RPC: hexadecimal text, decimal text or a JSON number.
-pub(super) fn number(value: &Value) -> Option<u64> {
+pub(crate) fn number(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64(),
         Value::String(text) => number_in(text),
@@ -65,7 +65,7 @@ pub(super) fn number(value: &Value) -> Option<u64> {
 }
 
 /// Parses a number in hexadecimal or decimal text.
-pub(super) fn number_in(text: &str) -> Option<u64> {
+pub(crate) fn number_in(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
         None => text.parse().ok(),

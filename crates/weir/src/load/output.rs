@@ -13,11 +13,14 @@ use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Stat, Trends};
 use lab::live::plain::Plain;
 use lab::live::screen::Screen;
+use lab::report::checks::Checks;
 use lab::report::{self, Colour, Report};
 use lab::run::{Progress, Stop};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::run::RunResult;
+
+use crate::ci::CiOutput;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
@@ -66,6 +69,9 @@ pub(crate) struct Output {
     /// Print no progress
     #[arg(long, conflicts_with = "plain")]
     quiet: bool,
+
+    #[command(flatten)]
+    ci: CiOutput,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -183,6 +189,7 @@ impl Output {
             let summary = report::k6_summary(result, totals, methods);
             results.push(write_text(path, &format!("{summary:#}\n")));
         }
+        results.push(self.ci.write(&Checks::run(result), &Report::run(result, totals, methods)));
         let mut errors = results.into_iter().filter_map(Result::err);
         let first_error = errors.next();
         errors.for_each(|error| eprintln!("weir: {error:#}"));

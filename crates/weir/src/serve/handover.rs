@@ -30,10 +30,13 @@ const TAG_CLIENTS: u8 = b'c';
 const TAG_TLS: u8 = b't';
 /// Tag of the listening socket of the admin address.
 const TAG_ADMIN: u8 = b'a';
+/// Tag of the listening socket of the health address.
+const TAG_HEALTH: u8 = b'h';
 /// Byte that ends the list of sockets.
 const TAG_END: u8 = b'.';
 /// Maximum number of messages that the new process receives: one per socket, and the end of the
-/// list. A gateway sends at most two sockets per thread and one for the admin address.
+/// list. A gateway sends at most two sockets per thread and one each for the admin and health
+/// addresses.
 const SOCKETS_MAX: usize = 1 << 12;
 /// Timeout for the new process to become ready. The new process itself waits at most 2 s for the
 /// heads of its upstreams.
@@ -109,7 +112,8 @@ fn send_sockets(stream: &UnixStream, sockets: &Sockets) -> io::Result<()> {
     let clients = sockets.clients.iter().map(|socket| (TAG_CLIENTS, socket));
     let tls = sockets.tls.iter().map(|socket| (TAG_TLS, socket));
     let admin = sockets.admin.iter().map(|socket| (TAG_ADMIN, socket));
-    for (tag, socket) in clients.chain(tls).chain(admin) {
+    let health = sockets.health.iter().map(|socket| (TAG_HEALTH, socket));
+    for (tag, socket) in clients.chain(tls).chain(admin).chain(health) {
         let fds = [socket.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -178,6 +182,7 @@ impl OldProcess {
                 (TAG_CLIENTS, Some(socket)) => sockets.clients.push(socket),
                 (TAG_TLS, Some(socket)) => sockets.tls.push(socket),
                 (TAG_ADMIN, Some(socket)) => sockets.admin = Some(socket),
+                (TAG_HEALTH, Some(socket)) => sockets.health = Some(socket),
                 (TAG_END, None) => return Ok(sockets),
                 _ => break,
             }
@@ -227,15 +232,17 @@ mod tests {
         let (first_client, first_address) = listening();
         let (second_client, second_address) = listening();
         let (admin, admin_address) = listening();
+        let (health, health_address) = listening();
         let (tls, tls_address) = listening();
         let clients = vec![first_client, second_client];
-        let sockets = Sockets { clients, tls: vec![tls], admin: Some(admin) };
+        let sockets = Sockets { clients, tls: vec![tls], admin: Some(admin), health: Some(health) };
         send_sockets(&our_end, &sockets).unwrap();
         let old_process = OldProcess { stream: child_end };
         let sockets = old_process.receive_sockets().unwrap();
         let addresses = |sockets: &[Socket]| sockets.iter().map(address).collect::<Vec<_>>();
         assert_eq!(addresses(&sockets.clients), [first_address, second_address]);
         assert_eq!(address(sockets.admin.as_ref().unwrap()), admin_address);
+        assert_eq!(address(sockets.health.as_ref().unwrap()), health_address);
         assert_eq!(addresses(&sockets.tls), [tls_address]);
         old_process.report_ready();
         assert_eq!(read_message(&our_end).unwrap(), READY);

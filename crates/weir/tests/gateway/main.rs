@@ -9,10 +9,13 @@ mod support;
 
 mod access;
 mod access_log;
+mod alerts;
 mod bad_input;
+mod chart;
 mod client_address;
 mod clients;
 mod conformance;
+mod dashboard;
 mod failover;
 mod filters;
 mod late_logs;

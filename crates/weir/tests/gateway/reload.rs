@@ -14,6 +14,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::open_loop::{Load, under_load};
+use test_support::port::ReservedPort;
 use test_support::raw;
 use test_support::running::{Running, Weir};
 use test_support::wait::{pause, wait_until};
@@ -43,12 +44,17 @@ impl Scene {
 
     /// Writes a configuration with these nodes, as a deployment would: whole, by renaming.
     fn write(&self, nodes: &[usize], more: &str) {
+        write(&self.file(), &self.text(nodes, more));
+    }
+
+    /// Returns a configuration with these nodes.
+    fn text(&self, nodes: &[usize], more: &str) -> String {
         let mut text = format!("{more}\n[chain.sim]\npoll_interval = \"100ms\"\n");
         for node in nodes {
             let url = self.nodes[*node].url();
             text.push_str(&format!("[[upstream]]\nname = \"n{node}\"\nurl = \"{url}\"\n"));
         }
-        write(&self.file(), &text);
+        text
     }
 
     /// Starts a gateway and waits until it is ready.
@@ -221,7 +227,7 @@ fn a_certificate_that_has_ended_does_not_replace_a_good_one() {
     let told = weir(&["reload", "--admin", admin(&gateway)]);
     assert_eq!(told.status.code(), Some(2), "{}", text(&told.stdout));
     let told = text(&told.stderr);
-    assert!(told.contains("certificate") && told.contains("has ended"), "{told}");
+    assert!(told.contains("certificate") && told.contains("has expired"), "{told}");
     assert_eq!(status(admin(&gateway))["config"]["generation"], 1);
     certificate(4001);
     let told = weir(&["reload", "--admin", admin(&gateway)]);
@@ -260,6 +266,126 @@ fn a_changed_file_is_taken_by_itself_once_it_is_at_rest_and_right() {
     scene.write(&[1], "");
     pause(Duration::from_millis(2_500)); // Sleeps: two looks, had it looked.
     assert_eq!(generation(), 5);
+}
+
+/// A folder that Kubernetes mounts for a ConfigMap: each file is a link into `..data`, which is a
+/// link to a folder with all files of one version. An update replaces `..data` by a rename and then
+/// removes the folder of the previous version.
+struct ConfigMapVolume {
+    folder: PathBuf,
+    version: u32,
+}
+
+impl ConfigMapVolume {
+    fn new(folder: PathBuf, files: &[(&str, &str)]) -> ConfigMapVolume {
+        std::fs::create_dir(&folder).unwrap();
+        let mut volume = ConfigMapVolume { folder, version: 0 };
+        volume.update(files);
+        for (name, _) in files {
+            let link = volume.folder.join(name);
+            std::os::unix::fs::symlink(Path::new("..data").join(name), link).unwrap();
+        }
+        volume
+    }
+
+    fn update(&mut self, files: &[(&str, &str)]) {
+        let previous = self.folder.join(format!("..version_{}", self.version));
+        self.version += 1;
+        let name = format!("..version_{}", self.version);
+        let next = self.folder.join(&name);
+        std::fs::create_dir(&next).unwrap();
+        for (name, text) in files {
+            std::fs::write(next.join(name), text).unwrap();
+        }
+        let link = self.folder.join("..data_tmp");
+        std::os::unix::fs::symlink(name, &link).unwrap();
+        std::fs::rename(link, self.folder.join("..data")).unwrap();
+        if previous.exists() {
+            std::fs::remove_dir_all(previous).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_updated_config_map_is_reloaded() {
+    let scene = Scene::new(2);
+    let key =
+        |name: &str| format!("[[key]]\nname = \"{name}\"\nsecret = \"{name}-0123456789abcdef\"\n");
+    let more = "[server]\nreload_on_change = true\n[access]\nkeys_file = \"keys.toml\"\n";
+    let files = |node: usize, name: &str| {
+        [("gateway.toml", scene.text(&[node], more)), ("keys.toml", key(name))]
+    };
+    let mut volume = None;
+    let mut update = |node: usize, name: &str| {
+        let files = files(node, name);
+        let files = files.each_ref().map(|(name, text)| (*name, text.as_str()));
+        match &mut volume {
+            None => volume = Some(ConfigMapVolume::new(scene.folder.path().join("etc"), &files)),
+            Some(volume) => volume.update(&files),
+        }
+    };
+    update(0, "one");
+    let gateway = Weir::serve().admin().file(&scene.folder.path().join("etc/gateway.toml")).start();
+    let call = |key: &str| {
+        let lines = format!("Authorization: Bearer {key}-0123456789abcdef\r\n");
+        let body = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+        let mut client = raw::Client::connect(&gateway.address);
+        client.send(&raw::post_with("/", &lines, body));
+        client.answer().unwrap().status
+    };
+    wait_until("the first key is accepted", || call("one") == 200);
+    assert_eq!(call("two"), 401);
+    for (version, (node, name)) in [(2, (1, "two")), (3, (0, "three")), (4, (0, "four"))] {
+        update(node, name);
+        wait_until("the update is in use", || {
+            status(admin(&gateway))["config"]["generation"] == version
+        });
+        let upstream = &status(admin(&gateway))["chains"][0]["upstreams"][0]["name"];
+        assert_eq!(*upstream, format!("n{node}"));
+        assert_eq!(call(name), 200, "the named file is reloaded too");
+        assert_eq!(call("one"), 401);
+    }
+    assert_eq!(status(admin(&gateway))["config"]["reloads_refused"], 0, "{}", gateway.log());
+}
+
+#[test]
+fn the_health_address_survives_a_reload_and_an_upgrade_and_reports_a_stop() {
+    let scene = Scene::new(1);
+    let port = ReservedPort::new();
+    let health = port.address.to_string();
+    let with_health = format!("[server]\nhealth = \"{health}\"\ndrain_delay = \"2s\"\n");
+    scene.write(&[0], &with_health);
+    let mut gateway = scene.gateway();
+    let check = || {
+        let pages = [("/healthz", 200), ("/readyz", 200), ("/metrics", 200)];
+        for (path, status) in pages.into_iter().chain([("/status", 404), ("/", 404)]) {
+            assert_eq!(look(&health, path).status, status, "{path}");
+        }
+    };
+    check();
+    // Only a new process changes the address.
+    scene.write(&[0], "[server]\ndrain_delay = \"2s\"\n");
+    let reloaded = weir(&["reload", "--admin", admin(&gateway)]);
+    assert_eq!(reloaded.status.code(), Some(0), "{}", text(&reloaded.stderr));
+    assert!(text(&reloaded.stdout).contains("server.health"), "{}", text(&reloaded.stdout));
+    check();
+    scene.write(&[0], &with_health);
+    // The old process listens until the new one serves, so the new one must inherit the socket.
+    let upgraded = weir(&["upgrade", "--admin", admin(&gateway)]);
+    assert_eq!(upgraded.status.code(), Some(0), "{}", text(&upgraded.stderr));
+    assert!(gateway.ended().success(), "{}", gateway.log());
+    let successor = process(admin(&gateway));
+    let _successor = Successor(successor);
+    wait_until("the new process is ready", || look(&health, "/readyz").status == 200);
+    check();
+    let signalled = Command::new("kill").args(["-TERM", &successor.to_string()]).status().unwrap();
+    assert!(signalled.success());
+    wait_until("the stop is reported", || look(&health, "/readyz").status == 503);
+    assert_eq!(
+        look(&health, "/healthz").status,
+        200,
+        "a probe must not kill a gateway that drains"
+    );
 }
 
 #[test]

@@ -172,9 +172,9 @@ fn a_file_of_logs_alone_is_synced_and_sound() {
     let (_other, whole) = copy();
     assert_eq!(fine(&["query", "logs"], &file), fine(&["query", "logs"], &whole));
     let out = refused(&["query", "receipt", &format!("0x{}", "1".repeat(64))], &file);
-    assert!(out.contains("the index holds logs only"), "{out}");
+    assert!(out.contains("the index has only logs"), "{out}");
     let out = refused(&["query", "block", "3"], &file);
-    assert!(out.contains("blocks are there with --hashes"), "{out}");
+    assert!(out.contains("print blocks with --hashes"), "{out}");
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn blocks_transactions_and_receipts_are_printed_as_they_are() {
     let none = format!("0x{}", "1".repeat(64));
     for about in ["block", "transaction", "receipt"] {
         let out = refused(&["query", about, &none], &file);
-        assert!(out.contains("with this hash is held: the index has blocks 0 to 60"), "{out}");
+        assert!(out.contains("with this hash is stored: the index has blocks 0 to 60"), "{out}");
     }
     assert_eq!(weir(&["query", "block", "0xg"], &file).code, 2);
 }

@@ -37,7 +37,8 @@ fn check(arguments: &[&str], expected: Expect) {
 
 #[test]
 fn pages_are_up_to_date() {
-    let output = weir(&["generate-docs", "--dir", "docs", "--check"]).output().unwrap();
+    let arguments = ["generate-docs", "--dir", "docs", "--deploy", "deploy", "--check"];
+    let output = weir(&arguments).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
 }
 

@@ -6,11 +6,15 @@
 
 #![allow(clippy::unwrap_used)] // A failure fails the test.
 
+mod ci;
 mod cli;
 mod compare;
+mod dashboard;
 mod demo;
+mod equal;
 mod examples;
 mod load;
+mod load_study;
 mod plans;
 mod regression;
 mod remote_write;

@@ -6,130 +6,18 @@
 
 mod run;
 
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lab::export::remote::{PushSummary, RemoteWrite, Settings};
 use lab::export::scrape::Scrape;
 use lab::export::{Labels, Names, Trends};
 
 use run::Run;
-use test_support::programs;
-use test_support::raw;
-use test_support::wait::wait_until;
-
-/// Longer than Prometheus takes to start, or to scrape twice, on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A Prometheus that ends with the test.
-struct Prometheus {
-    child: Child,
-    address: String,
-    _folder: tempfile::TempDir,
-}
-
-impl Prometheus {
-    /// One that scrapes these each second; none if there is no such program here.
-    fn start(scraped: &[String]) -> Option<Prometheus> {
-        let program = programs::require("prometheus")?;
-        let folder = tempfile::tempdir().expect("a folder");
-        let targets = scraped.join("\", \"");
-        let jobs = format!(
-            "global:\n  scrape_interval: 1s\nscrape_configs:\n  - job_name: weir\n    \
-             static_configs:\n      - targets: [\"{targets}\"]\n"
-        );
-        let config = if scraped.is_empty() { "global: {}\n" } else { &jobs };
-        std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
-        let mut child = Prometheus::run(&program, folder.path());
-        let address = programs::wait_for_address(
-            &mut child,
-            &folder.path().join("log"),
-            "\"Listening on\" address=",
-        );
-        let ready = || get(&address, "/-/ready").is_some_and(|answer| answer.contains("Ready"));
-        wait_until("prometheus is ready", ready);
-        Some(Prometheus { child, address, _folder: folder })
-    }
-
-    fn run(program: &Path, folder: &Path) -> Child {
-        let log = std::fs::File::create(folder.join("log")).expect("a file");
-        Command::new(program)
-            .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
-            .arg("--web.listen-address=127.0.0.1:0")
-            // Before 3.8 native histograms have to be asked for.
-            .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .expect("prometheus starts")
-    }
-
-    fn url(&self) -> String {
-        format!("http://{}/api/v1/write", self.address)
-    }
-
-    /// The values that a query has at a time, in seconds since 1970.
-    fn ask_at(&self, query: &str, time: f64) -> Vec<f64> {
-        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let path = format!("/api/v1/query?query={encoded}&time={time:.3}");
-        let answer = get(&self.address, &path).expect("it is there");
-        let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
-        assert_eq!(json["status"], "success", "{query}: {json}");
-        let result = json["data"]["result"].as_array().expect("a vector").iter();
-        let text = result.map(|series| series["value"][1].as_str().expect("a number").to_owned());
-        text.map(|text| text.parse().expect("a number")).collect()
-    }
-
-    fn ask(&self, query: &str) -> Vec<f64> {
-        self.ask_at(query, now())
-    }
-
-    /// The only value of a query, now.
-    fn one(&self, query: &str) -> f64 {
-        let values = self.ask(query);
-        assert_eq!(values.len(), 1, "{query} is {values:?}");
-        values[0]
-    }
-
-    /// Asks again until the query has a value: for what is scraped or stored a moment later.
-    fn until(&self, query: &str) -> f64 {
-        let begin = Instant::now();
-        loop {
-            if let [value] = self.ask(query)[..] {
-                return value;
-            }
-            assert!(begin.elapsed() < PATIENCE, "{query} has no value");
-            // Sleeps: another program's timer cannot be waited for otherwise.
-            std::thread::park_timeout(Duration::from_millis(50));
-        }
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        // It may have ended by itself, which the test has noticed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn get(address: &str, path: &str) -> Option<String> {
-    let mut client = raw::Client::connect(address);
-    client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    let answer = client.answer()?;
-    Some(answer.text().to_owned())
-}
-
-fn now() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
-}
+use test_support::prometheus::{Prometheus, now};
 
 fn settings(prometheus: &Prometheus, names: Names, trends: Trends) -> Settings {
     let labels = Labels::of(&["testid=t1"]).expect("it is one");
-    Settings { names, trends, labels, ..Settings::new(&prometheus.url()) }
+    Settings { names, trends, labels, ..Settings::new(&prometheus.write_url()) }
 }
 
 fn near(value: f64, expected: f64, share: f64) {
@@ -259,7 +147,7 @@ fn what_is_offered_can_be_scraped() {
 fn a_refusal_of_prometheus_is_told() {
     let Some(prometheus) = Prometheus::start(&[]) else { return };
     let run = Run::new();
-    let url = prometheus.url().replace("/write", "/nothing");
+    let url = prometheus.write_url().replace("/write", "/nothing");
     let settings = Settings { url, ..settings(&prometheus, Names::Weir, Trends::default()) };
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
     remote.update(&run.progress());

@@ -149,7 +149,7 @@ fn every_metric_has_samples_and_a_row() {
 fn the_page_explains_every_label_and_each_of_its_closed_values() {
     let page = reference();
     let (_, label_docs) = page.split_once("## Labels").unwrap();
-    let open = ["chain", "group", "key", "le", "method", "upstream", "rule", "zone"];
+    let open = ["certificate", "chain", "group", "key", "le", "method", "upstream", "rule", "zone"];
     let families = read(&text(&populated())).unwrap();
     for (_, labels, _) in families.values().flat_map(|(_, samples)| samples) {
         for pair in labels.split(',').filter(|pair| !pair.is_empty()) {

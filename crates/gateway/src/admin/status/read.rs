@@ -145,6 +145,11 @@ fn chain_status(
     let config = &snapshot.config.chains[index];
     let view = chain.view.load();
     let now = snapshot.now();
+    let upstreams: Vec<UpstreamStatus> = config
+        .upstreams
+        .iter()
+        .map(|&upstream| upstream_status(snapshot, &counters.upstreams[upstream], upstream, now))
+        .collect();
     ChainStatus {
         name: chain.name.to_string(),
         family: chain.family.family().as_str(),
@@ -157,18 +162,12 @@ fn chain_status(
         reorgs: chain.reorgs.load(Relaxed),
         reorg_depth_max: chain.reorg_depth_max.load(Relaxed),
         generation: view.generation,
-        upstreams: config
-            .upstreams
-            .iter()
-            .map(|&upstream| {
-                upstream_status(snapshot, &counters.upstreams[upstream], upstream, now)
-            })
-            .collect(),
         groups: config
             .groups
             .iter()
-            .map(|&group| group_status(snapshot, &counters.groups[group], group))
+            .map(|&group| group_status(snapshot, &counters.groups[group], group, &upstreams))
             .collect(),
+        upstreams,
         methods: method_statuses(chain, &counters.methods[index]),
     }
 }
@@ -243,7 +242,12 @@ fn state_of(
     }
 }
 
-fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> GroupStatus {
+fn group_status(
+    snapshot: &Snapshot,
+    counters: &GroupCounters,
+    index: usize,
+    upstreams: &[UpstreamStatus],
+) -> GroupStatus {
     let config = &snapshot.config.groups[index];
     let candidates = snapshot.groups[index].candidates.load();
     let name = |group_index: &u16| {
@@ -262,6 +266,11 @@ fn group_status(snapshot: &Snapshot, counters: &GroupCounters, index: usize) -> 
             },
         },
         candidates: candidates.group_indices.iter().map(name).collect(),
+        upstreams_healthy: upstreams
+            .iter()
+            .filter(|upstream| config.upstreams.contains(&upstream.index))
+            .filter(|upstream| upstream.state == HealthState::Healthy)
+            .count() as u64,
         in_flight_limit: snapshot.groups[index]
             .concurrency_limit
             .as_ref()

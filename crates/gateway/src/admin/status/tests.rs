@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::{HealthState, Status};
 use crate::call::cache_status::CacheStatus;
 use crate::config::Config;
+use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::label::{
     AttemptOutcome, Label, LimitJudge, LimitOutcome, RedisLookup, RedisStore,
 };
@@ -82,8 +83,12 @@ zone = "clients"
 
 /// Returns a snapshot of two chains and three upstreams before their first poll.
 pub(crate) fn fresh() -> Arc<Snapshot> {
-    let config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
+    let mut config = Config::from_text("test.toml", CONFIG, std::path::Path::new(""), &|_| None)
         .unwrap_or_else(|faults| panic!("{faults}"));
+    config.certificate_expiries.push(CertificateExpiry {
+        chain_file: "certificates/own.pem".to_owned(),
+        expires: SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000),
+    });
     Snapshot::new(config, Vec::new())
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Certificate {
     /// DNS names of the certificate, lower case, with `*.` for wildcards.
     pub(crate) names: Vec<String>,
     /// Time of expiry.
-    expires: SystemTime,
+    pub(crate) expires: SystemTime,
 }
 
 impl Certificate {

@@ -69,7 +69,7 @@ fn comparison(
     for metric in METRICS.into_iter().chain(METRICS) {
         let a = variant(&mut random, metric, runs.0, 1.0);
         let b = variant(&mut random, metric, runs.1, factor);
-        let design = Design { paired, spread: None };
+        let design = Design { paired, ..Design::default() };
         all.push(compare(metric, &a, &b, design, &mut || random.random()).unwrap());
     }
     classify_all(&all).into_iter().map(|(word, _)| word).zip(all).collect()
@@ -277,7 +277,7 @@ fn a_measured_spread_is_the_floor() {
         variant(&mut random, Metric::LatencyP50, 1, 1.0),
     );
     let floor = |spread| {
-        let design = Design { paired: false, spread };
+        let design = Design { spread, ..Design::default() };
         compare(Metric::LatencyP50, &a, &b, design, &mut || 0).unwrap().floor
     };
     assert_eq!(floor(None), 0.1);
@@ -301,7 +301,7 @@ fn pairs_find_what_a_drift_hides() {
     };
     let (a, b) = (of(1.0), of(1.08));
     let word = |paired| {
-        let design = Design { paired, spread: None };
+        let design = Design { paired, ..Design::default() };
         let mut bits = StdRng::seed_from_u64(5);
         let difference =
             compare(Metric::LatencyP50, &a, &b, design, &mut || bits.random()).unwrap();

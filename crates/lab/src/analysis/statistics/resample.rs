@@ -1,4 +1,6 @@
-//! Randomisation tests. The source of randomness is an argument.
+//! Randomisation tests and the bootstrap. The source of randomness is an argument.
+
+use super::{CONFIDENCE, Interval, mean};
 
 /// Number of random sign patterns that are tried if there are too many pairs to try all patterns.
 pub const RESAMPLES: usize = 10_000;
@@ -32,4 +34,28 @@ pub fn signs(differences: &[f64], random: &mut dyn FnMut() -> u64) -> Option<f64
         extreme += usize::from(is_extreme(Box::new(|_| random() >> 32 & 1 == 1)));
     }
     Some(extreme as f64 / (RESAMPLES + 1) as f64)
+}
+
+/// Number of bootstrap samples. Efron & Tibshirani (An Introduction to the Bootstrap, 1993, 14.2)
+/// recommend at least 1,000 for an interval.
+const BOOTSTRAP_SAMPLES: usize = 2_000;
+
+/// Returns the percentile bootstrap interval of the mean: values are drawn with replacement. With
+/// fewer than about twenty values it is too narrow, so use it only to widen another interval. None
+/// for fewer than two values.
+pub fn bootstrap_mean(values: &[f64], random: &mut dyn FnMut() -> u64) -> Option<Interval> {
+    if values.len() < 2 {
+        return None;
+    }
+    let count = values.len() as u64;
+    let mut resample = || -> Option<f64> {
+        // The high bits of the product select an index without the bias of a remainder.
+        let index = |bits: u64| ((u128::from(bits) * u128::from(count)) >> 64) as usize;
+        let drawn: Vec<f64> = values.iter().map(|_| values[index(random())]).collect();
+        mean(&drawn)
+    };
+    let mut means: Vec<f64> = (0..BOOTSTRAP_SAMPLES).filter_map(|_| resample()).collect();
+    means.sort_by(f64::total_cmp);
+    let tail = ((1.0 - CONFIDENCE) / 2.0 * BOOTSTRAP_SAMPLES as f64) as usize;
+    Some(Interval { low: means[tail], high: means[BOOTSTRAP_SAMPLES - 1 - tail] })
 }

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng};
 
 use super::median;
 use super::ranks::{holm, mann_whitney, shift, trend};
-use super::resample::signs;
+use super::resample::{bootstrap_mean, signs};
 use super::series::{batch_means, effective_count, estimate, lag_one};
 use super::welch::{Estimate, difference};
 
@@ -182,4 +182,18 @@ fn batches_are_of_the_newest_values() {
     assert_eq!(batch_means(&[100.0, 1.0, 3.0, 5.0, 7.0], 2), [2.0, 6.0]);
     assert!(batch_means(&[1.0], 2).is_empty());
     assert!(batch_means(&[1.0], 0).is_empty());
+}
+
+#[test]
+fn the_bootstrap_of_many_values_agrees_with_the_normal_interval() {
+    let mut random = StdRng::seed_from_u64(7);
+    let values: Vec<f64> = (0..200).map(|_| normal(&mut random)).collect();
+    let mean = super::mean(&values).unwrap();
+    let error = (super::variance(&values).unwrap() / 200.0).sqrt();
+    let interval = bootstrap_mean(&values, &mut || random.random()).unwrap();
+    near(interval.low, mean - 1.96 * error, 0.2 * error);
+    near(interval.high, mean + 1.96 * error, 0.2 * error);
+    let equal = bootstrap_mean(&[3.0; 5], &mut || random.random()).unwrap();
+    assert_eq!((equal.low, equal.high), (3.0, 3.0));
+    assert_eq!(bootstrap_mean(&[1.0], &mut || 0), None);
 }

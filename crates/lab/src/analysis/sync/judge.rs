@@ -65,7 +65,7 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Metri
         a.runs = median(&a.runs).into_iter().collect();
         b.runs = median(&b.runs).into_iter().collect();
     }
-    let design = Design { paired, spread: Some(times.period / shortest) };
+    let design = Design { paired, spread: Some(times.period / shortest), bootstrap: false };
     compare(TIME, &a, &b, design, random)
 }
 

@@ -24,13 +24,13 @@ const ENTRIES_MAX: usize = 20_000;
 
 /// Resource usage of a process group and its folder.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Usage {
+pub(in crate::study) struct Usage {
     /// Memory of the group's processes, in bytes.
-    pub(super) memory: Option<u64>,
+    pub(in crate::study) memory: Option<u64>,
     /// CPU seconds of the group's processes.
-    pub(super) cpu: Option<f64>,
+    pub(in crate::study) cpu: Option<f64>,
     /// Disk space of the folder, in bytes.
-    pub(super) disk: Option<u64>,
+    pub(in crate::study) disk: Option<u64>,
 }
 
 /// The running process groups. The program kills all of them when it exits.
@@ -45,7 +45,7 @@ impl Groups {
 }
 
 /// A process with its children. Dropping it stops them.
-pub(super) struct Process {
+pub(in crate::study) struct Process {
     groups: Groups,
     child: Child,
     /// The last lines of its standard error.
@@ -55,7 +55,7 @@ pub(super) struct Process {
 
 impl Process {
     /// Starts a command line.
-    pub(super) fn start(
+    pub(in crate::study) fn start(
         command: &[String],
         env: &BTreeMap<String, String>,
         groups: &Groups,
@@ -85,8 +85,13 @@ impl Process {
         Ok(Process { groups: groups.clone(), child, last_lines, ended: None })
     }
 
+    /// Returns the id of the process, which is also that of its group.
+    pub(in crate::study) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the exit status; none while the process runs.
-    pub(super) fn exit_status(&mut self) -> Option<ExitStatus> {
+    pub(in crate::study) fn exit_status(&mut self) -> Option<ExitStatus> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().ok().flatten();
             if self.ended.is_some() {
@@ -104,12 +109,12 @@ impl Process {
     }
 
     /// Returns the last lines of its standard error.
-    pub(super) fn last_lines(&self) -> Vec<String> {
+    pub(in crate::study) fn last_lines(&self) -> Vec<String> {
         self.last_lines.lock().iter().cloned().collect()
     }
 
     /// Sends SIGTERM, waits for the grace period, then sends SIGKILL.
-    pub(super) fn stop(&mut self) {
+    pub(in crate::study) fn stop(&mut self) {
         if self.exit_status().is_some() {
             return;
         }
@@ -126,14 +131,14 @@ impl Process {
     }
 
     /// Sends SIGTERM without waiting.
-    pub(super) fn terminate(&self) {
+    pub(in crate::study) fn terminate(&self) {
         if self.ended.is_none() {
             signal(self.child.id(), Signal::TERM);
         }
     }
 
     /// Returns the resource usage of its group and of a folder.
-    pub(super) fn usage(&self, folder: &Path) -> Usage {
+    pub(in crate::study) fn usage(&self, folder: &Path) -> Usage {
         let (memory, cpu) = group_usage(self.child.id()).unzip();
         Usage { memory, cpu, disk: disk_usage(folder) }
     }
@@ -146,7 +151,7 @@ impl Drop for Process {
 }
 
 /// Signals a process group, whose id is that of its first process.
-fn signal(id: u32, signal: Signal) {
+pub(in crate::study) fn signal(id: u32, signal: Signal) {
     if let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) {
         // A group without members needs no signal.
         let _ = kill_process_group(pid, signal);

@@ -152,7 +152,7 @@ fn judged(
                 true => Values { runs: vec![mean(&values).unwrap()], seconds: values, calls: None },
                 false => Values { runs: values, ..Values::default() },
             };
-            let design = Design { paired, spread: None };
+            let design = Design { paired, ..Design::default() };
             let difference =
                 compare(metric, &variant(a), &variant(b), design, &mut || random.random()).unwrap();
             let word = classify_all(std::slice::from_ref(&difference))[0].0;

@@ -1,0 +1,205 @@
+//! The result of a study of load runs: `study.json` of `weir study load`.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Outcome;
+use super::compare::{CompareResult, Metric};
+use crate::named::named;
+
+/// Version of this format.
+pub const SCHEMA: &str = "weir.study-load/1";
+
+/// A study of load runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LoadStudyResult {
+    /// [`SCHEMA`].
+    #[schemars(extend("const" = SCHEMA))]
+    pub schema: String,
+    /// Version of the program.
+    pub weir: String,
+    /// The name of the study.
+    pub name: String,
+    /// The question of the study, if it has one.
+    pub question: Option<String>,
+    /// Start of the first counted run as RFC 3339; empty if there is none.
+    pub started: String,
+    /// True if the study was interrupted.
+    pub partial: bool,
+    /// Why no further round was run.
+    pub end: End,
+    /// The arrangement of the runs.
+    pub design: StudyDesign,
+    /// The variants. The first one is the baseline.
+    pub variants: Vec<VariantFacts>,
+    /// One comparison for each plan.
+    pub plans: Vec<PlanResult>,
+    /// All rounds in order, without the warm-up rounds.
+    pub rounds: Vec<RoundRow>,
+    /// Drifts during the study: of the machine, and of the baseline under each plan.
+    pub drifts: Vec<Drift>,
+    /// The conclusions.
+    pub sentences: Vec<String>,
+    /// Doubts about the data, each with advice.
+    pub warnings: Vec<String>,
+}
+
+named! {
+    /// Why a study ended.
+    pub enum End {
+        /// The intervals are as narrow as required.
+        Precision = "precision",
+        /// The maximum number of rounds was run.
+        RoundsMax = "rounds-max" | "the maximum number of rounds",
+        /// A further round would exceed the time limit.
+        TimeMax = "time-max" | "the time limit",
+        /// Several rounds in sequence had a run that could not be made.
+        Faults = "faults" | "runs that could not be made",
+        /// The user stopped the study.
+        Interrupted = "interrupted" | "an interrupt",
+    }
+}
+
+named! {
+    /// Order of the variants within the rounds.
+    pub enum RunOrder {
+        /// Forwards and backwards in turn: A B C, C B A.
+        Abba = "abba" | "ABBA",
+        /// Each variant takes each position equally often, and follows each other one equally often.
+        LatinSquare = "latin-square" | "Latin square",
+    }
+}
+
+named! {
+    /// When the servers of the variants are restarted.
+    pub enum Restart {
+        /// Never: the servers of all variants run during the whole study.
+        Never = "never",
+        /// Before each round.
+        Round = "round" | "before each round",
+        /// Before each run; only the servers of one variant run at a time.
+        Run = "run" | "before each run",
+    }
+}
+
+/// The arrangement of the runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StudyDesign {
+    /// Order of the variants within the rounds.
+    pub order: RunOrder,
+    /// Number of rounds after which each variant has had each position equally often.
+    pub block: usize,
+    /// When the servers of the variants are restarted.
+    pub restart: Restart,
+    /// Rounds before the first counted one.
+    pub warm_up_rounds: usize,
+    /// Smallest number of counted rounds.
+    pub rounds_min: usize,
+    /// Largest number of counted rounds.
+    pub rounds_max: usize,
+    /// Required half-width of the intervals of [`StudyDesign::precision_of`], as a share.
+    pub precision: f64,
+    /// The metric whose intervals decide if a further round is needed.
+    pub precision_of: Metric,
+    /// Time limit in seconds.
+    pub time_max: f64,
+}
+
+/// One variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct VariantFacts {
+    /// Its name.
+    pub name: String,
+    /// Name of the variant that it repeats, for the A/A control.
+    pub control_of: Option<String>,
+    /// URL of its target with secrets masked; none if the plan's target is used.
+    pub target: Option<String>,
+    /// Its plans: file names.
+    pub plans: Vec<String>,
+    /// Values of the plans' variables.
+    pub variables: Vec<(String, f64)>,
+    /// Names of its servers that the study starts.
+    pub servers: Vec<String>,
+    /// SHA-256, in hexadecimal, of the servers' commands, files and environment variables. None
+    /// without servers.
+    pub servers_hash: Option<String>,
+}
+
+/// The comparison of all variants under one plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlanResult {
+    /// The plan's name.
+    pub plan: String,
+    /// Number of rounds that were compared.
+    pub rounds: usize,
+    /// Rounds that were left out, each with the reason.
+    pub left_out: Vec<String>,
+    /// The variants compared with the baseline.
+    pub comparison: CompareResult,
+    /// The A/A control compared with the baseline; none without a control.
+    pub control: Option<CompareResult>,
+    /// Largest half-width of an interval of [`StudyDesign::precision_of`], as a share. None if an
+    /// interval is missing.
+    pub precision: Option<f64>,
+}
+
+/// One round: each variant under each plan.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RoundRow {
+    /// Its number, from 1.
+    pub round: usize,
+    /// Start of its first run as RFC 3339.
+    pub started: String,
+    /// Its runs, in the order of time.
+    pub runs: Vec<StudyRunRow>,
+}
+
+/// One run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StudyRunRow {
+    /// The plan's name.
+    pub plan: String,
+    /// The variant's name.
+    pub variant: String,
+    /// Start in seconds since 1970.
+    pub started_unix: f64,
+    /// Duration with the start of servers, in seconds.
+    pub seconds: f64,
+    /// The verdict of the run; none if the run could not be made.
+    pub outcome: Option<Outcome>,
+    /// Why the run is not used.
+    pub left_out: Option<String>,
+    /// Median latency over all methods, in milliseconds.
+    pub p50_ms: Option<f64>,
+    /// Results per second over all methods.
+    pub goodput: Option<f64>,
+    /// Time of a fixed computation on this machine before the run, in milliseconds.
+    pub machine_ms: f64,
+}
+
+/// The drift of a value over the rounds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Drift {
+    /// The subject of the drift.
+    pub subject: DriftSubject,
+    /// The plan, for a drift of the baseline.
+    pub plan: Option<String>,
+    /// One value for each round, in milliseconds: the median of its runs.
+    pub values: Vec<f64>,
+    /// Relative change from the first third of the rounds to the last third.
+    pub change: f64,
+    /// Relative difference between the largest and the smallest value.
+    pub spread: f64,
+    /// Probability of such a trend without a drift (Mann-Kendall); none with fewer than four rounds.
+    pub p: Option<f64>,
+}
+
+named! {
+    /// The subject of a drift.
+    pub enum DriftSubject {
+        /// The time of a fixed computation on the machine of the generator.
+        Machine = "machine" | "time of a fixed computation on this machine",
+        /// The median latency of the baseline.
+        Baseline = "baseline" | "median latency of the baseline",
+    }
+}

@@ -1,0 +1,98 @@
+//! Goal: each class of difference is found with its pointer, and equal values have none.
+//! Method: pairs of responses with one planted difference.
+
+use DifferenceClass::*;
+
+use super::*;
+
+fn compare(left: &str, right: &str) -> Vec<(DifferenceClass, String)> {
+    let found =
+        differences(Observed::Body(left.as_bytes()), Observed::Body(right.as_bytes()), b"1");
+    found.into_iter().map(|difference| (difference.class, difference.pointer)).collect()
+}
+
+fn result(text: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"result":{text}}}"#)
+}
+
+fn check(left: &str, right: &str, expected: &[(DifferenceClass, &str)]) {
+    let found = compare(&result(left), &result(right));
+    let found: Vec<_> = found.iter().map(|(class, pointer)| (*class, pointer.as_str())).collect();
+    assert_eq!(found, expected, "{left} {right}");
+}
+
+fn error(code: i64, message: &str, data: &str) -> String {
+    let error = format!(r#"{{"code":{code},"message":"{message}"{data}}}"#);
+    format!(r#"{{"jsonrpc":"2.0","id":1,"error":{error}}}"#)
+}
+
+#[test]
+fn order_of_members_white_space_and_escapes_are_no_differences() {
+    check(r#"{"a":1,"b":[1,2]}"#, r#"{ "b" : [ 1, 2 ], "a" : 1 }"#, &[]);
+    check(r#""\u0061b""#, r#""ab""#, &[]);
+    assert!(compare(&result("1"), r#"{"result":1,"id":1,"jsonrpc":"2.0"}"#).is_empty());
+}
+
+#[test]
+fn each_class_of_results_is_found_at_its_pointer() {
+    check(r#"{"a":"0xAb"}"#, r#"{"a":"0xab"}"#, &[(Spelling, "/result/a")]);
+    check(r#"{"a":[1,2,3]}"#, r#"{"a":[3,2,1]}"#, &[(Order, "/result/a")]);
+    check(r#"{"a":1,"b/c":2}"#, r#"{"a":1}"#, &[(MissingMember, "/result/b~1c")]);
+    check(r#"{"a":null}"#, r#"{"a":[]}"#, &[(Null, "/result/a")]);
+    check(r#"{"a":"1"}"#, r#"{"a":1}"#, &[(Type, "/result/a")]);
+    check("[1,2]", "[1]", &[(Length, "/result")]);
+    check(r#"["x",true]"#, r#"["y",false]"#, &[(Value, "/result/0"), (Value, "/result/1")]);
+}
+
+#[test]
+fn leading_zeros_mean_nothing_only_for_quantities() {
+    let spelling = |left: &str, right: &str| hex_spelling(left, right);
+    let word = |last: &str| format!("0x{last:0>64}");
+    assert_eq!(spelling("0x0", "0x00"), Some(super::Spelling::Padding));
+    assert_eq!(spelling("0x7", "0x07"), Some(super::Spelling::Padding));
+    assert_eq!(spelling("0x", "0x0"), Some(super::Spelling::Padding));
+    assert_eq!(spelling("0x12", &word("12")), Some(super::Spelling::Word));
+    assert_eq!(spelling("0xAB", "0xab"), Some(super::Spelling::LetterCase));
+    for (left, right) in [
+        ("0x00", "0x0000"),
+        ("0x", "0x00"),
+        ("0x10", "0x0010"),
+        ("0x12", "0x13"),
+        ("Ab", "ab"),
+        ("0xzz", "0xZZ"),
+    ] {
+        assert_eq!(spelling(left, right), None, "{left} {right}");
+    }
+    assert_eq!(spelling("0x", &word("0")), None, "no bytes are no word");
+    check("1", "1.0", &[(Spelling, "/result")]);
+    check("9007199254740993", "9007199254740992", &[(Value, "/result")]);
+}
+
+#[test]
+fn errors_differ_by_code_message_and_data() {
+    let old = error(-32_000, "a", "");
+    assert!(compare(&old, &old).is_empty());
+    let pointer = |class, pointer: &str| vec![(class, pointer.to_owned())];
+    assert_eq!(compare(&old, &error(-32_601, "a", "")), pointer(ErrorCode, "/error/code"));
+    assert_eq!(compare(&old, &error(-32_000, "b", "")), pointer(ErrorMessage, "/error/message"));
+    let data = error(-32_000, "a", r#","data":"0x""#);
+    assert_eq!(compare(&old, &data), pointer(ErrorData, "/error/data"));
+    assert_eq!(compare(&old, &result("null")), pointer(ErrorAgainstResult, ""));
+}
+
+#[test]
+fn a_body_that_is_no_response_and_a_missing_body_are_found() {
+    assert_eq!(compare("<html>", &result("1")), [(NotJsonRpc, String::new())]);
+    let other_id = r#"{"jsonrpc":"2.0","id":2,"result":1}"#;
+    assert_eq!(compare(other_id, &result("1")), [(NotJsonRpc, String::new())]);
+    let body = result("1");
+    let (body, nothing) = (Observed::Body(body.as_bytes()), Observed::Nothing("timeout"));
+    assert_eq!(differences(body, nothing, b"1")[0].class, NoResponse);
+    assert!(differences(nothing, nothing, b"1").is_empty());
+}
+
+#[test]
+fn the_number_of_differences_is_bounded() {
+    let list = |value: &str| format!("[{}]", vec![value; 5_000].join(","));
+    assert_eq!(compare(&result(&list("1")), &result(&list("2"))).len(), DIFFERENCES_MAX);
+}

@@ -1,0 +1,141 @@
+//! Arranges the runs of a load study in rounds, decides when it ends, and measures its drift.
+//!
+//! A round is one run of every variant. The runs of a round are compared with each other, so what
+//! changes slowly between rounds affects all variants alike. `study/load/runner.rs` runs the
+//! rounds; `analysis/compare.rs` compares them.
+
+use std::time::Duration;
+
+use lab_model::results::load_study::{End, RunOrder};
+
+use crate::analysis::statistics::{median, ranks};
+
+#[cfg(test)]
+mod tests;
+
+/// Significance level of a drift.
+const LEVEL: f64 = 0.05;
+/// Rounds in sequence with a run that could not be made, after which the study ends.
+const FAULTY_ROUNDS_MAX: usize = 3;
+
+/// Returns the order of the variants in a round, by index. Rounds count from 0.
+///
+/// The Latin square is balanced for the preceding run too (Williams, Australian Journal of
+/// Scientific Research A 2, 1949): with an odd number of variants it needs a second, reversed
+/// square.
+pub fn order(order: RunOrder, variants: usize, round: usize) -> Vec<usize> {
+    match order {
+        RunOrder::Abba => {
+            let mut sequence: Vec<usize> = (0..variants).collect();
+            if round % 2 == 1 {
+                sequence.reverse();
+            }
+            sequence
+        }
+        RunOrder::LatinSquare => {
+            let row = round % block(order, variants);
+            // 0, 1, n − 1, 2, n − 2, …
+            let step = |position: usize| match position {
+                0 => 0,
+                odd if odd % 2 == 1 => odd.div_ceil(2),
+                even => variants - even / 2,
+            };
+            let mut sequence: Vec<usize> =
+                (0..variants).map(|position| (step(position) + row) % variants).collect();
+            if row >= variants {
+                sequence.reverse();
+            }
+            sequence
+        }
+    }
+}
+
+/// Returns the number of rounds after which the order is balanced.
+pub fn block(order: RunOrder, variants: usize) -> usize {
+    match order {
+        RunOrder::Abba => 2,
+        RunOrder::LatinSquare if variants.is_multiple_of(2) => variants.max(1),
+        RunOrder::LatinSquare => 2 * variants,
+    }
+}
+
+/// Limits of a study.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Smallest number of usable rounds before the precision can end the study.
+    pub rounds_min: usize,
+    /// Largest number of rounds.
+    pub rounds_max: usize,
+    /// Time limit.
+    pub time_max: Duration,
+    /// Rounds after which the order is balanced.
+    pub block: usize,
+}
+
+/// The state of a study between two rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// Rounds that were run.
+    pub rounds: usize,
+    /// Rounds that can be compared, under the plan with the fewest.
+    pub usable: usize,
+    /// The last rounds in sequence that had a run that could not be made.
+    pub faulty: usize,
+    /// True if all intervals are as narrow as required.
+    pub precise: bool,
+    /// Time since the start of the study, without interruptions.
+    pub elapsed: Duration,
+    /// Expected time of the next round.
+    pub next_round: Duration,
+}
+
+/// Decides if the study ends before the next round. The first round always runs.
+pub fn end(progress: Progress, limits: Limits) -> Option<End> {
+    if progress.rounds == 0 {
+        return None;
+    }
+    if progress.faulty >= FAULTY_ROUNDS_MAX {
+        return Some(End::Faults);
+    }
+    let balanced = progress.rounds.is_multiple_of(limits.block.max(1));
+    if progress.precise && balanced && progress.usable >= limits.rounds_min {
+        return Some(End::Precision);
+    }
+    if progress.rounds >= limits.rounds_max {
+        return Some(End::RoundsMax);
+    }
+    (progress.elapsed + progress.next_round > limits.time_max).then_some(End::TimeMax)
+}
+
+/// The drift of a value over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Drift {
+    /// Relative change from the median of the first third to that of the last third.
+    pub change: f64,
+    /// Relative difference between the largest and the smallest value.
+    pub spread: f64,
+    /// Two-sided p-value of the trend (Mann-Kendall); none for fewer than four rounds.
+    pub p: Option<f64>,
+}
+
+/// Measures the drift of positive values, one for each round. None for fewer than two.
+pub fn drift(values: &[f64]) -> Option<Drift> {
+    if values.len() < 2 {
+        return None;
+    }
+    let third = values.len().div_ceil(3);
+    let first = median(&values[..third])?;
+    let last = median(&values[values.len() - third..])?;
+    let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (first > 0.0 && smallest > 0.0).then(|| Drift {
+        change: last / first - 1.0,
+        spread: largest / smallest - 1.0,
+        p: ranks::trend(values).map(|trend| trend.p),
+    })
+}
+
+/// Returns true if the values of a drift follow a trend.
+pub fn is_trend(p: Option<f64>) -> bool {
+    p.is_some_and(|p| p <= LEVEL)
+}

@@ -1,0 +1,308 @@
+//! Compares the responses of two servers to the same calls, without load: `weir equal A B`.
+//!
+//! Steps: identify both servers, choose a block that both have, choose the calls (`calls.rs`, or
+//! recorded ones by `recorded.rs`), send each to both (`send.rs`), and group the differences
+//! (`groups.rs`). `analysis/json_compare/all.rs` finds differences, `analysis/habits.rs` explains
+//! them.
+
+mod calls;
+mod groups;
+mod recorded;
+mod send;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use lab_model::plan::{Plan, Step};
+use lab_model::results::TargetFacts;
+use lab_model::results::equal::{EqualResult, EqualVerdict, SCHEMA, ServerFacts, SkippedCalls};
+use parking_lot::Mutex;
+use wire::family::Family;
+
+use crate::analysis::calendar::rfc3339;
+use crate::target;
+use crate::target::{Client, TargetFault};
+use crate::wording::equal as wording;
+use groups::Groups;
+use send::{Outcome, Pair};
+
+#[cfg(test)]
+mod tests;
+
+/// Options of a comparison.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// True if the plans hold recorded requests, which are sent instead of the default calls.
+    pub recorded: bool,
+    /// Maximum number of recorded calls; equal ones count once.
+    pub calls_max: usize,
+    /// The newest block that the calls name; `None` for a final block that both servers have.
+    pub block: Option<u64>,
+    /// Number of blocks of the default calls, down from the newest one.
+    pub blocks: u64,
+    /// True if block tags of recorded calls are sent as they are, instead of the block's number.
+    pub keep_tags: bool,
+    /// True if recorded calls of unknown methods, and of methods whose responses depend on the
+    /// node, are sent too.
+    pub all_methods: bool,
+    /// True if known habits of clients count as differences.
+    pub strict: bool,
+    /// Pointers of ignored values, relative to the response.
+    pub ignore: Vec<String>,
+    /// Number of calls in flight.
+    pub concurrency: usize,
+}
+
+/// Why the servers could not be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum EqualFault {
+    /// A server cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetFault),
+    /// The servers have different families of methods.
+    #[error("{a} has the methods of {family_a}, and {b} those of {family_b}")]
+    Families {
+        /// URL of the first server.
+        a: String,
+        /// Family of the first server.
+        family_a: &'static str,
+        /// URL of the second server.
+        b: String,
+        /// Family of the second server.
+        family_b: &'static str,
+    },
+    /// The servers have different chains.
+    #[error("the servers have different chains: {a} has the chain id {id_a}, and {b} has {id_b}")]
+    Chains {
+        /// URL of the first server.
+        a: String,
+        /// Chain id of the first server.
+        id_a: String,
+        /// URL of the second server.
+        b: String,
+        /// Chain id of the second server.
+        id_b: String,
+    },
+    /// A server does not return its head, which the calls need.
+    #[error(
+        "{url} does not return the number of its head, which the default calls need; set --requests"
+    )]
+    NoHead {
+        /// URL of the server.
+        url: String,
+    },
+    /// The requested block is above a head.
+    #[error("block {block} is above the lower head of the two servers, {head}")]
+    AboveHead {
+        /// The requested block.
+        block: u64,
+        /// The lower head.
+        head: u64,
+    },
+}
+
+/// One of the two servers.
+struct Server {
+    client: Client,
+    facts: TargetFacts,
+    family: Family,
+}
+
+impl Server {
+    fn connect(plan: &Plan) -> Result<Server, TargetFault> {
+        let (client, facts, family) = target::identify(&plan.target, &plan.connections.tls)?;
+        Ok(Server { client, facts, family })
+    }
+
+    fn facts(&self) -> ServerFacts {
+        ServerFacts {
+            url: self.facts.url.clone(),
+            client: self.facts.client.clone(),
+            chain_id: self.facts.chain_id.clone(),
+            head: self.facts.head_start,
+        }
+    }
+}
+
+/// Sends the same calls to the targets of two plans and compares the responses. Recorded requests
+/// are those of the first plan. `on_progress` gets the number of finished calls and of all calls.
+///
+/// # Errors
+/// If a server cannot be used, or the servers have different chains.
+pub fn run(
+    plans: [&Plan; 2],
+    options: &Options,
+    on_progress: &(dyn Fn(usize, usize) + Sync),
+) -> Result<EqualResult, EqualFault> {
+    let started = Instant::now();
+    let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let (a, b) = (Server::connect(plans[0])?, Server::connect(plans[1])?);
+    check_chains(&a, &b)?;
+    let family = a.family;
+    let block = common_block(&a, &b, options)?;
+    let mut warnings = Vec::new();
+    let (calls, skipped) = if options.recorded {
+        let steps = plans[0].mixes.iter().flat_map(|mix| &mix.steps);
+        let requests = steps.filter_map(|step| match step {
+            Step::Replay(requests) => Some(requests),
+            Step::Choose(_) => None,
+        });
+        recorded::calls(requests.flatten(), family, block, options)
+    } else {
+        let block = block.ok_or_else(|| EqualFault::NoHead { url: no_head(&a, &b) })?;
+        let (calls, missing) = calls::default_calls(&a.client, family, block, options.blocks);
+        warnings.extend(missing.iter().map(|block| wording::no_block(*block, &a.facts.url)));
+        (calls, Vec::new())
+    };
+    let pair = Pair { a: &a.client, b: &b.client, family };
+    let outcomes = send_all(&pair, &calls, options.concurrency, on_progress);
+
+    let (facts_a, facts_b) = (a.facts(), b.facts());
+    let habits_apply = match (&facts_a.client, &facts_b.client) {
+        (Some(a), Some(b)) => a != b,
+        _ => true,
+    };
+    let clients = [facts_a.client.as_deref(), facts_b.client.as_deref()];
+    let mut groups = Groups::new(options, clients, habits_apply);
+    for (call, outcome) in calls.iter().zip(&outcomes) {
+        groups.add(call, outcome);
+    }
+    let groups = groups.finish();
+    let unanswered: u64 = groups.methods.iter().map(|row| row.unanswered).sum();
+    let changing = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changing)).count();
+    warnings.extend(wording::warnings(unanswered, changing as u64, &skipped));
+    let verdict = match () {
+        () if groups.methods.iter().any(|row| row.different > 0) => EqualVerdict::Different,
+        () if unanswered > 0 || calls.is_empty() => EqualVerdict::CannotTell,
+        () => EqualVerdict::Equal,
+    };
+    Ok(EqualResult {
+        schema: SCHEMA.to_owned(),
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        started: rfc3339(unix),
+        duration: started.elapsed().as_secs_f64(),
+        verdict,
+        strict: options.strict,
+        habits_apply,
+        a: facts_a,
+        b: facts_b,
+        family: family.as_str().to_owned(),
+        block,
+        calls: calls.len() as u64,
+        skipped,
+        methods: groups.methods,
+        differences: groups.differences,
+        differences_more: groups.more,
+        warnings,
+    })
+}
+
+/// A call that is sent to both servers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Call {
+    method: String,
+    /// Raw parameters.
+    params: Option<Vec<u8>>,
+    /// True if the response does not depend on the heads of the servers.
+    names_its_block: bool,
+}
+
+impl Call {
+    /// The raw id of every call.
+    const ID: &'static [u8] = b"1";
+
+    /// Returns the body of the request.
+    fn body(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        wire::call::write_call(&mut body, Self::ID, &self.method, self.params.as_deref());
+        body
+    }
+}
+
+/// Returns the URL of the first server without a head.
+fn no_head(a: &Server, b: &Server) -> String {
+    let server = if a.facts.head_start.is_none() { a } else { b };
+    server.facts.url.clone()
+}
+
+fn check_chains(a: &Server, b: &Server) -> Result<(), EqualFault> {
+    let url = |server: &Server| server.facts.url.clone();
+    if a.family != b.family {
+        return Err(EqualFault::Families {
+            a: url(a),
+            family_a: a.family.as_str(),
+            b: url(b),
+            family_b: b.family.as_str(),
+        });
+    }
+    match (&a.facts.chain_id, &b.facts.chain_id) {
+        (Some(id_a), Some(id_b)) if target::number_in(id_a) != target::number_in(id_b) => {
+            Err(EqualFault::Chains { a: url(a), id_a: id_a.clone(), b: url(b), id_b: id_b.clone() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Blocks below the head that reorgs may replace, for servers that report no finalized block.
+fn reorg_depth(family: Family) -> u64 {
+    match family {
+        // Two epochs.
+        Family::Ethereum => 64,
+        // A block is final once it is signed; its signers are in the next block.
+        Family::Harmony => 1,
+        Family::Bitcoin => 6,
+    }
+}
+
+/// Returns the newest final block that both servers have; `None` if one returns no head.
+fn common_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
+    let (Some(head_a), Some(head_b)) = (a.facts.head_start, b.facts.head_start) else {
+        return Ok(None);
+    };
+    let head = head_a.min(head_b);
+    if let Some(block) = options.block {
+        let in_reach = block <= head;
+        return in_reach.then_some(Some(block)).ok_or(EqualFault::AboveHead { block, head });
+    }
+    let finalized = match a.family {
+        Family::Ethereum => calls::finalized(&a.client).zip(calls::finalized(&b.client)),
+        Family::Harmony | Family::Bitcoin => None,
+    };
+    let depth = reorg_depth(a.family);
+    Ok(Some(match finalized {
+        Some((block_a, block_b)) if block_a.min(block_b) > 0 => block_a.min(block_b).min(head),
+        // A young chain has no other blocks.
+        _ if head <= depth => head,
+        _ => head - depth,
+    }))
+}
+
+/// Sends all calls to both servers, at most `concurrency` at once. Returns the outcomes in order.
+fn send_all(
+    pair: &Pair<'_>,
+    calls: &[Call],
+    concurrency: usize,
+    on_progress: &(dyn Fn(usize, usize) + Sync),
+) -> Vec<Outcome> {
+    let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let outcomes = Mutex::new(Vec::with_capacity(calls.len()));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(call) = calls.get(index) else { return };
+            let outcome = pair.compare(call);
+            outcomes.lock().push((index, outcome));
+            on_progress(finished.fetch_add(1, Ordering::Relaxed) + 1, calls.len());
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = concurrency.clamp(1, calls.len().max(1));
+        (0..threads).for_each(|_| _ = scope.spawn(work));
+    });
+    let mut outcomes = outcomes.into_inner();
+    outcomes.sort_unstable_by_key(|(index, _)| *index);
+    outcomes.into_iter().map(|(_, outcome)| outcome).collect()
+}
+
+/// The calls to send, and the recorded ones that are not sent.
+type Selected = (Vec<Call>, Vec<SkippedCalls>);

@@ -1,0 +1,136 @@
+//! Groups the differences of all calls by method, class, pointer and habit.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lab_model::results::equal::{DifferenceClass, DifferenceExample, DifferenceRow, MethodRow};
+
+use super::send::Outcome;
+use super::{Call, Options};
+use crate::analysis::habits::{explain, matches_pointer};
+use crate::analysis::json_compare::all::ClassifiedDifference;
+
+/// Maximum number of groups that are listed.
+const GROUPS_MAX: usize = 500;
+/// Maximum length of a request in an example, in bytes.
+const REQUEST_BYTES_MAX: usize = 500;
+/// Habit of values that the user ignores.
+const IGNORED: &str = "--ignore";
+
+/// What a group has in common. Groups that count are sorted first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    allowed: bool,
+    method: String,
+    class: DifferenceClass,
+    pointer: String,
+    habit: Option<String>,
+}
+
+/// The groups so far.
+pub(super) struct Groups<'a> {
+    options: &'a Options,
+    clients: [Option<&'a str>; 2],
+    habits_apply: bool,
+    methods: BTreeMap<String, MethodRow>,
+    rows: BTreeMap<Key, DifferenceRow>,
+}
+
+/// The groups of all calls.
+pub(super) struct Grouped {
+    pub(super) methods: Vec<MethodRow>,
+    pub(super) differences: Vec<DifferenceRow>,
+    /// Number of groups that are not listed.
+    pub(super) more: u64,
+}
+
+impl<'a> Groups<'a> {
+    /// `clients` are the versions of the servers. `habits_apply` is false if they are the same.
+    pub(super) fn new(
+        options: &'a Options,
+        clients: [Option<&'a str>; 2],
+        habits_apply: bool,
+    ) -> Groups<'a> {
+        let (methods, rows) = (BTreeMap::new(), BTreeMap::new());
+        Groups { options, clients, habits_apply, methods, rows }
+    }
+
+    /// Adds the outcome of a call.
+    pub(super) fn add(&mut self, call: &Call, outcome: &Outcome) {
+        let keys: Vec<(Key, &ClassifiedDifference)> = match outcome {
+            Outcome::Compared(found) => {
+                found.iter().map(|difference| (self.key(call, difference), difference)).collect()
+            }
+            Outcome::Unanswered | Outcome::Changing => Vec::new(),
+        };
+        let row = self.methods.entry(call.method.clone()).or_default();
+        row.method.clone_from(&call.method);
+        row.calls += 1;
+        match outcome {
+            Outcome::Unanswered | Outcome::Changing => row.unanswered += 1,
+            Outcome::Compared(_) if keys.is_empty() => row.equal += 1,
+            Outcome::Compared(_) if keys.iter().all(|(key, _)| key.allowed) => row.allowed += 1,
+            Outcome::Compared(_) => row.different += 1,
+        }
+        let mut counted = BTreeSet::new();
+        for (key, difference) in keys {
+            let is_first_of_call = counted.insert(key.clone());
+            let row = self.rows.entry(key).or_insert_with_key(|key| row_of(key, call, difference));
+            row.calls += u64::from(is_first_of_call);
+        }
+    }
+
+    fn key(&self, call: &Call, difference: &ClassifiedDifference) -> Key {
+        let mut ignore = self.options.ignore.iter();
+        let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
+        let habit = explain(difference, &call.method, self.clients);
+        let habits_apply = self.habits_apply && !self.options.strict;
+        let allowed = is_ignored || habit.is_some_and(|habit| habits_apply || habit.volatile);
+        let habit = match is_ignored {
+            true => Some(IGNORED.to_owned()),
+            false => habit.map(|habit| habit.name.clone()),
+        };
+        let pointer = without_indexes(&difference.pointer);
+        Key { allowed, method: call.method.clone(), class: difference.class, pointer, habit }
+    }
+
+    /// Returns the rows of all methods and groups.
+    pub(super) fn finish(self) -> Grouped {
+        let more = self.rows.len().saturating_sub(GROUPS_MAX) as u64;
+        Grouped {
+            methods: self.methods.into_values().collect(),
+            differences: self.rows.into_values().take(GROUPS_MAX).collect(),
+            more,
+        }
+    }
+}
+
+fn row_of(key: &Key, call: &Call, difference: &ClassifiedDifference) -> DifferenceRow {
+    let body = call.body();
+    let request = String::from_utf8_lossy(&body);
+    let request = match request.len() <= REQUEST_BYTES_MAX {
+        true => request.into_owned(),
+        false => format!("{}…", &request[..request.floor_char_boundary(REQUEST_BYTES_MAX)]),
+    };
+    DifferenceRow {
+        method: key.method.clone(),
+        class: key.class,
+        pointer: key.pointer.clone(),
+        counts: !key.allowed,
+        habit: key.habit.clone(),
+        calls: 0,
+        example: DifferenceExample {
+            request,
+            pointer: difference.pointer.clone(),
+            a: difference.left.to_string(),
+            b: difference.right.to_string(),
+        },
+    }
+}
+
+/// Replaces array indexes with `*`.
+fn without_indexes(pointer: &str) -> String {
+    let is_index =
+        |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
+    let segments = pointer.split('/').map(|segment| if is_index(segment) { "*" } else { segment });
+    segments.collect::<Vec<_>>().join("/")
+}

@@ -1,0 +1,92 @@
+//! Selects recorded calls: those that are safe to send to two servers and whose responses can be
+//! compared. Block tags are replaced with the number of the common block.
+
+use std::collections::{BTreeMap, HashSet};
+
+use lab_model::plan::RecordedRequest;
+use lab_model::results::equal::{SkipReason, SkippedCalls};
+use wire::block::{BlockRef, BlockTag};
+use wire::block_param::write_params_at;
+use wire::call::{self, Body, Limits};
+use wire::effect::{Effect, effect_of};
+use wire::family::Family;
+use wire::method::{Method, Repeat, Validity, methods_of};
+
+use super::{Call, Options, Selected};
+use crate::reference::names_its_block;
+
+/// Returns the calls to send, each once, and the number of the others.
+pub(super) fn calls<'a>(
+    requests: impl Iterator<Item = &'a RecordedRequest>,
+    family: Family,
+    block: Option<u64>,
+    options: &Options,
+) -> Selected {
+    let mut selected = Vec::new();
+    let mut known = HashSet::new();
+    let mut skipped: BTreeMap<(String, SkipReason), u64> = BTreeMap::new();
+    for request in requests {
+        // The reader of the file has checked the body.
+        let decoded = match call::decode(&request.body, &Limits::DEFAULT) {
+            Ok(Body::Single(call)) => vec![call],
+            Ok(Body::Batch(calls)) => calls,
+            Err(_) => continue,
+        };
+        for call in decoded.into_iter().flatten() {
+            let row = methods_of(family).method(&call.method);
+            if let Some(reason) = skip_reason(family, &call.method, row, options.all_methods) {
+                *skipped.entry((call.method.into_owned(), reason)).or_default() += 1;
+                continue;
+            }
+            let block = block.filter(|_| !options.keep_tags);
+            let call = with_block(&call, row, block);
+            if selected.len() < options.calls_max && known.insert(call.clone()) {
+                selected.push(call);
+            }
+        }
+    }
+    let skipped = skipped
+        .into_iter()
+        .map(|((method, reason), calls)| SkippedCalls { method, reason, calls })
+        .collect();
+    (selected, skipped)
+}
+
+/// Returns the reason why calls of a method are not sent.
+fn skip_reason(
+    family: Family,
+    name: &str,
+    row: Option<&Method>,
+    all_methods: bool,
+) -> Option<SkipReason> {
+    if effect_of(family, name) != Effect::Read {
+        return Some(SkipReason::Unsafe);
+    }
+    match row {
+        None => (!all_methods).then_some(SkipReason::Unknown),
+        Some(row) if row.repeat != Repeat::Safe || row.sticky || row.write => {
+            Some(SkipReason::Unsafe)
+        }
+        Some(row) if matches!(row.validity, Validity::Mempool | Validity::Never) => {
+            (!all_methods).then_some(SkipReason::NodeSpecific)
+        }
+        Some(_) => None,
+    }
+}
+
+/// Returns a call with the number of the block in place of a tag that moves.
+fn with_block(call: &call::Call<'_>, row: Option<&Method>, block: Option<u64>) -> Call {
+    let mut params = call.params.raw().map(<[u8]>::to_vec);
+    if let (Some(row), Some(number)) = (row, block)
+        && let Some(parameter) = row.block
+        && let Ok(Some((BlockRef::Tag(tag), span))) = parameter.read(&call.params)
+        && tag != BlockTag::Earliest
+    {
+        let mut written = Vec::new();
+        write_params_at(&mut written, &call.params, span, parameter.format, number);
+        params = Some(written);
+    }
+    let mut call = Call { method: call.method.to_string(), params, names_its_block: false };
+    call.names_its_block = names_its_block(&call.body());
+    call
+}

@@ -1,0 +1,112 @@
+//! Sends a call to both servers and compares the responses.
+//!
+//! A difference counts only if it persists: both servers are called again. If the response depends
+//! on the head, both servers must also report the same head before and after the calls.
+
+use std::time::Duration;
+
+use wire::family::Family;
+use wire::response::parse_response;
+
+use super::Call;
+use crate::analysis::json_compare::all::{ClassifiedDifference, Observed, differences};
+use crate::target::{Client, head_of};
+
+/// Number of times that both servers are called again after a difference.
+const REPEATS: u32 = 2;
+/// Number of times that servers with different heads are called again, and the wait before each.
+const HEAD_REPEATS: u32 = 20;
+const HEAD_WAIT: Duration = Duration::from_millis(250);
+/// Number of attempts while the status is 429, and the first wait between them, which doubles.
+const LIMITED_ATTEMPTS: u32 = 4;
+const LIMITED_WAIT: Duration = Duration::from_millis(500);
+
+/// The result of a call to both servers.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// Both responded.
+    Compared(Vec<ClassifiedDifference>),
+    /// Neither responded, for these reasons.
+    Unanswered,
+    /// The responses differ, but the heads of the servers were never the same for long enough.
+    Changing,
+}
+
+/// The two servers.
+pub(super) struct Pair<'a> {
+    pub(super) a: &'a Client,
+    pub(super) b: &'a Client,
+    pub(super) family: Family,
+}
+
+/// What a server sent: a body, or the reason why there is none.
+type Sent = Result<Vec<u8>, String>;
+
+impl Pair<'_> {
+    /// Sends a call to both servers, again after a difference.
+    pub(super) fn compare(&self, call: &Call) -> Outcome {
+        let body = call.body();
+        let mut outcome = self.compare_once(&body);
+        for _ in 0..REPEATS {
+            match &outcome {
+                Outcome::Compared(found) if found.is_empty() => return outcome,
+                _ => outcome = self.compare_once(&body),
+            }
+        }
+        match &outcome {
+            Outcome::Compared(found) if !found.is_empty() && !call.names_its_block => {
+                self.compare_at_same_head(&body)
+            }
+            _ => outcome,
+        }
+    }
+
+    fn compare_once(&self, body: &[u8]) -> Outcome {
+        let (left, right) = (send(self.a, body), send(self.b, body));
+        if left.is_err() && right.is_err() {
+            return Outcome::Unanswered;
+        }
+        Outcome::Compared(differences(observed(&left), observed(&right), Call::ID))
+    }
+
+    /// Compares the responses while both servers have the same head.
+    fn compare_at_same_head(&self, body: &[u8]) -> Outcome {
+        let heads = || (head_of(self.a, self.family), head_of(self.b, self.family));
+        for _ in 0..HEAD_REPEATS {
+            let before = heads();
+            let outcome = self.compare_once(body);
+            match &outcome {
+                Outcome::Compared(found) if found.is_empty() => return outcome,
+                _ if before.0 == before.1 && before == heads() => return outcome,
+                _ => std::thread::park_timeout(HEAD_WAIT),
+            }
+        }
+        Outcome::Changing
+    }
+}
+
+fn observed(sent: &Sent) -> Observed<'_> {
+    match sent {
+        Ok(body) => Observed::Body(body),
+        Err(reason) => Observed::Nothing(reason),
+    }
+}
+
+/// Sends a body to a server, again after status 429.
+fn send(client: &Client, body: &[u8]) -> Sent {
+    let mut wait = LIMITED_WAIT;
+    for attempt in 1.. {
+        let (status, response) = client.post(body).map_err(|fault| fault.reason.to_string())?;
+        if status == 429 && attempt < LIMITED_ATTEMPTS {
+            std::thread::park_timeout(wait);
+            wait *= 2;
+            continue;
+        }
+        let is_response = parse_response(&response, wire::json::DEPTH_CEILING).is_ok();
+        return match is_response || (200..300).contains(&status) {
+            true => Ok(response),
+            false => Err(format!("HTTP status {status}")),
+        };
+    }
+    Err("HTTP status 429".to_owned())
+}

@@ -1,0 +1,317 @@
+//! Verdicts of results as test cases, and their JUnit XML for CI servers.
+//!
+//! The format is the subset that Jenkins' `junit-10.xsd` and Maven Surefire's
+//! `surefire-test-report.xsd` share. A case is failed if the target missed a requirement, an error
+//! if the result decides nothing, and skipped if a single question could not be decided.
+
+use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::compare::{CompareResult, Weight};
+use lab_model::results::equal::{EqualResult, EqualVerdict};
+use lab_model::results::run::RunResult;
+use lab_model::results::study::StudyResult;
+use lab_model::results::{ComparisonVerdict, Outcome, ThresholdOutcome};
+use quick_xml::Writer;
+use quick_xml::events::{BytesDecl, BytesText, Event};
+
+use crate::analysis::sync::judge::main_row;
+use crate::wording::checks as wording;
+use crate::wording::equal::conclusion;
+
+#[cfg(test)]
+mod tests;
+
+/// The test cases of a result.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Checks {
+    /// Name of the suite: the command and its subject.
+    name: String,
+    /// Class name of all cases, by which CI servers group them.
+    class: &'static str,
+    /// Start, as RFC 3339 in UTC, if known.
+    started: Option<String>,
+    /// Duration in seconds.
+    seconds: f64,
+    cases: Vec<Case>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Case {
+    name: String,
+    outcome: CaseOutcome,
+    /// Text that is printed with the case.
+    output: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum CaseOutcome {
+    Passed,
+    /// The type of the failure, and the reason.
+    Failed(&'static str, String),
+    /// The type of the error, and the reason.
+    Error(&'static str, String),
+    /// The reason.
+    Skipped(String),
+}
+
+impl Case {
+    fn new(name: impl Into<String>, outcome: CaseOutcome) -> Case {
+        Case { name: name.into(), outcome, output: String::new() }
+    }
+
+    fn passed(name: impl Into<String>, output: impl Into<String>) -> Case {
+        Case { name: name.into(), outcome: CaseOutcome::Passed, output: output.into() }
+    }
+}
+
+impl Checks {
+    /// Returns the cases of a run: its verdict, and each threshold.
+    pub fn run(result: &RunResult) -> Checks {
+        let outcome = result.verdict.outcome;
+        let reasons = result.verdict.reasons.join("\n");
+        let verdict = match outcome {
+            Outcome::Pass | Outcome::Measured if result.partial => {
+                CaseOutcome::Error("partial", wording::PARTIAL.to_owned())
+            }
+            Outcome::Pass | Outcome::Measured => CaseOutcome::Passed,
+            Outcome::Fail => CaseOutcome::Failed("fail", reasons),
+            Outcome::Invalid => CaseOutcome::Error("invalid", reasons),
+            Outcome::ClientLimited => CaseOutcome::Error("client-limited", reasons),
+        };
+        let mut cases =
+            vec![Case { output: outcome.as_str().to_owned(), ..Case::new("verdict", verdict) }];
+        cases.extend(result.thresholds.iter().map(|threshold| case_of(threshold, outcome)));
+        Checks {
+            name: format!("weir load {}", result.plan.name),
+            class: "weir.load",
+            started: Some(result.started.clone()),
+            seconds: result.duration,
+            cases,
+        }
+    }
+
+    /// Returns the cases of a capacity search: its end, and the soak if there was one.
+    pub fn capacity(result: &CapacityResult) -> Checks {
+        let answer = &result.answer;
+        let sentence = answer.sentence.clone();
+        let verdict = match answer.end {
+            _ if result.partial => CaseOutcome::Error("partial", sentence.clone()),
+            End::Converged | End::RateMax => CaseOutcome::Passed,
+            End::NothingPassed => CaseOutcome::Failed("nothing-passed", sentence.clone()),
+            end => CaseOutcome::Error(end.as_str(), sentence.clone()),
+        };
+        let mut cases = vec![Case { output: sentence.clone(), ..Case::new("capacity", verdict) }];
+        match answer.soak_held {
+            Some(true) => cases.push(Case::passed("soak", "")),
+            Some(false) => cases.push(Case::new("soak", CaseOutcome::Error("soak", sentence))),
+            None => {}
+        }
+        Checks {
+            name: format!("weir capacity {}", result.plan.name),
+            class: "weir.capacity",
+            started: Some(result.started.clone()),
+            seconds: result.duration,
+            cases,
+        }
+    }
+
+    /// Returns the cases of a comparison: one for each metric of each method and variant.
+    pub fn comparison(result: &CompareResult) -> Checks {
+        let refused = result.mismatches.iter().filter(|row| row.weight == Weight::Refuse);
+        let mut cases: Vec<Case> = refused
+            .map(|row| {
+                let reason = format!("{}: {} / {}", row.why, row.a, row.b);
+                let name = format!("{}: comparable {}", row.variant, row.what);
+                Case::new(name, CaseOutcome::Error("not-comparable", reason))
+            })
+            .collect();
+        cases.extend(result.differences.iter().map(|row| {
+            let name = format!("{}: {} {}", row.variant, row.method, row.metric.as_str());
+            verdict_case(name, row.verdict, wording::difference(row))
+        }));
+        let names: Vec<&str> = result.variants.iter().map(|row| row.name.as_str()).collect();
+        Checks {
+            name: format!("weir compare {}", names.join(" ")),
+            class: "weir.compare",
+            started: None,
+            seconds: 0.0,
+            cases,
+        }
+    }
+
+    /// Returns the cases of a study: the main result of each variant. A variant that is slower is no
+    /// failure, because a study asks which one is faster.
+    pub fn study(result: &StudyResult) -> Checks {
+        let conclusions: Vec<&str> =
+            result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();
+        let output = conclusions.join("\n");
+        let cases = result.against.iter().map(|against| {
+            let name = format!("{} against {}", against.other, against.first);
+            let judged = main_row(result, against).filter(|row| !row.above_tip);
+            match judged.and_then(|row| row.judged.as_ref()) {
+                Some(_) => Case::passed(name, output.clone()),
+                None => {
+                    let reason = wording::NOT_COMPARED.to_owned();
+                    Case::new(name, CaseOutcome::Error("no-result", reason))
+                }
+            }
+        });
+        Checks {
+            name: format!("weir study {}", result.name),
+            class: "weir.study",
+            started: None,
+            seconds: 0.0,
+            cases: cases.collect(),
+        }
+    }
+
+    /// Returns the cases of a comparison of responses: each method without differences, and each
+    /// kind of difference.
+    pub fn equal(result: &EqualResult) -> Checks {
+        let mut cases = Vec::new();
+        if result.verdict == EqualVerdict::CannotTell {
+            cases.push(Case::new("verdict", CaseOutcome::Error("cannot-tell", conclusion(result))));
+        }
+        for row in &result.methods {
+            let outcome = match row.unanswered {
+                _ if row.different > 0 => continue,
+                0 => CaseOutcome::Passed,
+                count => CaseOutcome::Error("unanswered", wording::unanswered(count)),
+            };
+            cases.push(Case::new(&row.method, outcome));
+        }
+        for row in &result.differences {
+            let name = format!("{}: {} {}", row.method, row.class.as_str(), row.pointer);
+            let reason = wording::response(row);
+            cases.push(match (row.counts, &row.habit) {
+                (true, _) => {
+                    Case::new(name.trim_end(), CaseOutcome::Failed(row.class.as_str(), reason))
+                }
+                (false, habit) => {
+                    let habit = habit.as_deref().unwrap_or_default();
+                    Case::passed(name.trim_end(), format!("{habit}\n{reason}"))
+                }
+            });
+        }
+        Checks {
+            name: format!("weir equal {} {}", result.a.url, result.b.url),
+            class: "weir.equal",
+            started: Some(result.started.clone()),
+            seconds: result.duration,
+            cases,
+        }
+    }
+
+    /// Returns the cases as JUnit XML.
+    pub fn junit(&self) -> String {
+        let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
+        self.write(&mut writer).expect("a vector takes every byte");
+        let xml = String::from_utf8(writer.into_inner());
+        xml.expect("the writer is given text") + "\n"
+    }
+
+    fn write(&self, writer: &mut Writer<Vec<u8>>) -> std::io::Result<()> {
+        let count = |matches: fn(&CaseOutcome) -> bool| {
+            self.cases.iter().filter(|case| matches(&case.outcome)).count().to_string()
+        };
+        let tests = self.cases.len().to_string();
+        let failures = count(|outcome| matches!(outcome, CaseOutcome::Failed(..)));
+        let errors = count(|outcome| matches!(outcome, CaseOutcome::Error(..)));
+        let skipped = count(|outcome| matches!(outcome, CaseOutcome::Skipped(_)));
+        let (name, seconds) = (xml_text(&self.name), format!("{:.3}", self.seconds));
+        // The schemas allow no time zone.
+        let started = self
+            .started
+            .as_deref()
+            .map(|started| started.split(['.', 'Z']).next().unwrap_or_default().to_owned());
+        let totals = [
+            ("name", name.as_str()),
+            ("tests", &tests),
+            ("failures", &failures),
+            ("errors", &errors),
+            ("time", &seconds),
+        ];
+        let suite = [("skipped", skipped.as_str())].into_iter();
+        let suite = suite.chain(started.as_deref().map(|started| ("timestamp", started)));
+        writer.write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)))?;
+        let suites = writer.create_element("testsuites").with_attributes(totals);
+        suites.write_inner_content(|writer| {
+            let suite =
+                writer.create_element("testsuite").with_attributes(totals.into_iter().chain(suite));
+            suite.write_inner_content(|writer| {
+                self.cases.iter().try_for_each(|case| case.write(writer, self.class))
+            })?;
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+impl Case {
+    fn write(&self, writer: &mut Writer<Vec<u8>>, class: &str) -> std::io::Result<()> {
+        let name = xml_text(&self.name);
+        let element = writer.create_element("testcase").with_attributes([
+            ("name", name.as_str()),
+            ("classname", class),
+            ("time", "0"),
+        ]);
+        element.write_inner_content(|writer| {
+            let (tag, kind, reason) = match &self.outcome {
+                CaseOutcome::Passed => ("", "", ""),
+                CaseOutcome::Failed(kind, reason) => ("failure", *kind, reason.as_str()),
+                CaseOutcome::Error(kind, reason) => ("error", *kind, reason.as_str()),
+                CaseOutcome::Skipped(reason) => ("skipped", "", reason.as_str()),
+            };
+            let reason = xml_text(reason);
+            let message = reason.lines().next().unwrap_or_default();
+            match tag {
+                "" => {}
+                "skipped" => {
+                    writer
+                        .create_element(tag)
+                        .with_attribute(("message", message))
+                        .write_empty()?;
+                }
+                tag => {
+                    let attributes = [("message", message), ("type", kind)];
+                    let element = writer.create_element(tag).with_attributes(attributes);
+                    element.write_text_content(BytesText::new(&reason))?;
+                }
+            }
+            if !self.output.is_empty() {
+                let output = xml_text(&self.output);
+                writer.create_element("system-out").write_text_content(BytesText::new(&output))?;
+            }
+            Ok(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Returns the case of a threshold.
+fn case_of(threshold: &ThresholdOutcome, outcome: Outcome) -> Case {
+    let reason = wording::threshold(threshold);
+    let case_outcome = match (threshold.kept, outcome) {
+        (true, _) => CaseOutcome::Passed,
+        // The numbers of such a run decide nothing; the case of the verdict has the reasons.
+        (false, Outcome::Invalid | Outcome::ClientLimited) => CaseOutcome::Skipped(reason.clone()),
+        (false, _) => CaseOutcome::Failed("threshold", reason.clone()),
+    };
+    let output = if threshold.kept { reason } else { String::new() };
+    Case { output, ..Case::new(&threshold.text, case_outcome) }
+}
+
+fn verdict_case(name: String, verdict: ComparisonVerdict, sentence: String) -> Case {
+    match verdict {
+        ComparisonVerdict::Worse => Case::new(name, CaseOutcome::Failed("worse", sentence)),
+        ComparisonVerdict::CannotTell => Case::new(name, CaseOutcome::Skipped(sentence)),
+        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::Negligible => {
+            Case::passed(name, sentence)
+        }
+    }
+}
+
+/// Replaces characters that XML 1.0 forbids.
+fn xml_text(text: &str) -> String {
+    let is_allowed = |character: char| matches!(character, '\t' | '\n' | '\r' | '\u{20}'..='\u{fffd}' | '\u{10000}'..);
+    text.chars().map(|c| if is_allowed(c) { c } else { '\u{fffd}' }).collect()
+}

@@ -1,0 +1,331 @@
+//! The document of a study of load runs: one table of methods and variants for each plan, then the
+//! differences with their intervals, the A/A control, the drift and the rounds.
+
+use lab_model::results::ComparisonVerdict;
+use lab_model::results::compare::{CompareResult, Difference, Metric};
+use lab_model::results::load_study::{DriftSubject, LoadStudyResult, PlanResult};
+
+use super::chart::axis::{Axis, Tick};
+use super::chart::{Chart, Ink, Points, curve};
+use super::compare;
+use super::document::{
+    ALL, Block, Column, Document, FILES, List, MARKDOWN, On, PAGE, Section, TERMINAL, Table, Text,
+    name, table, tone,
+};
+use super::parts;
+use crate::analysis::rounds::is_trend;
+use crate::wording::difference;
+use crate::wording::number::{percent, plural, short, span};
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum number of rows of a table on the terminal.
+const ROWS: usize = 30;
+/// Maximum number of warnings on the terminal.
+const WARNINGS: usize = 6;
+/// Size of a chart in pixels.
+const SIZE: (i32, i32) = (1000, 240);
+/// Line width of a chart in tenths of a pixel.
+const WIDTH: u32 = 19;
+/// Maximum number of steps of an axis.
+const TICKS_MAX: f64 = 8.0;
+
+/// Builds the document of a study.
+pub(super) fn document(result: &LoadStudyResult) -> Document {
+    let mut sections = vec![Some(head(result)), warnings(result, PAGE), left_out(result)];
+    for (index, plan) in result.plans.iter().enumerate() {
+        sections.push(Some(tables(result, index, plan)));
+        sections.push(mismatches(index, plan));
+        sections.extend(details(plan));
+        sections.push(control(plan));
+        sections.push(per_request(index, plan));
+    }
+    sections.push(Some(drift(result)));
+    sections.push(Some(rounds(result)));
+    sections.push(Some(variants(result)));
+    sections.push(Some(terminal_end(result)));
+    sections.push(warnings(result, TERMINAL | MARKDOWN));
+    sections.push(Some(written(result)));
+    let question = result.question.as_ref().map(Text::from);
+    Document {
+        command: "weir study load",
+        title: result.name.clone(),
+        window: format!("study: {}", result.name),
+        heading: format!("Study: {}", result.name),
+        lead: question.into_iter().chain([Text::from(arrangement(result))]).collect(),
+        sections: sections.into_iter().flatten().collect(),
+        glossary: true,
+    }
+}
+
+/// Describes the arrangement of the runs in one line.
+fn arrangement(result: &LoadStudyResult) -> String {
+    let design = &result.design;
+    let count = |number: usize, noun: &str| plural(number as u64, noun);
+    let mut parts = vec![
+        count(result.rounds.len(), "round"),
+        format!("{} order", design.order.as_str()),
+        count(result.variants.len(), "variant"),
+        count(result.plans.len(), "plan"),
+    ];
+    if result.variants.iter().any(|variant| !variant.servers.is_empty()) {
+        parts.push(format!("servers restarted: {}", design.restart.as_str()));
+    }
+    parts.push(match design.warm_up_rounds {
+        0 => "no warm-up round".to_owned(),
+        number => count(number, "warm-up round"),
+    });
+    parts.join(" · ")
+}
+
+/// Returns the verdicts of all comparisons, without those of the A/A control.
+fn differences(result: &LoadStudyResult) -> impl Iterator<Item = &Difference> {
+    result.plans.iter().flat_map(|plan| &plan.comparison.differences)
+}
+
+fn head(result: &LoadStudyResult) -> Section {
+    let has = |verdict: ComparisonVerdict| {
+        differences(result).any(|difference| difference.verdict == verdict)
+    };
+    let (class, word) = match (has(ComparisonVerdict::Better), has(ComparisonVerdict::Worse)) {
+        (true, true) => ("limited", "MIXED"),
+        (true, false) => ("pass", "BETTER"),
+        (false, true) => ("fail", "WORSE"),
+        (false, false) if has(ComparisonVerdict::CannotTell) => ("invalid", "CANNOT TELL"),
+        (false, false) if differences(result).next().is_none() => ("invalid", "NOT COMPARED"),
+        (false, false) => ("pass", "SAME"),
+    };
+    let part = if result.partial { "  PARTIAL: interrupted" } else { "" };
+    let list = || Block::List(List::of(&result.sentences));
+    Section::default()
+        .on(MARKDOWN, result.question.as_ref().map(|text| Block::Paragraph(text.into())))
+        .on(FILES, result.partial.then_some(Block::Partial("the study was interrupted")))
+        .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.sentences.clone()))
+        .on(TERMINAL, Block::Banner(class, word.to_owned(), format!("{}{part}", result.name)))
+        .on(TERMINAL | MARKDOWN, Block::Paragraph(arrangement(result).into()))
+        .on(MARKDOWN, list())
+}
+
+/// The conclusions for the terminal, which prints them last.
+fn terminal_end(result: &LoadStudyResult) -> Section {
+    Section::default().on(TERMINAL, Block::List(List::of(&result.sentences)))
+}
+
+fn warnings(result: &LoadStudyResult, on: On) -> Option<Section> {
+    parts::warnings(&result.warnings, WARNINGS, on)
+}
+
+fn left_out(result: &LoadStudyResult) -> Option<Section> {
+    parts::left_out(result.plans.iter().map(|plan| (&plan.plan, &plan.left_out)), ALL)
+}
+
+/// Returns the tables of one plan: one for each metric, methods by variants. The terminal shows the
+/// first one, that of the median latency.
+fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for difference in &plan.comparison.differences {
+        if !metrics.contains(&difference.metric) {
+            metrics.push(difference.metric);
+        }
+    }
+    metrics.sort_unstable();
+    let title = match result.plans.len() {
+        1 => "Methods and variants".to_owned(),
+        _ => format!("Methods and variants: {}", plan.plan),
+    };
+    let mut section = Section::new(format!("methods-{index}"), title).lead(
+        "The first variant's value, and for each other variant its value, the change with its 95 % \
+         interval, and the verdict.",
+    );
+    section.nav = (index == 0).then_some("Methods");
+    for (place, metric) in metrics.into_iter().enumerate() {
+        let on = if place == 0 { ALL } else { FILES };
+        section = section
+            .on(PAGE, Block::Subheading(metric.as_str().to_owned()))
+            .on(on, Block::Table(metric_table(&plan.comparison, metric)));
+    }
+    section
+}
+
+/// Returns a table of one metric: a row for each method, a column for each variant.
+fn metric_table(comparison: &CompareResult, metric: Metric) -> Table {
+    let mut table = Table::new([Column::text(metric.as_str())]).at_most(ROWS, "method");
+    comparison.variants.iter().for_each(|variant| table.column(&variant.name));
+    let of_metric =
+        || comparison.differences.iter().filter(|difference| difference.metric == metric);
+    let mut methods: Vec<&String> = Vec::new();
+    for difference in of_metric() {
+        if !methods.contains(&&difference.method) {
+            methods.push(&difference.method);
+        }
+    }
+    for method in methods {
+        let of_method = || of_metric().filter(|difference| difference.method == *method);
+        let baseline = of_method().next();
+        let baseline =
+            baseline.map_or_else(|| "–".to_owned(), |first| difference::value(first, first.a));
+        let others = comparison.variants.iter().skip(1).map(|variant| {
+            let difference = of_method().find(|difference| difference.variant == variant.name);
+            difference.map_or_else(|| "–".into(), cell)
+        });
+        let cells = [name(method), Text::from(baseline)];
+        table.row(cells.into_iter().chain(others).collect());
+    }
+    table
+}
+
+/// A value with its change, its interval and its verdict.
+fn cell(of: &Difference) -> Text {
+    let value = difference::value(of, of.b);
+    let change = difference::change(of);
+    let interval =
+        difference::interval(of).map_or_else(String::new, |interval| format!(" ({interval})"));
+    let text = format!("{value}  {change}{interval}  {}", of.verdict.as_str());
+    tone(compare::tone_class(of.verdict), text)
+}
+
+fn mismatches(index: usize, plan: &PlanResult) -> Option<Section> {
+    let section = compare::mismatches(&plan.comparison)?;
+    Some(Section { id: format!("mismatches-{index}"), ..section })
+}
+
+/// All differences of each variant, with intervals and p-values.
+fn details(plan: &PlanResult) -> Vec<Option<Section>> {
+    let variants = plan.comparison.variants.iter().skip(1);
+    let section = |name: &str| {
+        let mut section = compare::differences(&plan.comparison, name)?;
+        section.blocks.iter_mut().for_each(|(on, _)| *on = *on & PAGE);
+        Some(section)
+    };
+    variants.map(|variant| section(&variant.name)).collect()
+}
+
+/// The A/A control: the first variant compared with itself.
+fn control(plan: &PlanResult) -> Option<Section> {
+    let control = plan.control.as_ref()?;
+    let name = &control.variants.get(1)?.name;
+    let mut section = compare::differences(control, name)?;
+    section.title = format!("A/A control: {name}");
+    section.blocks.iter_mut().for_each(|(on, _)| *on = *on & PAGE);
+    Some(section)
+}
+
+/// Values per core and per request. All variants are measured on the same machine.
+fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
+    let mut section = compare::normalised_section(&plan.comparison)?;
+    section.id = format!("normalised-{index}");
+    section.blocks.retain(|(_, block)| matches!(block, Block::Table(_)));
+    section.blocks.iter_mut().for_each(|(on, _)| *on = *on & FILES);
+    Some(section)
+}
+
+/// The drift of the machine and of the baseline over the rounds.
+fn drift(result: &LoadStudyResult) -> Section {
+    let percent_change = |change: f64| format!("{:+.1} %", change * 100.0);
+    let trend = |p: Option<f64>| match is_trend(p) {
+        true => tone("limited", "trend"),
+        false => "no trend".into(),
+    };
+    let table = table!(&result.drifts, |drift|
+        Column::text("drift of") => drift.subject.as_str(),
+        Column::text("plan") => drift.plan.clone().unwrap_or_default(),
+        Column::number("first to last third") => percent_change(drift.change),
+        Column::number("largest to smallest") => percent(drift.spread),
+        Column::text("trend") => trend(drift.p),
+    );
+    let mut keys = Vec::new();
+    let mut curves: Vec<Points> = Vec::new();
+    for (index, drift) in result.drifts.iter().enumerate() {
+        let first = drift.values.first().copied().unwrap_or(1.0);
+        let point =
+            |(round, value): (usize, &f64)| ((round + 1) as f64, (value / first - 1.0) * 100.0);
+        curves.push(drift.values.iter().enumerate().map(point).collect());
+        let plan = drift.plan.as_ref().map_or_else(String::new, |plan| format!(", {plan}"));
+        keys.push((Ink::Series(index), format!("{}{plan}", drift.subject.as_str())));
+    }
+    let changes = || curves.iter().flatten().map(|point| point.1);
+    let (lowest, highest) = (changes().fold(0.0, f64::min), changes().fold(0.0, f64::max));
+    let rounds = result.rounds.len().max(2) as f64;
+    let axes = (
+        axis((1.0, rounds), short),
+        axis((lowest, highest), |change| format!("{} %", short(change))),
+    );
+    let shapes = curves.into_iter().enumerate();
+    let shapes = shapes.map(|(index, points)| curve(points, Ink::Series(index), WIDTH)).collect();
+    let chart = Chart::new("Change since the first round", SIZE, axes, shapes);
+    let figure = (result.rounds.len() > 1).then_some(Block::Figure(chart, keys));
+    Section::new("drift", "Drift")
+        .nav("Drift")
+        .lead(
+            "Each round has its own runs of all variants, so a drift from round to round affects all \
+             variants alike. A fixed computation shows the drift of the machine itself.",
+        )
+        .on(ALL, Block::Table(table))
+        .on(PAGE, figure)
+}
+
+/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of ten.
+fn axis((lowest, highest): (f64, f64), label: impl Fn(f64) -> String) -> Axis {
+    let least = ((highest - lowest) / TICKS_MAX).max(1.0);
+    let power = 10f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let step = steps.into_iter().find(|step| *step >= least).unwrap_or(10.0 * power);
+    let (from, to) = ((lowest / step).floor() * step, (highest / step).ceil() * step);
+    let to = to.max(from + step);
+    let mut ticks = Vec::new();
+    let mut at = from;
+    while at <= to + step / 2.0 {
+        ticks.push(Tick { at, label: label(at) });
+        at += step;
+    }
+    Axis { from, to, ticks }
+}
+
+/// The runs in the order of time.
+fn rounds(result: &LoadStudyResult) -> Section {
+    let all = result.rounds.iter().flat_map(|round| round.runs.iter().map(move |run| (round, run)));
+    let number = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), short);
+    let table = table!(all, |(round, run)|
+        Column::number("round") => round.round.to_string(),
+        Column::text("plan") => &run.plan,
+        Column::text("variant") => &run.variant,
+        Column::text("verdict") => run.outcome.map_or("–", |outcome| outcome.as_str()),
+        Column::number("p50 ms") => number(run.p50_ms),
+        Column::number("results/s") => number(run.goodput),
+        Column::number("machine ms") => short(run.machine_ms),
+        Column::number("took") => span(run.seconds.round()),
+        Column::prose("left out") => run.left_out.clone().unwrap_or_default(),
+    );
+    Section::new("runs", "Runs in their order").nav("Runs").on(PAGE, Block::Table(table))
+}
+
+/// The variants, with the servers that the study started.
+fn variants(result: &LoadStudyResult) -> Section {
+    let variables = |all: &[(String, f64)]| {
+        let named = all.iter().map(|(name, value)| format!("{name} = {value}"));
+        named.collect::<Vec<_>>().join(", ")
+    };
+    let table = table!(&result.variants, |variant|
+        Column::text("variant") => &variant.name,
+        Column::text("target") => match &variant.control_of {
+            Some(original) => format!("as {original} (A/A control)"),
+            None => variant.target.clone().unwrap_or_else(|| "the plan's".to_owned()),
+        },
+        Column::text("plans") => variant.plans.join(", "),
+        Column::prose("variables") => variables(&variant.variables),
+        Column::prose("servers") => variant.servers.join(", "),
+    );
+    Section::new("variants", "Variants").nav("Variants").on(FILES, Block::Table(table))
+}
+
+fn written(result: &LoadStudyResult) -> Section {
+    let baseline = result.drifts.iter().any(|drift| drift.subject == DriftSubject::Baseline);
+    let note = format!(
+        "weir {}, {}; study.json has all values{}. Rules: docs/load-studies.md.",
+        result.weir,
+        result.schema,
+        if baseline { ", runs/ the result of each run" } else { "" },
+    );
+    Section::default().on(FILES, Block::Note(note.into()))
+}

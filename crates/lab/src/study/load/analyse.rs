@@ -1,0 +1,286 @@
+//! Turns the runs of a load study into its result. The runs of a round are pairs for the comparison
+//! of `compare.rs`; the A/A control sets the smallest difference that counts.
+
+use lab_model::results::Outcome;
+use lab_model::results::compare::{CompareResult, Metric};
+use lab_model::results::load_study::{
+    Drift, DriftSubject, End, LoadStudyResult, PlanResult, RoundRow, SCHEMA, StudyDesign,
+    StudyRunRow,
+};
+use serde::{Deserialize, Serialize};
+
+use super::file::LoadStudy;
+use crate::analysis::statistics::median;
+use crate::analysis::{calendar, rounds};
+use crate::compare::{Options, compare};
+use crate::variant::{ALL, Run, Variant};
+use crate::wording::load_study as wording;
+
+/// How a run was made: `run.json` of its folder.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunFacts {
+    /// Start in seconds since 1970, before the start of servers.
+    pub started_unix: f64,
+    /// Seconds that the run took, with the pause before it.
+    pub seconds: f64,
+    /// Milliseconds of a fixed computation before the run.
+    pub machine_ms: f64,
+    /// Why the run could not be made.
+    pub fault: Option<String>,
+}
+
+/// A finished run.
+#[derive(Clone, Debug)]
+pub struct FinishedRun {
+    /// Its round, from 0.
+    pub round: usize,
+    /// Index of its plan.
+    pub plan: usize,
+    /// Index of its variant.
+    pub variant: usize,
+    /// How it was made.
+    pub facts: RunFacts,
+    /// Its values; none if it could not be made.
+    pub run: Option<Run>,
+}
+
+/// Returns the reason if a run cannot be compared.
+pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
+    if let Some(fault) = &run.facts.fault {
+        return Some(fault.clone());
+    }
+    match run.run.as_ref()?.facts.outcome? {
+        Outcome::Invalid => Some("the verdict of the run is INVALID".to_owned()),
+        Outcome::ClientLimited => Some("the load generator was its limit".to_owned()),
+        Outcome::Pass | Outcome::Measured | Outcome::Fail => None,
+    }
+}
+
+/// The state of a study between two rounds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StudyState {
+    /// For the decision whether the study ends; without times.
+    pub(super) progress: rounds::Progress,
+    /// Largest half-width of an interval, if all are known.
+    pub(super) precision: Option<f64>,
+}
+
+/// Returns the state of a study after these runs.
+pub(super) fn progress(
+    study: &LoadStudy,
+    runs: &[FinishedRun],
+    random: &mut dyn FnMut() -> u64,
+) -> StudyState {
+    let count = runs.last().map_or(0, |run| run.round + 1);
+    let is_faulty =
+        |round: &usize| runs.iter().any(|run| run.round == *round && run.facts.fault.is_some());
+    let faulty = (0..count).rev().take_while(is_faulty).count();
+    let plans: Vec<PlanResult> =
+        (0..study.plans.len()).map(|plan| compare_plan(study, runs, plan, random)).collect();
+    let widths: Option<Vec<f64>> = plans.iter().map(|plan| plan.precision).collect();
+    let precision = widths.map(|widths| widths.into_iter().fold(0.0, f64::max));
+    StudyState {
+        progress: rounds::Progress {
+            rounds: count,
+            usable: plans.iter().map(|plan| plan.rounds).min().unwrap_or_default(),
+            faulty,
+            precise: precision.is_some_and(|width| width <= *study.file.precision),
+            next_round: study.round_time(),
+            ..rounds::Progress::default()
+        },
+        precision,
+    }
+}
+
+/// Analyses the runs of a study, which are in the order of time.
+pub fn analyse(
+    study: &LoadStudy,
+    runs: &[FinishedRun],
+    end: End,
+    random: &mut dyn FnMut() -> u64,
+) -> LoadStudyResult {
+    let plans: Vec<PlanResult> =
+        (0..study.plans.len()).map(|plan| compare_plan(study, runs, plan, random)).collect();
+    let file = &study.file;
+    let limits = study.limits();
+    let mut result = LoadStudyResult {
+        schema: SCHEMA.to_owned(),
+        weir: env!("CARGO_PKG_VERSION").to_owned(),
+        name: file.name.to_string(),
+        question: (*file.question).clone(),
+        started: runs.first().map_or_else(String::new, started),
+        partial: end == End::Interrupted,
+        end,
+        design: StudyDesign {
+            order: *file.order,
+            block: limits.block,
+            restart: *file.restart,
+            warm_up_rounds: *file.warm_up_rounds,
+            rounds_min: limits.rounds_min,
+            rounds_max: limits.rounds_max,
+            precision: *file.precision,
+            precision_of: file.precision_of.metric(),
+            time_max: limits.time_max.as_secs_f64(),
+        },
+        variants: study.variants.iter().map(|variant| variant.facts(&study.variants)).collect(),
+        plans,
+        rounds: round_rows(study, runs),
+        drifts: drifts(study, runs),
+        sentences: Vec::new(),
+        warnings: Vec::new(),
+    };
+    result.sentences = wording::sentences(&result);
+    result.warnings = wording::warnings(&result);
+    result
+}
+
+fn started(run: &FinishedRun) -> String {
+    calendar::rfc3339(run.facts.started_unix)
+}
+
+/// Compares the variants under one plan. A round with an unusable run is left out for all variants,
+/// because the runs of a round are compared with each other.
+fn compare_plan(
+    study: &LoadStudy,
+    runs: &[FinishedRun],
+    plan: usize,
+    random: &mut dyn FnMut() -> u64,
+) -> PlanResult {
+    let mut variants: Vec<Variant> =
+        study.variants.iter().map(|variant| empty(&variant.name)).collect();
+    let mut left_out = Vec::new();
+    let mut usable = 0;
+    for round in 0..runs.last().map_or(0, |run| run.round + 1) {
+        let of_round: Vec<&FinishedRun> =
+            runs.iter().filter(|run| run.round == round && run.plan == plan).collect();
+        let reason = of_round.iter().find_map(|run| Some((run.variant, unusable(run)?)));
+        if let Some((variant, reason)) = reason {
+            let name = &study.variants[variant].name;
+            left_out.push(format!("round {}: {name}: {reason}", round + 1));
+            continue;
+        }
+        usable += 1;
+        for run in of_round {
+            variants[run.variant].runs.extend(run.run.clone());
+        }
+    }
+    let control = study.variants.iter().position(|variant| variant.control_of.is_some());
+    let control = control.map(|index| variants.remove(index));
+    let same = control.as_ref().map(|control| interleave(&variants[0], control));
+    let options =
+        Options { same: None, paired: true, anyway: study.loads_differ(), bootstrap: true };
+    let control = control.map(|control| {
+        // The control itself is judged without a raised floor.
+        compare(vec![variants[0].clone(), control], &options, random)
+    });
+    let comparison = compare(variants, &Options { same, ..options }, random);
+    let metric = study.file.precision_of.metric();
+    let compared = [Some(&comparison), control.as_ref()];
+    let widths: Option<Vec<f64>> =
+        compared.into_iter().flatten().flat_map(|result| half_widths(result, metric)).collect();
+    let widths = widths.filter(|widths| !widths.is_empty());
+    PlanResult {
+        plan: study.plans[plan].clone(),
+        rounds: usable,
+        left_out,
+        comparison,
+        control,
+        precision: widths.map(|widths| widths.into_iter().fold(0.0, f64::max)),
+    }
+}
+
+fn empty(name: &str) -> Variant {
+    Variant { name: name.to_owned(), runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() }
+}
+
+/// Returns the runs of two equal variants in turn, as the comparison expects the runs of the A/A
+/// control.
+fn interleave(first: &Variant, second: &Variant) -> Variant {
+    let pairs = first.runs.iter().zip(&second.runs);
+    let runs = pairs.flat_map(|(first, second)| [first.clone(), second.clone()]).collect();
+    Variant { runs, ..empty("control") }
+}
+
+/// Returns the half-width of each interval of a metric as a share of the value; none for a
+/// difference without an interval.
+fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
+    let service = match metric {
+        Metric::LatencyP50 => Metric::ServiceP50,
+        Metric::LatencyP95 => Metric::ServiceP95,
+        Metric::LatencyP99 => Metric::ServiceP99,
+        other => other,
+    };
+    let of_metric = result
+        .differences
+        .iter()
+        .filter(|difference| [metric, service].contains(&difference.metric));
+    // The interval is symmetric on the logarithmic scale.
+    let width =
+        |(low, high): (f64, f64)| (low > -1.0).then(|| ((1.0 + high) / (1.0 + low)).sqrt() - 1.0);
+    of_metric.map(|difference| difference.interval.and_then(width)).collect()
+}
+
+fn round_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<RoundRow> {
+    let count = runs.last().map_or(0, |run| run.round + 1);
+    let row = |round: usize| {
+        let of_round = || runs.iter().filter(move |run| run.round == round);
+        RoundRow {
+            round: round + 1,
+            started: of_round().next().map_or_else(String::new, started),
+            runs: of_round().map(|run| run_row(study, run)).collect(),
+        }
+    };
+    (0..count).map(row).collect()
+}
+
+fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
+    let RunFacts { started_unix, seconds, machine_ms, .. } = run.facts;
+    StudyRunRow {
+        plan: study.plans[run.plan].clone(),
+        variant: study.variants[run.variant].name.clone(),
+        started_unix,
+        seconds,
+        outcome: run.run.as_ref().and_then(|run| run.facts.outcome),
+        left_out: unusable(run),
+        p50_ms: run.run.as_ref().and_then(|run| total(run, Metric::LatencyP50)),
+        goodput: run.run.as_ref().and_then(|run| total(run, Metric::Goodput)),
+        machine_ms,
+    }
+}
+
+/// Returns a value over all methods. A run with a single method has no separate total.
+fn total(run: &Run, metric: Metric) -> Option<f64> {
+    let all = run.values.get(&(ALL.to_owned(), metric));
+    let only = || run.values.iter().find(|((_, key), _)| *key == metric).map(|(_, value)| value);
+    all.or_else(only).copied()
+}
+
+/// Returns the drift of the machine, and that of the baseline under each plan.
+fn drifts(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Drift> {
+    let count = runs.last().map_or(0, |run| run.round + 1);
+    let of_round = |round| runs.iter().filter(move |run: &&FinishedRun| run.round == round);
+    let machine: Vec<f64> = (0..count)
+        .filter_map(|round| {
+            median(&of_round(round).map(|run| run.facts.machine_ms).collect::<Vec<_>>())
+        })
+        .collect();
+    let baseline = |plan: usize| -> Vec<f64> {
+        let value = |round| {
+            let run = of_round(round).find(|run| run.plan == plan && run.variant == 0)?;
+            total(run.run.as_ref()?, Metric::LatencyP50)
+        };
+        (0..count).filter_map(value).collect()
+    };
+    let named = study
+        .plans
+        .iter()
+        .enumerate()
+        .map(|(plan, name)| drift(DriftSubject::Baseline, Some(name.clone()), baseline(plan)));
+    let machine = drift(DriftSubject::Machine, None, machine);
+    std::iter::once(machine).chain(named).flatten().collect()
+}
+
+fn drift(subject: DriftSubject, plan: Option<String>, values: Vec<f64>) -> Option<Drift> {
+    let rounds::Drift { change, spread, p } = rounds::drift(&values)?;
+    Some(Drift { subject, plan, values, change, spread, p })
+}

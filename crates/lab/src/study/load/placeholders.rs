@@ -1,0 +1,83 @@
+//! Placeholders in the texts of a load study: `{weir}`, `{dir}`, `{variant}`, `{port.NAME}`.
+//!
+//! A placeholder is a name in braces: lower-case letters, digits, `.`, `-` and `_`, a letter first.
+//! Configuration files contain other braces too, so they are left as they are.
+
+use std::collections::BTreeMap;
+
+/// Prefix of the placeholders of free ports.
+const PORT: &str = "port.";
+/// The placeholders besides ports.
+pub(super) const NAMES: [&str; 3] = ["dir", "variant", "weir"];
+
+/// Returns the names in braces of a text, in order.
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split('{').skip(1).filter_map(|part| part.split_once('}'));
+    parts.map(|(name, _)| name).filter(|name| is_name(name))
+}
+
+fn is_name(name: &str) -> bool {
+    let allowed = |letter: char| {
+        letter.is_ascii_lowercase() || letter.is_ascii_digit() || "._-".contains(letter)
+    };
+    name.starts_with(|letter: char| letter.is_ascii_lowercase()) && name.chars().all(allowed)
+}
+
+/// Returns the name of the port, for the placeholder of a port.
+pub(super) fn port(name: &str) -> Option<&str> {
+    name.strip_prefix(PORT).filter(|port| !port.is_empty())
+}
+
+/// Returns true for a placeholder that has a value.
+pub(super) fn is_known(name: &str) -> bool {
+    NAMES.contains(&name) || port(name).is_some()
+}
+
+/// Values of placeholders, by name.
+pub(super) type Words = BTreeMap<String, String>;
+
+/// Replaces the placeholders that have a value.
+pub(super) fn replace(text: &str, words: &Words) -> String {
+    let mut replaced = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('{') {
+        replaced.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let name = rest[1..].split_once('}').map(|(name, _)| name);
+        match name.and_then(|name| Some((name, words.get(name)?))) {
+            Some((name, value)) => {
+                replaced.push_str(value);
+                rest = &rest[name.len() + 2..];
+            }
+            None => {
+                replaced.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    replaced.push_str(rest);
+    replaced
+}
+
+/// Name of the placeholder of a port.
+pub(super) fn of_port(port: &str) -> String {
+    format!("{PORT}{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placeholders_are_replaced_and_other_braces_stay() {
+        let words: Words = [("dir", "/d"), ("port.a", "81"), ("x", "{dir}")]
+            .map(|(k, v)| (k.into(), v.into()))
+            .into();
+        let text = "http { listen {port.a}; root {dir}/www; } {\"a\":{port.b}} {x} {dir";
+        let expected = "http { listen 81; root /d/www; } {\"a\":{port.b}} {dir} {dir";
+        assert_eq!(replace(text, &words), expected);
+        assert_eq!(names(text).collect::<Vec<_>>(), ["port.a", "dir", "port.b", "x"]);
+        assert_eq!(names("{\"a\":{port.b}}").collect::<Vec<_>>(), ["port.b"]);
+        assert!(is_known("port.b") && is_known("dir") && !is_known("port.") && !is_known("x"));
+    }
+}

@@ -1,0 +1,246 @@
+//! Runs a load study: round after round, until its precision or a limit is reached.
+//!
+//! This file has the order of the steps. `analysis/rounds.rs` decides the order of the variants and
+//! the end of the study, `servers.rs` starts the servers, `store.rs` keeps finished runs, and
+//! [`crate::run`] executes a run.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lab_model::plan::Plan;
+use lab_model::results::load_study::End;
+use lab_model::results::run::RunResult;
+
+use super::analyse::{FinishedRun, RunFacts, progress, unusable};
+use super::file::LoadStudy;
+use super::machine;
+use super::servers::Servers;
+use super::store::{Store, WriteRun, label};
+use crate::analysis::rounds;
+use crate::run::{self, Finished, Progress, Stop};
+use crate::study::StudyFault;
+use crate::study::runner::Groups;
+use crate::variant;
+
+/// How often a pause checks if the study is stopped.
+const TICK: Duration = Duration::from_millis(25);
+
+/// An event of a running study.
+pub enum Event<'a> {
+    /// The study continues after this number of finished rounds.
+    Continues(usize),
+    /// A round starts: its number from 1, or none for a warm-up round, and its variants in order.
+    RoundBegins(Option<usize>, Vec<&'a str>),
+    /// A run starts: plan, variant.
+    RunBegins(&'a str, &'a str),
+    /// A second of a run has ended.
+    Second(&'a Progress<'a>),
+    /// A run has ended: plan, variant, result, and the reason if it cannot be used.
+    RunEnded(&'a str, &'a str, Option<&'a RunResult>, Option<String>),
+    /// A round has ended: its number, and the largest half-width of an interval, if all are known.
+    RoundEnded(usize, Option<f64>),
+}
+
+/// The runs of a study.
+#[derive(Clone, Debug)]
+pub struct LoadStudyRuns {
+    /// Runs of complete rounds, in the order of time.
+    pub runs: Vec<FinishedRun>,
+    /// Why no further round was run.
+    pub end: End,
+}
+
+/// What a running study needs from outside.
+pub struct Surroundings<'a> {
+    /// The program that replaces `{weir}`.
+    pub weir: &'a Path,
+    /// Stops the study.
+    pub stop: &'a Stop,
+    /// The process groups of the servers.
+    pub groups: &'a Groups,
+    /// Writes the files of a run.
+    pub write_run: WriteRun<'a>,
+    /// Source of randomness for the analysis.
+    pub random: &'a mut dyn FnMut() -> u64,
+}
+
+/// Runs a study in its folder. Rounds that are in the folder already are not run again.
+///
+/// # Errors
+/// If a server cannot be started, a result cannot be written, or a run of the first rounds cannot be
+/// made. Later runs that cannot be made are recorded, and their round is left out.
+pub fn run(
+    study: &LoadStudy,
+    store: &Store,
+    surroundings: Surroundings<'_>,
+    on_event: &mut dyn FnMut(Event<'_>),
+) -> Result<LoadStudyRuns, StudyFault> {
+    let start = Instant::now();
+    let mut runs = store.take_rounds(study)?;
+    let before: Duration = runs.iter().map(|run| seconds(run.facts.seconds)).sum();
+    let Surroundings { weir, stop, groups, write_run, random } = surroundings;
+    if !runs.is_empty() {
+        on_event(Event::Continues(count_rounds(&runs)));
+    }
+    let mut session: Option<Session<'_>> = None;
+    loop {
+        let rounds = count_rounds(&runs);
+        let state = progress(study, &runs, random);
+        if rounds > 0 && session.is_some() {
+            on_event(Event::RoundEnded(rounds, state.precision));
+        }
+        let elapsed = before + start.elapsed();
+        let with_time = rounds::Progress { elapsed, ..state.progress };
+        if let Some(end) = rounds::end(with_time, study.limits()) {
+            return Ok(LoadStudyRuns { runs, end });
+        }
+        let interrupted = LoadStudyRuns { runs: Vec::new(), end: End::Interrupted };
+        if stop.is_requested() {
+            return Ok(LoadStudyRuns { runs, ..interrupted });
+        }
+        let session = match &mut session {
+            Some(session) => session,
+            none => {
+                let servers = Servers::start(study, store, weir, (stop, groups))?;
+                let session = none.insert(Session { study, store, stop, servers });
+                for _ in 0..*study.file.warm_up_rounds {
+                    session.round(None, write_run, on_event)?;
+                }
+                session
+            }
+        };
+        let round = session.round(Some(rounds), write_run, on_event)?;
+        // The runs of an interrupted round stay in the folder, and are removed when the study
+        // continues.
+        if round.len() < study.plans.len() * study.variants.len() {
+            return Ok(LoadStudyRuns { runs, ..interrupted });
+        }
+        runs.extend(round);
+    }
+}
+
+fn count_rounds(runs: &[FinishedRun]) -> usize {
+    runs.last().map_or(0, |run| run.round + 1)
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds).unwrap_or_default()
+}
+
+/// The servers of a study, and what its rounds need.
+struct Session<'a> {
+    study: &'a LoadStudy,
+    store: &'a Store,
+    stop: &'a Stop,
+    servers: Servers<'a>,
+}
+
+impl Session<'_> {
+    /// Runs a round, which counts from 0; none is a warm-up round. Returns the finished runs, which
+    /// are fewer if the study is stopped.
+    fn round(
+        &mut self,
+        round: Option<usize>,
+        write_run: WriteRun<'_>,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<Vec<FinishedRun>, StudyFault> {
+        let study = self.study;
+        let order = study.order(round.unwrap_or(0));
+        let names = order.iter().map(|variant| study.variants[*variant].name.as_str());
+        on_event(Event::RoundBegins(round.map(|round| round + 1), names.collect()));
+        self.servers.before_round();
+        let mut finished = Vec::new();
+        for plan in 0..study.plans.len() {
+            for variant in &order {
+                self.wait(*study.file.pause);
+                if self.stop.is_requested() {
+                    return Ok(finished);
+                }
+                let place = (round.unwrap_or(0), plan, *variant);
+                let (run, result) = self.run(place, on_event)?;
+                if self.stop.is_requested() {
+                    return Ok(finished);
+                }
+                let result = result.as_ref();
+                let name = &study.variants[*variant].name;
+                let why = unusable(&run);
+                let ended = result.map(|finished| &finished.result);
+                on_event(Event::RunEnded(&study.plans[plan], name, ended, why));
+                match round {
+                    None | Some(0) if run.facts.fault.is_some() => {
+                        let why = run.facts.fault.unwrap_or_default();
+                        return Err(StudyFault::Asked(format!("variant {name:?}: {why}")));
+                    }
+                    None => {}
+                    Some(_) => {
+                        let methods = &study.variants[*variant].plans[plan].methods;
+                        let result = result.map(|finished| {
+                            (&finished.result, &finished.totals, methods.as_slice())
+                        });
+                        self.store.put(study, &run, result, write_run)?;
+                        finished.push(run);
+                    }
+                }
+            }
+        }
+        Ok(finished)
+    }
+
+    /// Executes a run. A run that cannot be made is finished with its fault.
+    fn run(
+        &mut self,
+        (round, plan, variant): (usize, usize, usize),
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(FinishedRun, Option<Finished>), StudyFault> {
+        let study = self.study;
+        let start = Instant::now();
+        let started_unix =
+            SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        let prepared = self.servers.before_run(variant);
+        if round == 0 {
+            // A server that does not start at first will not start later.
+            prepared.as_ref().map_err(|fault| StudyFault::Asked(fault.to_string()))?;
+        }
+        let machine_ms = machine::measure();
+        on_event(Event::RunBegins(&study.plans[plan], &study.variants[variant].name));
+        let outcome = prepared.map_err(|fault| fault.to_string()).and_then(|()| {
+            let plan = self.plan(plan, variant)?;
+            let on_second = &mut |progress: &Progress<'_>| on_event(Event::Second(progress));
+            run::run(&plan, self.stop, on_second).map_err(|fault| fault.to_string())
+        });
+        if outcome.is_err() {
+            self.servers.stop_variants();
+        }
+        let (result, fault) = match outcome {
+            Ok(finished) => (Some(finished), None),
+            Err(fault) => (None, Some(fault)),
+        };
+        let facts = RunFacts {
+            started_unix,
+            seconds: (start.elapsed() + *study.file.pause).as_secs_f64(),
+            machine_ms,
+            fault,
+        };
+        let run =
+            result.as_ref().map(|finished| variant::of_result(&label(round), &finished.result));
+        Ok((FinishedRun { round, plan, variant, facts, run }, result))
+    }
+
+    /// Returns the plan of a run, with the variant's target.
+    fn plan(&self, plan: usize, variant: usize) -> Result<Arc<Plan>, String> {
+        let mut plan = self.study.variants[variant].plans[plan].clone();
+        if let Some(target) = self.servers.target(variant) {
+            plan.target.point_at(&target).map_err(str::to_owned)?;
+        }
+        Ok(Arc::new(plan))
+    }
+
+    /// Waits until the time is over or the study is stopped.
+    fn wait(&self, time: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < time && !self.stop.is_requested() {
+            std::thread::park_timeout(TICK.min(time));
+        }
+    }
+}

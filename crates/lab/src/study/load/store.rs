@@ -1,0 +1,284 @@
+//! The folder of a load study: its finished runs, from which an interrupted study continues.
+//!
+//! A run is written into a temporary folder, which is renamed once it is complete. So a run is in
+//! the folder completely or not at all, whenever the program is killed. A round counts if all its
+//! runs are there; the runs of an incomplete round are removed, and the round is run again, because
+//! runs of one round must be close in time.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lab_model::record::Totals;
+use lab_model::results::run::RunResult;
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use super::analyse::{FinishedRun, RunFacts};
+use super::file::LoadStudy;
+use crate::import;
+use crate::study::StudyFault;
+use crate::study::runner::process::signal;
+
+/// Version of the file that identifies the study of a folder.
+const SCHEMA: &str = "weir.study-load-state/1";
+/// The file that identifies the study of a folder.
+const STATE: &str = "state.json";
+/// The file with the processes of the servers.
+const PROCESSES: &str = "processes";
+/// The folder of the runs.
+const RUNS: &str = "runs";
+/// The folder of a run that is being written.
+const PART: &str = "unfinished-run";
+/// The file of a run that says how it was made.
+const RUN: &str = "run.json";
+/// The file of a run with its result.
+const RESULT: &str = "result.json";
+/// Longest wait for the end of killed processes.
+const KILLED_MAX: Duration = Duration::from_secs(2);
+const TICK: Duration = Duration::from_millis(10);
+
+/// Identifies the study of a folder.
+#[derive(Debug, Serialize, Deserialize)]
+struct State {
+    schema: String,
+    weir: String,
+    name: String,
+    hash: String,
+}
+
+/// Writes the files of a run's result into a folder.
+pub type WriteRun<'a> =
+    &'a mut dyn FnMut(&Path, &RunResult, &Totals, &[Box<str>]) -> Result<(), String>;
+
+/// The folder of a study. It is locked as long as the value exists.
+#[derive(Debug)]
+pub struct Store {
+    base: PathBuf,
+    _lock: File,
+}
+
+impl Store {
+    /// Opens the folder of a study, which is created if it is missing. Stops servers that a killed
+    /// study left running.
+    ///
+    /// # Errors
+    /// If the folder has the runs of another study, or another program uses it.
+    pub fn open(base: &Path, study: &LoadStudy) -> Result<Store, StudyFault> {
+        let fault = |what: String| StudyFault::Asked(format!("{}: {what}", base.display()));
+        let io_fault = |error: io::Error| fault(format!("cannot use the folder: {error}"));
+        fs::create_dir_all(base).map_err(io_fault)?;
+        let lock = File::create(base.join(".lock")).map_err(io_fault)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(fault("another weir runs a study in this folder".to_owned()));
+            }
+            Err(TryLockError::Error(error)) => return Err(io_fault(error)),
+        }
+        let state = State {
+            schema: SCHEMA.to_owned(),
+            weir: env!("CARGO_PKG_VERSION").to_owned(),
+            name: study.file.name.to_string(),
+            hash: study.hash.clone(),
+        };
+        match fs::read(base.join(STATE)) {
+            Ok(bytes) => check_state(&bytes, &state).map_err(fault)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if base.join(RUNS).exists() {
+                    return Err(fault("it has runs, but not of a load study".to_owned()));
+                }
+                let bytes = serde_json::to_vec_pretty(&state).expect("a state is plain JSON");
+                write_whole(&base.join(STATE), &bytes).map_err(io_fault)?;
+            }
+            Err(error) => return Err(io_fault(error)),
+        }
+        let store = Store { base: base.to_owned(), _lock: lock };
+        store.kill_processes();
+        Ok(store)
+    }
+
+    /// Returns the folder of a variant's servers.
+    pub(super) fn server_folder(&self, variant: &str) -> PathBuf {
+        self.base.join("servers").join(variant)
+    }
+
+    /// Returns the folder of the shared servers.
+    pub(super) fn shared_folder(&self) -> PathBuf {
+        self.base.join("shared-servers")
+    }
+
+    fn run_folder(
+        &self,
+        study: &LoadStudy,
+        (round, plan, variant): (usize, usize, usize),
+    ) -> PathBuf {
+        let runs = self.base.join(RUNS).join(&study.variants[variant].name);
+        runs.join(&study.plans[plan]).join(label(round))
+    }
+
+    /// Writes a finished run.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn put(
+        &self,
+        study: &LoadStudy,
+        run: &FinishedRun,
+        result: Option<(&RunResult, &Totals, &[Box<str>])>,
+        write_run: WriteRun<'_>,
+    ) -> Result<(), StudyFault> {
+        let folder = self.run_folder(study, (run.round, run.plan, run.variant));
+        let fault = |error: String| {
+            StudyFault::Asked(format!("cannot write the run to {}: {error}", folder.display()))
+        };
+        let io_fault = |error: io::Error| fault(error.to_string());
+        let part = self.base.join(PART);
+        remove(&part).map_err(io_fault)?;
+        fs::create_dir(&part).map_err(io_fault)?;
+        if let Some((result, totals, methods)) = result {
+            write_run(&part, result, totals, methods).map_err(fault)?;
+        }
+        let bytes = serde_json::to_vec_pretty(&run.facts).expect("facts are plain JSON");
+        write_whole(&part.join(RUN), &bytes).map_err(io_fault)?;
+        let parent = folder.parent().unwrap_or(&self.base);
+        fs::create_dir_all(parent).map_err(io_fault)?;
+        fs::rename(&part, &folder).map_err(io_fault)
+    }
+
+    /// Reads the runs of all complete rounds, and removes those of an incomplete one.
+    ///
+    /// # Errors
+    /// If a finished run cannot be read.
+    pub(super) fn take_rounds(&self, study: &LoadStudy) -> Result<Vec<FinishedRun>, StudyFault> {
+        let mut finished = Vec::new();
+        let mut round = 0;
+        loop {
+            let runs = self.read_round(study, round)?;
+            if runs.len() < study.plans.len() * study.variants.len() {
+                break;
+            }
+            finished.extend(runs);
+            round += 1;
+        }
+        for (plan, variant) in study.pairs() {
+            let folder = self.run_folder(study, (round, plan, variant));
+            remove(&folder).map_err(|error| {
+                StudyFault::Asked(format!("cannot remove {}: {error}", folder.display()))
+            })?;
+        }
+        Ok(finished)
+    }
+
+    /// Reads the finished runs of a round in the order of their time.
+    fn read_round(&self, study: &LoadStudy, round: usize) -> Result<Vec<FinishedRun>, StudyFault> {
+        let mut runs = Vec::new();
+        for (plan, variant) in study.pairs() {
+            let folder = self.run_folder(study, (round, plan, variant));
+            if folder.exists() {
+                let read = read_run(&folder, (round, plan, variant)).map_err(|error| {
+                    let advice = "remove the folder of the study to begin again";
+                    StudyFault::Asked(format!("{}: {error}; {advice}", folder.display()))
+                })?;
+                runs.push(read);
+            }
+        }
+        runs.sort_by(|a, b| a.facts.started_unix.total_cmp(&b.facts.started_unix));
+        Ok(runs)
+    }
+
+    /// Registers a process, so that a later study in this folder can stop it if this one is killed.
+    pub(super) fn add_process(&self, id: u32) {
+        let Some(start) = start_time(id) else { return };
+        let path = self.base.join(PROCESSES);
+        let file = fs::OpenOptions::new().append(true).create(true).open(path);
+        // Without the file only a process of a killed study stays.
+        let _ = file.and_then(|mut file| writeln!(file, "{id} {start}"));
+    }
+
+    /// Kills the processes that a killed study left running. A process is recognised by its id and
+    /// its start time.
+    fn kill_processes(&self) {
+        let path = self.base.join(PROCESSES);
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let parse = |line: &str| -> Option<(u32, u64)> {
+            let (id, start) = line.split_once(' ')?;
+            Some((id.parse().ok()?, start.parse().ok()?))
+        };
+        let is_running = |(id, start): &(u32, u64)| start_time(*id) == Some(*start);
+        let left: Vec<(u32, u64)> = text.lines().filter_map(parse).filter(is_running).collect();
+        left.iter().for_each(|(id, _)| signal(*id, Signal::KILL));
+        let start = Instant::now();
+        while start.elapsed() < KILLED_MAX && left.iter().any(is_running) {
+            std::thread::park_timeout(TICK);
+        }
+        // A missing file is what this wants.
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Name of a round's folder, and its label in results. Rounds count from 0, labels from 1.
+pub(super) fn label(round: usize) -> String {
+    format!("round-{:03}", round + 1)
+}
+
+fn check_state(bytes: &[u8], expected: &State) -> Result<(), String> {
+    let found: State =
+        serde_json::from_slice(bytes).map_err(|error| format!("{STATE} is damaged: {error}"))?;
+    if found.schema != expected.schema || found.weir != expected.weir {
+        return Err(format!(
+            "its runs were made by weir {} ({}), and this is weir {}: choose another folder",
+            found.weir, found.schema, expected.weir
+        ));
+    }
+    if found.hash != expected.hash {
+        return Err(format!(
+            "it has runs of the study {:?} with other variants, plans, order or restarts: choose \
+             another folder, or remove this one",
+            found.name
+        ));
+    }
+    Ok(())
+}
+
+fn read_run(
+    folder: &Path,
+    (round, plan, variant): (usize, usize, usize),
+) -> Result<FinishedRun, String> {
+    let bytes = fs::read(folder.join(RUN)).map_err(|error| format!("{RUN}: {error}"))?;
+    let facts: RunFacts =
+        serde_json::from_slice(&bytes).map_err(|error| format!("{RUN}: {error}"))?;
+    let run = match &facts.fault {
+        Some(_) => None,
+        None => {
+            let read =
+                import::read_file(&folder.join(RESULT)).map_err(|error| error.to_string())?;
+            read.into_iter().next().and_then(|variant| variant.runs.into_iter().next())
+        }
+    };
+    Ok(FinishedRun { round, plan, variant, facts, run })
+}
+
+/// Writes a file under a temporary name and renames it.
+fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let part = path.with_extension("part");
+    let mut file = File::create(&part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&part, path)
+}
+
+/// Removes a folder, which may be missing.
+fn remove(folder: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Returns the start time of a process in clock ticks since the boot; none if it has ended.
+fn start_time(id: u32) -> Option<u64> {
+    let stat = procfs::process::Process::new(i32::try_from(id).ok()?).ok()?.stat().ok()?;
+    (stat.state != 'Z').then_some(stat.starttime)
+}

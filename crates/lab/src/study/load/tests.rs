@@ -1,0 +1,258 @@
+//! Goal: planted differences are found, equal variants are not called different, unusable rounds are
+//! left out, and the folder of a study gives back what was written. Method: runs with made-up values
+//! and noise that the variants of a round share.
+
+use lab_model::results::compare::Metric;
+use lab_model::results::load_study::{End, LoadStudyResult};
+use lab_model::results::{ComparisonVerdict, Outcome, schema};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::analyse::{FinishedRun, RunFacts, analyse, progress};
+use super::file::{LoadStudy, read};
+use super::store::Store;
+use crate::analysis::comparability::Tool;
+use crate::study::StudyFault;
+use crate::variant::Run;
+
+const METHODS: [&str; 3] = ["eth_call", "eth_getLogs", "eth_chainId"];
+
+/// A study of three variants under two plans.
+pub(crate) fn study(folder: &TempDir, keys: &str) -> LoadStudy {
+    let plan = "[[scenario]]\nmix = 'x'\nmodel = 'closed'\nstages = [{ duration = '10s', workers = 1 }]\n\
+                [[mix.x.calls]]\nmethod = 'eth_chainId'\n";
+    for name in ["reads.toml", "logs.toml"] {
+        std::fs::write(folder.path().join(name), plan).unwrap();
+    }
+    let text = format!(
+        "study = 'load'\nname = 'gateways'\nquestion = 'Which <gateway> is faster?'\n\
+         plans = ['reads.toml', 'logs.toml']\n{keys}\n\
+         [[variant]]\nname = 'direct'\ntarget = 'http://127.0.0.1:1'\n\
+         [[variant]]\nname = 'slow'\ntarget = 'http://127.0.0.1:2'\n\
+         [[variant]]\nname = 'cached'\ntarget = 'http://127.0.0.1:3'\n"
+    );
+    read(&text, &folder.path().join("s.toml").display().to_string(), &[]).unwrap()
+}
+
+/// A run with latencies around these factors of 10, 20 and 30 ms, and the noise of its round.
+fn run(random: &mut StdRng, level: f64, factor: f64) -> Run {
+    let mut run = Run::new("round", Tool::Weir);
+    run.facts.outcome = Some(Outcome::Measured);
+    for (index, method) in METHODS.iter().enumerate() {
+        let noise = 1.0 + 0.02 * (random.random::<f64>() - 0.5);
+        let p50 = 10.0 * (index + 1) as f64 * level * noise;
+        let p50 = if index == 0 { p50 * factor } else { p50 };
+        run.put(method, Metric::LatencyP50, p50);
+        run.put(method, Metric::LatencyP95, 2.0 * p50);
+        run.put(method, Metric::LatencyP99, 3.0 * p50);
+        run.put(method, Metric::Goodput, 1000.0 / p50);
+        run.put(method, Metric::FailedShare, 0.0);
+        run.calls.insert((*method).to_owned(), 1_000);
+    }
+    run.put("all", Metric::LatencyP50, 20.0 * level);
+    run.put("all", Metric::Goodput, 100.0 / level);
+    run
+}
+
+/// Runs of rounds. The first method of each variant is slower by its factor; the control is last.
+pub(crate) fn runs(
+    study: &LoadStudy,
+    rounds: usize,
+    factors: [f64; 4],
+    seed: u64,
+) -> Vec<FinishedRun> {
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut all = Vec::new();
+    for round in 0..rounds {
+        let level = 1.0 + 0.3 * random.random::<f64>();
+        for plan in 0..study.plans.len() {
+            for variant in study.order(round) {
+                let facts = RunFacts {
+                    started_unix: 1_700_000_000.0 + 20.0 * all.len() as f64,
+                    seconds: 13.0,
+                    machine_ms: 5.0 + 0.01 * round as f64,
+                    fault: None,
+                };
+                let run = Some(run(&mut random, level, factors[variant]));
+                all.push(FinishedRun { round, plan, variant, facts, run });
+            }
+        }
+    }
+    all
+}
+
+pub(crate) fn analysed(study: &LoadStudy, runs: &[FinishedRun]) -> LoadStudyResult {
+    let mut random = StdRng::seed_from_u64(1);
+    let result = analyse(study, runs, End::RoundsMax, &mut || random.random());
+    let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let value = serde_json::to_value(&result).unwrap();
+    let faults: Vec<String> =
+        validator.iter_errors(&value).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    result
+}
+
+/// The verdicts of a variant about latencies of a method.
+fn words(
+    result: &LoadStudyResult,
+    plan: usize,
+    variant: &str,
+    method: &str,
+) -> Vec<ComparisonVerdict> {
+    let all = result.plans[plan].comparison.differences.iter();
+    let own = all.filter(|one| one.variant == variant && one.method == method);
+    own.filter(|one| one.metric == Metric::LatencyP50).map(|one| one.verdict).collect()
+}
+
+#[test]
+fn a_planted_difference_is_found_in_its_method_only() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let result = analysed(&study, &runs(&study, 8, [1.0, 1.3, 0.5, 1.0], 1));
+    for plan in 0..2 {
+        assert_eq!(result.plans[plan].rounds, 8);
+        assert_eq!(words(&result, plan, "slow", "eth_call"), [ComparisonVerdict::Worse]);
+        assert_eq!(words(&result, plan, "cached", "eth_call"), [ComparisonVerdict::Better]);
+        for method in &METHODS[1..] {
+            let found = words(&result, plan, "slow", method);
+            assert!(
+                !found.contains(&ComparisonVerdict::Worse)
+                    && !found.contains(&ComparisonVerdict::Better),
+                "{found:?}"
+            );
+        }
+    }
+    let change = |variant: &str| {
+        let all = &result.plans[0].comparison.differences;
+        let one =
+            all.iter().find(|one| one.variant == variant && one.method == "eth_call").unwrap();
+        (one.change, one.interval.unwrap())
+    };
+    let (slower, (low, high)) = change("slow");
+    assert!((0.27..0.33).contains(&slower) && low < 0.3 && high > 0.3, "{slower} {low} {high}");
+    let text = result.sentences.join("\n");
+    assert!(text.contains("reads: slow compared with direct: worse in eth_call"), "{text}");
+    assert!(text.contains("direct does not differ from itself"), "{text}");
+}
+
+#[test]
+fn forty_studies_of_equal_variants_call_at_most_two_differences() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let mut called = 0;
+    for seed in 0..40 {
+        let result = analysed(&study, &runs(&study, 6, [1.0; 4], seed));
+        let differs = |one: &lab_model::results::compare::Difference| {
+            matches!(one.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+        };
+        let plan = &result.plans[0];
+        let all = plan.comparison.differences.iter();
+        let control = plan.control.iter().flat_map(|control| &control.differences);
+        called += usize::from(all.chain(control).any(differs));
+    }
+    assert!(called <= 2, "{called} of 40 studies call a difference between equal variants");
+}
+
+#[test]
+fn a_control_that_differs_raises_the_floor_and_is_told() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let result = analysed(&study, &runs(&study, 8, [1.0, 1.2, 1.0, 1.3], 3));
+    let text = result.sentences.join("\n");
+    assert!(text.contains("A/A control: direct differs from itself in eth_call"), "{text}");
+    assert_eq!(
+        words(&result, 0, "slow", "eth_call"),
+        [ComparisonVerdict::CannotTell],
+        "below the A/A difference"
+    );
+    assert!(result.warnings.iter().any(|one| one.contains("the A/A control differs")), "{text}");
+}
+
+#[test]
+fn a_round_with_an_unusable_run_is_left_out_for_all() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let mut runs = runs(&study, 7, [1.0; 4], 1);
+    let place =
+        runs.iter().position(|run| (run.round, run.plan, run.variant) == (2, 0, 1)).unwrap();
+    runs[place].run.as_mut().unwrap().facts.outcome = Some(Outcome::ClientLimited);
+    let place =
+        runs.iter().position(|run| (run.round, run.plan, run.variant) == (6, 1, 0)).unwrap();
+    runs[place].run = None;
+    runs[place].facts.fault = Some("connection refused".to_owned());
+    let result = analysed(&study, &runs);
+    assert_eq!((result.plans[0].rounds, result.plans[1].rounds), (6, 6));
+    assert_eq!(result.plans[0].left_out, ["round 3: slow: the load generator was its limit"]);
+    assert_eq!(result.plans[1].left_out, ["round 7: direct: connection refused"]);
+    assert!(result.plans[0].comparison.variants.iter().all(|variant| variant.runs == 6));
+    let state = progress(&study, &runs, &mut || 4);
+    assert_eq!((state.progress.rounds, state.progress.usable, state.progress.faulty), (7, 6, 1));
+}
+
+#[test]
+fn the_precision_is_reached_with_more_rounds() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "precision = 0.02");
+    let state = |rounds| {
+        let mut random = StdRng::seed_from_u64(1);
+        progress(&study, &runs(&study, rounds, [1.0; 4], 5), &mut || random.random())
+    };
+    let (few, many) = (state(2), state(20));
+    assert!(!few.progress.precise && many.progress.precise, "{few:?} {many:?}");
+    assert!(many.precision.unwrap() < few.precision.unwrap());
+}
+
+/// Writes only the result.
+fn store_rounds(store: &Store, study: &LoadStudy, runs: &[FinishedRun]) -> Result<(), StudyFault> {
+    for run in runs {
+        let faulty = FinishedRun {
+            facts: RunFacts { fault: Some("x".to_owned()), ..run.facts.clone() },
+            ..run.clone()
+        };
+        store.put(study, &faulty, None, &mut |_, _, _, _| Ok(()))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let out = folder.path().join("out");
+    let all = runs(&study, 3, [1.0; 4], 1);
+    let store = Store::open(&out, &study).unwrap();
+    let fault = Store::open(&out, &study).unwrap_err().to_string();
+    assert!(fault.contains("another weir runs a study"), "{fault}");
+    store_rounds(&store, &study, &all[..all.len() - 1]).unwrap();
+    drop(store);
+    let store = Store::open(&out, &study).unwrap();
+    let taken = store.take_rounds(&study).unwrap();
+    let place = |run: &FinishedRun| (run.round, run.plan, run.variant);
+    let two: Vec<_> = all.iter().filter(|run| run.round < 2).map(place).collect();
+    assert_eq!(taken.iter().map(place).collect::<Vec<_>>(), two);
+    assert!(!out.join("runs/direct/reads/round-003").exists(), "it belongs to no complete round");
+    assert!(out.join("runs/direct/reads/round-002/run.json").exists());
+    drop(store);
+    // Another study does not use the folder, but other limits do.
+    let longer = self::study(&folder, "rounds_max = 80");
+    assert_eq!(Store::open(&out, &longer).unwrap().take_rounds(&longer).unwrap().len(), two.len());
+    let other = self::study(&folder, "order = 'latin-square'");
+    let fault = Store::open(&out, &other).unwrap_err().to_string();
+    assert!(fault.contains("it has runs of the study \"gateways\" with other variants"), "{fault}");
+}
+
+#[test]
+fn the_published_schema_refuses_a_wrong_word() {
+    expect_test::expect_file!["../../../../../docs/study-load.schema.json"]
+        .assert_eq(&schema::load_study());
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let result = analysed(&study, &runs(&study, 2, [1.0; 4], 1));
+    let mut value = serde_json::to_value(&result).unwrap();
+    value["end"] = "sometime".into();
+    let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
+    assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&value));
+}

@@ -1,0 +1,52 @@
+//! Sentences of test cases for CI servers.
+
+use lab_model::metrics::Unit;
+use lab_model::results::ThresholdOutcome;
+use lab_model::results::compare::Difference;
+use lab_model::results::equal::DifferenceRow;
+
+use super::difference as difference_text;
+use super::number::{clock, plural, with_unit};
+
+/// Reason of a run that was stopped early.
+pub(crate) const PARTIAL: &str = "the run ended before its plan";
+/// Reason of a study without a result for a variant.
+pub(crate) const NOT_COMPARED: &str =
+    "the variants could not be compared: one of them did not reach the height to compare";
+
+/// Returns the observed value of a threshold, with its note.
+pub(crate) fn threshold(outcome: &ThresholdOutcome) -> String {
+    let observed = match (outcome.observed, outcome.unit) {
+        (Some(value), unit) => {
+            format!("observed {}", with_unit(value, unit.unwrap_or(Unit::Count)))
+        }
+        (None, _) => "no data".to_owned(),
+    };
+    let broken_at = outcome.broken_at.map(|at| format!(", first broken at {}", clock(at)));
+    let note = outcome.note.as_ref().map(|note| format!("; {note}"));
+    format!("{observed}{}{}", broken_at.unwrap_or_default(), note.unwrap_or_default())
+}
+
+/// Returns the difference of a metric between two variants, with its verdict.
+pub(crate) fn difference(difference: &Difference) -> String {
+    let verdict = difference.verdict.as_str();
+    format!("{verdict}: {}", difference_text::sentence(difference))
+}
+
+/// Returns an example of a difference between two responses.
+pub(crate) fn response(row: &DifferenceRow) -> String {
+    let example = &row.example;
+    format!(
+        "{} differ\npointer: {}\nA: {}\nB: {}\nrequest: {}",
+        plural(row.calls, "call"),
+        example.pointer,
+        example.a,
+        example.b,
+        example.request
+    )
+}
+
+/// Returns the reason of a method whose calls were not compared.
+pub(crate) fn unanswered(calls: u64) -> String {
+    format!("{} could not be compared", plural(calls, "call"))
+}

@@ -1,0 +1,165 @@
+//! Sentences about a study of load runs.
+
+use lab_model::results::ComparisonVerdict;
+use lab_model::results::compare::{CompareResult, Difference};
+use lab_model::results::load_study::{Drift, DriftSubject, End, LoadStudyResult, PlanResult};
+
+use super::difference;
+use super::number::{percent, plural};
+use crate::analysis::rounds::is_trend;
+
+/// Maximum number of differences that a sentence names.
+const NAMED_MAX: usize = 4;
+/// Smallest relative drift of the machine that is a warning. Repeated runs differ by about that.
+const DRIFT_MIN: f64 = 0.025;
+
+/// Returns the conclusions of a study: the comparisons, the A/A control, the precision, the drift.
+pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
+    let mut sentences = Vec::new();
+    for plan in &result.plans {
+        let under = under(result, plan);
+        sentences.extend(plan.comparison.sentences.iter().map(|text| format!("{under}{text}")));
+        sentences.extend(plan.control.iter().map(|result| format!("{under}{}", control(result))));
+    }
+    sentences.push(precision(result));
+    sentences.extend(result.drifts.iter().map(drift));
+    sentences
+}
+
+/// Returns the prefix of a sentence about one of several plans.
+fn under(result: &LoadStudyResult, plan: &PlanResult) -> String {
+    if result.plans.len() > 1 { format!("{}: ", plan.plan) } else { String::new() }
+}
+
+fn different(result: &CompareResult) -> Vec<&Difference> {
+    let differs = |difference: &&Difference| {
+        matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+    };
+    let mut different: Vec<&Difference> = result.differences.iter().filter(differs).collect();
+    different.sort_by(|a, b| b.change.abs().total_cmp(&a.change.abs()));
+    different
+}
+
+fn names(differences: &[&Difference]) -> String {
+    let mut names: Vec<String> =
+        differences.iter().take(NAMED_MAX).map(|named| difference::sentence(named)).collect();
+    if differences.len() > NAMED_MAX {
+        names.push(format!("and {} more", differences.len() - NAMED_MAX));
+    }
+    names.join(", ")
+}
+
+/// The A/A control: the baseline compared with itself.
+fn control(result: &CompareResult) -> String {
+    let first = result.variants.first().map_or("", |first| first.name.as_str());
+    if result.differences.is_empty() {
+        return format!("A/A control: no round of {first} and its repetition can be compared");
+    }
+    let different = different(result);
+    let largest =
+        result.differences.iter().max_by(|a, b| a.change.abs().total_cmp(&b.change.abs()));
+    let count = plural(result.differences.len() as u64, "figure");
+    match (different.as_slice(), largest) {
+        ([], Some(largest)) => format!(
+            "A/A control: {first} does not differ from itself in any of {count}; the largest change \
+             is that of {}",
+            difference::sentence(largest)
+        ),
+        (different, _) => {
+            format!("A/A control: {first} differs from itself in {}", names(different))
+        }
+    }
+}
+
+fn precision(result: &LoadStudyResult) -> String {
+    let design = &result.design;
+    let metric = design.precision_of.as_str().split(',').next().unwrap_or_default();
+    let widths: Option<Vec<f64>> = result.plans.iter().map(|plan| plan.precision).collect();
+    let widest = widths.map(|widths| widths.into_iter().fold(0.0, f64::max));
+    let rounds = plural(result.rounds.len() as u64, "round");
+    let reached = match widest {
+        Some(width) if width <= design.precision => {
+            format!("all intervals of {metric} are ±{} or narrower", percent(design.precision))
+        }
+        Some(width) => format!(
+            "the widest interval of {metric} is ±{}, wider than the required ±{}",
+            percent(width),
+            percent(design.precision)
+        ),
+        None => format!("an interval of {metric} is missing"),
+    };
+    let end = match result.end {
+        End::Precision => String::new(),
+        other => format!("; the study was ended by {}", other.as_str()),
+    };
+    format!("after {rounds} {reached}{end}")
+}
+
+fn drift(drift: &Drift) -> String {
+    let plan = drift.plan.as_ref().map_or_else(String::new, |plan| format!(" under {plan}"));
+    let subject = format!("{}{plan}", drift.subject.as_str());
+    let spread = percent(drift.spread);
+    match is_trend(drift.p) {
+        true => format!(
+            "drift: the {subject} changed by {:+.1} % during the study; the rounds differ by up to \
+             {spread}",
+            drift.change * 100.0
+        ),
+        false => {
+            format!("drift: the {subject} shows no trend; the rounds differ by up to {spread}")
+        }
+    }
+}
+
+/// Returns doubts about the data of a study, each with advice.
+pub(crate) fn warnings(result: &LoadStudyResult) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut add = |warning: String| {
+        if !warnings.contains(&warning) {
+            warnings.push(warning);
+        }
+    };
+    for plan in &result.plans {
+        let under = under(result, plan);
+        if let Some(control) = &plan.control
+            && !different(control).is_empty()
+        {
+            add(format!(
+                "{under}the A/A control differs from its original, so the arrangement itself causes \
+                 differences; differences of the same metric up to that size do not count. More \
+                 rounds, longer runs or restarts before each round may remove its cause"
+            ));
+        }
+        if plan.rounds < result.design.rounds_min {
+            add(format!(
+                "{under}{} can be compared, but rounds_min is {}",
+                plural(plan.rounds as u64, "round"),
+                result.design.rounds_min
+            ));
+        }
+        if plan.rounds > 0 && !plan.rounds.is_multiple_of(result.design.block) {
+            add(format!(
+                "{under}the order of the variants is balanced after a multiple of {} rounds, but {} \
+                 can be compared; a drift may favour a variant",
+                result.design.block, plan.rounds
+            ));
+        }
+    }
+    if result.plans.iter().all(|plan| plan.control.is_none()) {
+        add("the study has no A/A control, so the difference between equal variants is unknown; set \
+             control = true"
+            .to_owned());
+    }
+    for drift in result.drifts.iter().filter(|drift| is_trend(drift.p)) {
+        if drift.subject == DriftSubject::Machine && drift.change.abs() >= DRIFT_MIN {
+            add("the speed of this machine drifted during the study; runs of one round are compared \
+                 with each other, which removes most of its effect"
+                .to_owned());
+        }
+    }
+    for plan in &result.plans {
+        let control = plan.control.iter().flat_map(|control| &control.warnings);
+        plan.comparison.warnings.iter().chain(control).cloned().for_each(&mut add);
+    }
+    warnings
+}

@@ -1,0 +1,85 @@
+//! Reads the queries of a dashboard file for Grafana and runs them in a real Prometheus.
+
+use std::path::Path;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::prometheus::Prometheus;
+use crate::wait::{WAIT_TIMEOUT, pause};
+
+/// Interval between two rounds of queries.
+const ROUND_INTERVAL: std::time::Duration = std::time::Duration::from_millis(500);
+
+/// A query of a dashboard, with the title of its panel.
+pub struct PanelQuery {
+    /// Title of the panel or name of the variable.
+    pub title: String,
+    /// The query, with Grafana's variables.
+    pub query: String,
+}
+
+/// Reads the queries of all panels and variables of a dashboard file.
+///
+/// # Panics
+/// If the file is no dashboard, or has no panel.
+pub fn queries(file: &Path) -> Vec<PanelQuery> {
+    let text = std::fs::read_to_string(file).expect("the file is there");
+    let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    let mut queries = Vec::new();
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        let inner = panel.get("panels").and_then(Value::as_array).into_iter().flatten();
+        for panel in std::iter::once(panel).chain(inner) {
+            let targets = panel.get("targets").and_then(Value::as_array).into_iter().flatten();
+            queries.extend(targets.map(|target| PanelQuery {
+                title: panel["title"].as_str().expect("a title").to_owned(),
+                query: target["expr"].as_str().expect("a query").to_owned(),
+            }));
+        }
+    }
+    assert!(queries.len() > 20, "{} has only {} queries", file.display(), queries.len());
+    for variable in dashboard["templating"]["list"].as_array().expect("variables") {
+        let Some(definition) = variable["definition"].as_str() else { continue };
+        let values = definition.strip_prefix("label_values(").and_then(|rest| rest.split_once(')'));
+        let (metric, label) =
+            values.and_then(|(values, _)| values.split_once(", ")).expect("label_values");
+        queries.push(PanelQuery {
+            title: variable["name"].as_str().expect("a name").to_owned(),
+            // A label without a value is none.
+            query: format!("count by ({label}) ({metric}{{{label}!=\"\"}})"),
+        });
+    }
+    queries
+}
+
+/// Repeats all queries until each has returned a value that is a number. `variables`
+/// are names of Grafana's variables and their values.
+///
+/// # Panics
+/// If a query has no value after a minute; the message names all such queries.
+pub fn wait_for_data(prometheus: &Prometheus, queries: &[PanelQuery], variables: &[(&str, &str)]) {
+    let complete = |query: &str| {
+        let mut query = query.to_owned();
+        for (name, value) in variables {
+            query = query.replace(&format!("${name}"), value);
+        }
+        assert!(!query.contains('$'), "a variable of {query} is not known");
+        query
+    };
+    let mut pending: Vec<(&PanelQuery, String)> =
+        queries.iter().map(|query| (query, complete(&query.query))).collect();
+    let begin = Instant::now();
+    loop {
+        pending.retain(|(_, query)| prometheus.ask(query).iter().all(|value| value.is_nan()));
+        if pending.is_empty() {
+            return;
+        }
+        let list = || pending.iter().map(|(panel, query)| format!("{}: {query}", panel.title));
+        assert!(
+            begin.elapsed() < WAIT_TIMEOUT,
+            "panels without data; the test must make a gateway or run have it:\n{}",
+            list().collect::<Vec<_>>().join("\n")
+        );
+        pause(ROUND_INTERVAL); // Sleeps: new samples are scraped or pushed each second.
+    }
+}

@@ -1,0 +1,159 @@
+//! A real Prometheus for a test: it scrapes, receives remote write, evaluates rules and answers
+//! queries.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::programs;
+use crate::raw::Client;
+use crate::running::{command_killed_with_test, spawn};
+use crate::wait::{WAIT_TIMEOUT, pause, wait_until};
+
+/// Interval between two queries that wait for a value.
+const QUERY_INTERVAL: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// A Prometheus that ends with the test.
+pub struct Prometheus {
+    child: Child,
+    address: String,
+    _folder: tempfile::TempDir,
+}
+
+/// Labels of a series, without its name.
+pub type Labels = BTreeMap<String, String>;
+
+impl Prometheus {
+    /// Starts one that scrapes these addresses each second. Returns `None` if the program is
+    /// missing.
+    pub fn start(scraped: &[String]) -> Option<Prometheus> {
+        Prometheus::with_rules(scraped, "groups: []\n")
+    }
+
+    /// Starts one that also evaluates these rules each second.
+    ///
+    /// # Panics
+    /// If Prometheus refuses the rules.
+    pub fn with_rules(scraped: &[String], rules: &str) -> Option<Prometheus> {
+        let program = programs::require("prometheus")?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let targets = scraped.join("\", \"");
+        let config = format!(
+            "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\n\
+             rule_files: [rules.yml]\nscrape_configs:\n  - job_name: weir\n    \
+             static_configs:\n      - targets: [\"{targets}\"]\n"
+        );
+        let config = if scraped.is_empty() { "rule_files: [rules.yml]\n" } else { &config };
+        std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
+        std::fs::write(folder.path().join("rules.yml"), rules).expect("it takes text");
+        let mut child = run(&program, folder.path());
+        let log = folder.path().join("log");
+        let address = programs::wait_for_address(&mut child, &log, "\"Listening on\" address=");
+        let ready = || get(&address, "/-/ready").is_some_and(|answer| answer.contains("Ready"));
+        wait_until("prometheus is ready", ready);
+        Some(Prometheus { child, address, _folder: folder })
+    }
+
+    /// The URL for remote write.
+    pub fn write_url(&self) -> String {
+        format!("http://{}/api/v1/write", self.address)
+    }
+
+    /// The series of a query at a time, in seconds since 1970.
+    ///
+    /// # Panics
+    /// If Prometheus refuses the query.
+    pub fn series_at(&self, query: &str, time: f64) -> Vec<(Labels, f64)> {
+        let encoded: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let path = format!("/api/v1/query?query={encoded}&time={time:.3}");
+        let answer = get(&self.address, &path).expect("prometheus answers");
+        let json: serde_json::Value = serde_json::from_str(&answer).expect("JSON");
+        assert_eq!(json["status"], "success", "{query}: {json}");
+        let result = json["data"]["result"].as_array().expect("a vector").iter();
+        let series = result.map(|series| {
+            let labels = series["metric"].as_object().expect("labels").iter();
+            let text = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+            let labels = labels.map(|(name, value)| (name.clone(), text(value))).collect();
+            let value = text(&series["value"][1]).parse().expect("a number");
+            (labels, value)
+        });
+        series.collect()
+    }
+
+    /// The series of a query now.
+    pub fn series(&self, query: &str) -> Vec<(Labels, f64)> {
+        self.series_at(query, now())
+    }
+
+    /// The values of a query at a time, in seconds since 1970.
+    pub fn ask_at(&self, query: &str, time: f64) -> Vec<f64> {
+        self.series_at(query, time).into_iter().map(|(_, value)| value).collect()
+    }
+
+    /// The values of a query now.
+    pub fn ask(&self, query: &str) -> Vec<f64> {
+        self.ask_at(query, now())
+    }
+
+    /// The only value of a query now.
+    ///
+    /// # Panics
+    /// If there is another number of values.
+    pub fn one(&self, query: &str) -> f64 {
+        let values = self.ask(query);
+        assert_eq!(values.len(), 1, "{query} is {values:?}");
+        values[0]
+    }
+
+    /// Repeats a query until it has one value, because samples are stored a moment after they were
+    /// taken.
+    ///
+    /// # Panics
+    /// If it has none after a minute.
+    pub fn until(&self, query: &str) -> f64 {
+        let begin = Instant::now();
+        loop {
+            if let [value] = self.ask(query)[..] {
+                return value;
+            }
+            assert!(begin.elapsed() < WAIT_TIMEOUT, "{query} has no value");
+            pause(QUERY_INTERVAL); // Sleeps: between two queries.
+        }
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the test has noticed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(program: &Path, folder: &Path) -> Child {
+    let log = std::fs::File::create(folder.join("log")).expect("a file");
+    let mut command = command_killed_with_test(program);
+    command
+        .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
+        .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+        .arg("--web.listen-address=127.0.0.1:0")
+        // Before 3.8 native histograms have to be asked for.
+        .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    spawn(command).expect("prometheus starts")
+}
+
+fn get(address: &str, path: &str) -> Option<String> {
+    let mut client = Client::connect(address);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
+    let answer = client.answer()?;
+    Some(answer.text().to_owned())
+}
+
+/// The time in seconds since 1970.
+pub fn now() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
+}

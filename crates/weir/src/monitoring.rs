@@ -1,0 +1,32 @@
+//! Alert rules, recording rules and dashboards for a gateway and for load runs.
+//!
+//! `cargo xtask generate` writes them into `deploy/` and `docs/alerts.md`. Every query is completed
+//! and checked against the declarations of the metrics, so no rule and no panel can name a metric
+//! or a label that does not exist. In reading order: `catalogue` (the declared metrics), `query`
+//! (checks and completes PromQL), `recordings` and `alerts` (the declared rules), `rules` (the file
+//! of rules and the page about alerts), `dashboard` (the JSON of Grafana), `gateway` and `lab` (the
+//! panels of the two dashboards).
+
+mod alerts;
+mod catalogue;
+mod dashboard;
+mod gateway;
+mod lab;
+mod query;
+mod recordings;
+mod rules;
+
+pub(crate) use rules::{page as alerts_page, rules};
+
+/// Returns the JSON of the gateway's dashboard.
+pub(crate) fn gateway_dashboard() -> String {
+    gateway::dashboard().json(&catalogue::gateway())
+}
+
+/// Returns the JSON of the dashboard of a load run.
+pub(crate) fn lab_dashboard() -> String {
+    lab::dashboard().json(&catalogue::lab())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! A dashboard as the JSON that Grafana imports or provisions.
+//!
+//! Panels are declared by title, unit and queries. Their description is the help of the metrics
+//! that they name. Metrics that no panel names get a generated panel in the last row.
+
+use serde_json::{Value, json};
+
+use super::catalogue::{Catalogue, Kind, Metric};
+use super::query::Matcher;
+
+/// Width of Grafana's grid.
+const GRID_WIDTH: u64 = 24;
+
+/// The version of Grafana's dashboard model, that of Grafana 10.2 and later.
+const SCHEMA_VERSION: u64 = 39;
+
+/// A dashboard.
+#[derive(Debug)]
+pub(super) struct Dashboard {
+    /// Identifies the dashboard in URLs; never change it.
+    pub(super) uid: &'static str,
+    pub(super) title: &'static str,
+    pub(super) description: &'static str,
+    /// The period that is displayed at first, such as `now-1h`.
+    pub(super) from: &'static str,
+    pub(super) refresh: &'static str,
+    pub(super) variables: &'static [Variable],
+    /// Matchers that are added to all metrics.
+    pub(super) matchers: &'static [Matcher],
+    pub(super) rows: &'static [Row],
+}
+
+/// A variable that selects values of a label; all values at first.
+#[derive(Debug)]
+pub(super) struct Variable {
+    /// The label, which is also the variable's name.
+    pub(super) label: &'static str,
+    pub(super) title: &'static str,
+    /// A metric that has all values of the label.
+    pub(super) metric: &'static str,
+}
+
+/// Panels below one heading.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) title: &'static str,
+    pub(super) panels: &'static [Panel],
+}
+
+/// A panel.
+#[derive(Debug)]
+pub(super) struct Panel {
+    pub(super) title: &'static str,
+    pub(super) shape: Shape,
+    pub(super) unit: Unit,
+    /// Legend and query of each set of series.
+    pub(super) queries: &'static [(&'static str, &'static str)],
+}
+
+/// The form in which a panel draws its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// The newest value, large.
+    Number,
+    /// Values over time.
+    Lines,
+}
+
+/// The unit of a panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    Count,
+    PerSecond,
+    Seconds,
+    Bytes,
+    BytesPerSecond,
+    /// 0 to 1, drawn as percent.
+    Share,
+}
+
+impl Unit {
+    /// Returns Grafana's name of the unit.
+    fn id(self) -> &'static str {
+        match self {
+            Unit::Count => "short",
+            Unit::PerSecond => "ops",
+            Unit::Seconds => "s",
+            Unit::Bytes => "bytes",
+            Unit::BytesPerSecond => "Bps",
+            Unit::Share => "percentunit",
+        }
+    }
+}
+
+impl Shape {
+    /// Returns width and height on the grid.
+    fn size(self) -> (u64, u64) {
+        match self {
+            Shape::Number => (4, 4),
+            Shape::Lines => (8, 8),
+        }
+    }
+}
+
+/// A panel with complete queries.
+struct Drawn {
+    title: String,
+    description: String,
+    shape: Shape,
+    unit: Unit,
+    queries: Vec<(String, String)>,
+}
+
+impl Dashboard {
+    /// Returns the dashboard as JSON with a line break at its end.
+    ///
+    /// # Panics
+    /// If a query names a metric or a label that is not declared.
+    pub(super) fn json(&self, catalogue: &Catalogue) -> String {
+        let mut used: Vec<&str> = Vec::new();
+        let mut rows: Vec<(&str, Vec<Drawn>)> = Vec::new();
+        for row in self.rows {
+            let drawn = row.panels.iter().map(|panel| {
+                let (drawn, metrics) = self.draw(catalogue, panel);
+                used.extend(metrics.iter().map(|metric| metric.name.as_str()));
+                drawn
+            });
+            rows.push((row.title, drawn.collect()));
+        }
+        let unused = catalogue.metrics().filter(|metric| !used.contains(&metric.name.as_str()));
+        let further: Vec<Drawn> =
+            unused.map(|metric| self.draw_metric(catalogue, metric)).collect();
+        let mut panels = Vec::new();
+        let mut top = 0;
+        for (title, drawn) in rows {
+            push_row(&mut panels, &mut top, title, drawn, false);
+        }
+        if !further.is_empty() {
+            push_row(&mut panels, &mut top, "Further metrics", further, true);
+        }
+        for (index, panel) in panels.iter_mut().enumerate() {
+            panel["id"] = json!(1000 * (index + 1));
+            let inner = panel.get_mut("panels").and_then(Value::as_array_mut).into_iter().flatten();
+            for (place, inner) in inner.enumerate() {
+                inner["id"] = json!(1000 * (index + 1) + place + 1);
+            }
+        }
+        let dashboard = json!({
+            "uid": self.uid,
+            "title": self.title,
+            "description": self.description,
+            "tags": ["weir"],
+            "schemaVersion": SCHEMA_VERSION,
+            "version": 1,
+            "editable": true,
+            "graphTooltip": 1,
+            "refresh": self.refresh,
+            "time": { "from": self.from, "to": "now" },
+            "timezone": "browser",
+            "annotations": { "list": [] },
+            "links": [],
+            "templating": { "list": self.templating(catalogue) },
+            "panels": panels,
+        });
+        let text = serde_json::to_string_pretty(&dashboard).expect("JSON of text and numbers");
+        text + "\n"
+    }
+
+    fn templating(&self, catalogue: &Catalogue) -> Vec<Value> {
+        let source = json!({
+            "name": "datasource",
+            "label": "Data source",
+            "type": "datasource",
+            "query": "prometheus",
+            "hide": 0,
+            "refresh": 1,
+        });
+        let variables = self.variables.iter().map(|variable| {
+            let Variable { label, title, metric } = variable;
+            catalogue.find(metric).unwrap_or_else(|| panic!("{metric} is not declared"));
+            let query = format!("label_values({metric}, {label})");
+            json!({
+                "name": label,
+                "label": title,
+                "type": "query",
+                "datasource": datasource(),
+                "definition": query,
+                "query": { "query": query, "refId": "variable" },
+                "refresh": 2,
+                "sort": 1,
+                "multi": true,
+                "includeAll": true,
+                "allValue": ".*",
+                "current": { "selected": true, "text": ["All"], "value": ["$__all"] },
+                "hide": 0,
+            })
+        });
+        std::iter::once(source).chain(variables).collect()
+    }
+
+    fn draw<'c>(&self, catalogue: &'c Catalogue, panel: &Panel) -> (Drawn, Vec<&'c Metric>) {
+        let mut metrics: Vec<&Metric> = Vec::new();
+        let mut queries = Vec::new();
+        for (legend, query) in panel.queries {
+            let completed = catalogue.complete(query, self.matchers);
+            let completed =
+                completed.unwrap_or_else(|error| panic!("panel {:?}: {error}", panel.title));
+            queries.push(((*legend).to_owned(), completed.text));
+            for metric in completed.metrics {
+                if !metrics.iter().any(|known| known.name == metric.name) {
+                    metrics.push(metric);
+                }
+            }
+        }
+        let help: Vec<String> =
+            metrics.iter().map(|metric| format!("`{}`: {}", metric.name, metric.help)).collect();
+        let drawn = Drawn {
+            title: panel.title.to_owned(),
+            description: help.join("\n\n"),
+            shape: panel.shape,
+            unit: panel.unit,
+            queries,
+        };
+        (drawn, metrics)
+    }
+
+    /// Returns a panel for a metric that no declared panel names.
+    fn draw_metric(&self, catalogue: &Catalogue, metric: &Metric) -> Drawn {
+        let Metric { name, kind, labels, .. } = metric;
+        let by = |more: &[&str]| {
+            let all = [labels.as_slice(), more].concat();
+            if all.is_empty() { String::new() } else { format!(" by ({})", all.join(", ")) }
+        };
+        let (query, unit) = match kind {
+            Kind::Counter => {
+                let unit = match metric.unit {
+                    "bytes" => Unit::BytesPerSecond,
+                    _ => Unit::PerSecond,
+                };
+                (format!("sum{} (rate({name}[$__rate_interval]))", by(&[])), unit)
+            }
+            Kind::Histogram => {
+                let rate = format!("sum{} (rate({name}_bucket[$__rate_interval]))", by(&["le"]));
+                (format!("histogram_quantile(0.99, {rate})"), Unit::Seconds)
+            }
+            Kind::Distribution => {
+                let native = format!("sum{} (rate({name}[$__rate_interval]))", by(&[]));
+                let gauge = format!("max{} ({name}_p99)", by(&[]));
+                (format!("histogram_quantile(0.99, {native}) or {gauge}"), Unit::Seconds)
+            }
+            Kind::Gauge | Kind::Info => {
+                let unit = match metric.unit {
+                    "bytes" => Unit::Bytes,
+                    "seconds" => Unit::Seconds,
+                    "ratio" => Unit::Share,
+                    _ => Unit::Count,
+                };
+                (format!("sum{} ({name})", by(&[])), unit)
+            }
+        };
+        let legend = match labels.as_slice() {
+            [] => name.clone(),
+            labels => {
+                labels.iter().map(|label| format!("{{{{{label}}}}}")).collect::<Vec<_>>().join(" ")
+            }
+        };
+        let completed = catalogue.complete(&query, self.matchers);
+        let completed = completed.unwrap_or_else(|error| panic!("panel of {name}: {error}"));
+        Drawn {
+            title: name.clone(),
+            description: metric.help.to_owned(),
+            shape: Shape::Lines,
+            unit,
+            queries: vec![(legend, completed.text)],
+        }
+    }
+}
+
+/// Adds a heading and its panels below `top`. The panels of a collapsed row are inside of it.
+fn push_row(
+    panels: &mut Vec<Value>,
+    top: &mut u64,
+    title: &str,
+    drawn: Vec<Drawn>,
+    collapsed: bool,
+) {
+    let heading_top = *top;
+    *top += 1;
+    let (mut left, mut height) = (0, 0);
+    let mut placed = Vec::new();
+    for panel in drawn {
+        let (width, own_height) = panel.shape.size();
+        if left + width > GRID_WIDTH {
+            (left, *top, height) = (0, *top + height, 0);
+        }
+        placed.push(panel.json(left, *top));
+        left += width;
+        height = height.max(own_height);
+    }
+    *top += height;
+    let (inside, beside) = if collapsed { (placed, Vec::new()) } else { (Vec::new(), placed) };
+    panels.push(json!({
+        "type": "row",
+        "title": title,
+        "collapsed": collapsed,
+        "gridPos": { "x": 0, "y": heading_top, "w": GRID_WIDTH, "h": 1 },
+        "panels": inside,
+    }));
+    panels.extend(beside);
+    if collapsed {
+        *top = heading_top + 1;
+    }
+}
+
+impl Drawn {
+    fn json(self, left: u64, top: u64) -> Value {
+        let (width, height) = self.shape.size();
+        let targets = ('A'..).zip(&self.queries).map(|(reference, (legend, query))| {
+            json!({
+                "refId": reference.to_string(),
+                "datasource": datasource(),
+                "expr": query,
+                "legendFormat": legend,
+                "range": true,
+            })
+        });
+        let targets: Vec<Value> = targets.collect();
+        let (kind, options) = match self.shape {
+            Shape::Number => (
+                "stat",
+                json!({
+                    "reduceOptions": { "calcs": ["lastNotNull"], "fields": "", "values": false },
+                    "colorMode": "value",
+                    "graphMode": "area",
+                    "justifyMode": "auto",
+                    "orientation": "auto",
+                    "textMode": "auto",
+                }),
+            ),
+            Shape::Lines => (
+                "timeseries",
+                json!({
+                    "legend": {
+                        "calcs": ["lastNotNull", "max"],
+                        "displayMode": "table",
+                        "placement": "bottom",
+                        "showLegend": true,
+                    },
+                    "tooltip": { "mode": "multi", "sort": "desc" },
+                }),
+            ),
+        };
+        let mut defaults = json!({ "unit": self.unit.id(), "min": 0 });
+        if self.shape == Shape::Lines {
+            defaults["custom"] =
+                json!({ "lineWidth": 1, "fillOpacity": 10, "showPoints": "never" });
+        }
+        json!({
+            "type": kind,
+            "title": self.title,
+            "description": self.description,
+            "datasource": datasource(),
+            "gridPos": { "x": left, "y": top, "w": width, "h": height },
+            "fieldConfig": { "defaults": defaults, "overrides": [] },
+            "options": options,
+            "targets": targets,
+        })
+    }
+}
+
+/// The data source that the dashboard's user selects.
+fn datasource() -> Value {
+    json!({ "type": "prometheus", "uid": "${datasource}" })
+}

@@ -1,0 +1,111 @@
+//! The file of rules for Prometheus, and `docs/alerts.md`, which says what to do about each alert.
+
+use super::alerts::{ALERTS, Alert};
+use super::catalogue::{self, Catalogue, Kind, Metric};
+use super::recordings::RECORDINGS;
+
+/// The page without its sections.
+const PAGE: &str = include_str!("alerts.md");
+
+/// Path of the page about alerts in this repository.
+const PAGE_PATH: &str = "docs/alerts.md";
+
+/// Returns the metrics of the gateway, and what the recording rules store.
+///
+/// # Panics
+/// If a recording rule names a metric or a label that is not declared.
+pub(super) fn catalogue() -> Catalogue {
+    let mut catalogue = catalogue::gateway();
+    for recording in RECORDINGS {
+        let query = catalogue.complete(recording.query, &[]);
+        let query = query.unwrap_or_else(|error| panic!("{}: {error}", recording.name));
+        let labels = query.metrics.iter().flat_map(|metric| metric.labels.clone()).collect();
+        let name = recording.name.to_owned();
+        catalogue.add(Metric {
+            name,
+            kind: Kind::Gauge,
+            unit: "",
+            labels,
+            help: recording.meaning,
+        });
+    }
+    catalogue
+}
+
+/// Returns the text of `deploy/prometheus/weir.rules.yml`.
+///
+/// # Panics
+/// If an alert names a metric or a label that is not declared.
+pub(crate) fn rules() -> String {
+    let catalogue = catalogue();
+    let mut text = String::from(
+        "# Rules for Prometheus. Printed by `cargo xtask generate` from the declarations in\n\
+         # crates/weir/src/monitoring. Do not edit. docs/alerts.md says what to do about each alert.\n\
+         groups:\n  - name: weir_recordings\n    rules:\n",
+    );
+    for recording in RECORDINGS {
+        text.push_str(&format!("      # {}\n", recording.meaning));
+        text.push_str(&format!("      - record: {}\n", recording.name));
+        push_query(&mut text, recording.query);
+    }
+    text.push_str("  - name: weir_alerts\n    rules:\n");
+    for alert in ALERTS {
+        if let Err(error) = catalogue.complete(alert.query, &[]) {
+            panic!("{}: {error}", alert.name);
+        }
+        push_alert(&mut text, alert);
+    }
+    text
+}
+
+fn push_alert(text: &mut String, alert: &Alert) {
+    let Alert { name, query, hold, severity, summary, description, .. } = alert;
+    text.push_str(&format!("      - alert: {name}\n"));
+    push_query(text, query);
+    text.push_str(&format!("        for: {hold}\n"));
+    text.push_str(&format!("        labels:\n          severity: {}\n", severity.as_str()));
+    let anchor = name.to_ascii_lowercase();
+    text.push_str(&format!(
+        "        annotations:\n          summary: '{summary}'\n          \
+         description: '{description}'\n          runbook_url: '{PAGE_PATH}#{anchor}'\n",
+    ));
+}
+
+fn push_query(text: &mut String, query: &str) {
+    text.push_str("        expr: |-\n");
+    query.lines().for_each(|line| text.push_str(&format!("          {line}\n")));
+}
+
+/// Returns the text of `docs/alerts.md`.
+pub(crate) fn page() -> String {
+    let recordings = RECORDINGS
+        .iter()
+        .map(|recording| format!("| `{}` | {} |\n", recording.name, recording.meaning));
+    let overview = ALERTS.iter().map(|alert| {
+        let Alert { name, hold, severity, meaning, .. } = alert;
+        let anchor = name.to_ascii_lowercase();
+        let first = meaning.split_inclusive(". ").next().unwrap_or(meaning).trim();
+        format!("| [{name}](#{anchor}) | {} | {hold} | {first} |\n", severity.as_str())
+    });
+    let sections = ALERTS.iter().map(|alert| {
+        let Alert { name, query, hold, severity, meaning, look, act, .. } = alert;
+        let after = match *hold {
+            "0m" => "at once".to_owned(),
+            hold => format!("after {hold}"),
+        };
+        format!(
+            "\n## {name}\n\nSeverity {}, {after}.\n\n```text\n{query}\n```\n\n{meaning}\n\n\
+             Look at:\n\n{}\nDo:\n\n{}",
+            severity.as_str(),
+            list(look),
+            list(act),
+        )
+    });
+    PAGE.replace("{recordings}", &recordings.collect::<String>())
+        .replace("{overview}", &overview.collect::<String>())
+        .replace("{sections}", &sections.collect::<String>())
+}
+
+fn list(items: &[&str]) -> String {
+    items.iter().map(|item| format!("- {item}\n")).collect()
+}

@@ -1,0 +1,183 @@
+//! Goal: no rule and no panel names what does not exist, Prometheus accepts the rules, and each
+//! alert has cases in which it fires and in which it does not. Method: queries with planted
+//! mistakes; promtool with the files of `deploy/prometheus`; a walk over the dashboards.
+//!
+//! Needs promtool; see `test_support::programs` for what happens without.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use test_support::programs;
+
+use super::alerts::ALERTS;
+use super::query::Matcher;
+use super::{catalogue, gateway_dashboard, lab_dashboard, rules};
+
+const MATCHERS: &[Matcher] = &[
+    Matcher { label: "instance", text: "instance=~\"$instance\"", everywhere: true },
+    Matcher { label: "chain", text: "chain=~\"$chain\"", everywhere: false },
+];
+
+fn deploy() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy")
+}
+
+#[test]
+fn queries_get_the_matchers_of_their_metrics() {
+    let catalogue = catalogue::gateway();
+    for (query, completed) in [
+        ("weir_uptime_seconds", r#"weir_uptime_seconds{instance=~"$instance"}"#),
+        ("weir_chain_head", r#"weir_chain_head{instance=~"$instance", chain=~"$chain"}"#),
+        (
+            r#"sum by (cache) (rate(weir_calls_total{cache!="hit"}[5m])) > 5e3"#,
+            r#"sum by (cache) (rate(weir_calls_total{cache!="hit", instance=~"$instance", chain=~"$chain"}[5m])) > 5e3"#,
+        ),
+        (
+            r#"weir_call_duration_seconds_bucket{le="0.1",method=~"a}|b"}"#,
+            r#"weir_call_duration_seconds_bucket{le="0.1",method=~"a}|b", instance=~"$instance", chain=~"$chain"}"#,
+        ),
+        (r#""weir_no" + up"#, r#""weir_no" + up{instance=~"$instance"}"#),
+    ] {
+        assert_eq!(catalogue.complete(query, MATCHERS).unwrap().text, completed);
+        assert_eq!(catalogue.complete(query, &[]).unwrap().text, query, "nothing else changes");
+    }
+}
+
+#[test]
+fn queries_with_unknown_names_are_refused() {
+    let catalogue = catalogue::gateway();
+    for (query, fault) in [
+        ("weir_calls", "no metric weir_calls is declared"),
+        (
+            "rate(weir_uptime_seconds_bucket[5m])",
+            "no metric weir_uptime_seconds_bucket is declared",
+        ),
+        ("chain:nothing:rate5m", "no metric chain:nothing:rate5m is declared"),
+        (r#"weir_calls_total{tier="a"}"#, "weir_calls_total has no label tier"),
+        (r#"weir_calls_total{cache="a,tier=", tier=~"b"}"#, "weir_calls_total has no label tier"),
+        ("sum by (chain, tier) (weir_calls_total)", "has the label tier"),
+        ("sum without (tier) (weir_calls_total)", "has the label tier"),
+        (r#"weir_calls_total{cache="hit""#, "} is missing"),
+    ] {
+        let error = catalogue.complete(query, &[]).unwrap_err().to_string();
+        assert!(error.contains(fault), "{query}: {error}");
+    }
+}
+
+fn promtool(arguments: &[&str]) {
+    let Some(program) = programs::require("promtool") else { return };
+    let mut command = Command::new(program);
+    let output = command.args(arguments).current_dir(deploy().join("prometheus")).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "promtool {arguments:?}: {said}");
+}
+
+#[test]
+fn prometheus_accepts_the_rules_and_the_example() {
+    promtool(&["check", "rules", "weir.rules.yml"]);
+    promtool(&["check", "config", "prometheus.yml"]);
+}
+
+#[test]
+fn alerts_fire_and_stay_silent_as_the_cases_say() {
+    promtool(&["test", "rules", "weir.rules.test.yml"]);
+}
+
+/// Returns the alerts that fire, and those that stay silent, in the cases of the file.
+fn cases(text: &str) -> [BTreeSet<&str>; 2] {
+    let mut found = [BTreeSet::new(), BTreeSet::new()];
+    let mut alert = "";
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("alertname: ") {
+            alert = name;
+        }
+        match line {
+            "exp_alerts:" => found[0].insert(alert),
+            "exp_alerts: []" => found[1].insert(alert),
+            _ => false,
+        };
+    }
+    found
+}
+
+#[test]
+fn each_alert_has_cases_of_both_kinds_and_a_section() {
+    let text = std::fs::read_to_string(deploy().join("prometheus/weir.rules.test.yml")).unwrap();
+    let declared: BTreeSet<&str> = ALERTS.iter().map(|alert| alert.name).collect();
+    assert_eq!(declared.len(), ALERTS.len(), "no name occurs twice");
+    let [firing, silent] = cases(&text);
+    assert_eq!(firing, declared);
+    assert_eq!(silent, declared);
+    let page = rules::page();
+    for alert in ALERTS {
+        assert!(page.contains(&format!("\n## {}\n", alert.name)), "{}", alert.name);
+        assert!(!alert.look.is_empty() && !alert.act.is_empty(), "{}", alert.name);
+        // The file of rules quotes texts with apostrophes.
+        assert!(!alert.summary.contains('\'') && !alert.description.contains('\''));
+    }
+}
+
+#[test]
+fn matchers_name_values_that_the_page_of_metrics_lists() {
+    let metrics = ::gateway::admin::metrics::reference();
+    let mut values = 0;
+    for text in [rules::rules(), gateway_dashboard().replace("\\\"", "\"")] {
+        for part in text.split(['{', ',']) {
+            let matcher = part.split(['}', '\n']).next().unwrap_or_default();
+            let Some((label, rest)) = matcher.split_once(['=', '!']) else { continue };
+            let value = rest.trim_start_matches(['=', '~']);
+            let Some((value, _)) = value.strip_prefix('"').and_then(|rest| rest.split_once('"'))
+            else {
+                continue;
+            };
+            if value.starts_with('$') || label.trim() == "job" {
+                continue;
+            }
+            for value in value.split('|') {
+                values += 1;
+                assert!(metrics.contains(&format!("`{value}`")), "{label} is never {value}");
+            }
+        }
+    }
+    assert!(values > 15, "only {values} values were found");
+}
+
+/// Returns all panels of a dashboard, those of collapsed rows too.
+fn panels(dashboard: &Value) -> Vec<&Value> {
+    let top = dashboard["panels"].as_array().unwrap().iter();
+    top.flat_map(|panel| {
+        let inner = panel.get("panels").and_then(Value::as_array).into_iter().flatten();
+        std::iter::once(panel).chain(inner)
+    })
+    .collect()
+}
+
+#[test]
+fn dashboards_show_every_metric_and_no_panel_covers_another() {
+    let both = [(gateway_dashboard(), catalogue::gateway()), (lab_dashboard(), catalogue::lab())];
+    for (text, catalogue) in both {
+        let dashboard: Value = serde_json::from_str(&text).unwrap();
+        for metric in catalogue.metrics() {
+            assert!(text.contains(&metric.name), "no panel has {}", metric.name);
+        }
+        let panels = panels(&dashboard);
+        let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+        assert_eq!(ids.len(), panels.len(), "no id occurs twice");
+        let mut cells = BTreeSet::new();
+        for panel in dashboard["panels"].as_array().unwrap() {
+            let [x, y, width, height] =
+                ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().unwrap());
+            assert!(x + width <= 24, "{}", panel["title"]);
+            for cell in (x..x + width).flat_map(|x| (y..y + height).map(move |y| (x, y))) {
+                assert!(cells.insert(cell), "{} covers another panel", panel["title"]);
+            }
+        }
+        for panel in panels.iter().filter(|panel| panel["type"] != "row") {
+            assert!(!panel["targets"].as_array().unwrap().is_empty(), "{}", panel["title"]);
+            assert!(!panel["description"].as_str().unwrap().is_empty(), "{}", panel["title"]);
+        }
+    }
+}

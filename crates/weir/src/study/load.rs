@@ -1,0 +1,308 @@
+//! `weir study load`: variants take turns under the same load. `lab::study::load` runs the study;
+//! this file has the arguments, the progress output and the exit codes.
+
+use std::io;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use lab::report::{self, Colour, Report};
+use lab::run::Stop;
+use lab::self_check;
+use lab::study::StudyFault;
+use lab::study::load::file::{self, LoadStudy as Study};
+use lab::study::load::runner::{self, Event, LoadStudyRuns, Surroundings};
+use lab::study::load::store::Store;
+use lab::study::runner::Groups;
+use lab_model::plan;
+use lab_model::record::Totals;
+use lab_model::results::load_study::{End, LoadStudyResult};
+use lab_model::results::run::RunResult;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use super::{RunFolder, SEED, argument_error, duration, stop_study_on_signals};
+use crate::load::{INTERRUPTED, INVALID, SELF_CHECK, report_self_check};
+
+/// Find which variant responds faster, and by how much
+///
+/// A study file names variants: running targets, or servers that the study starts with their
+/// commands and configuration files. In each round every variant runs under the same load plans, in
+/// an order that is reversed or rotated, so that a drift of the machine affects all alike. The first
+/// variant runs twice in each round: the difference between the two (A/A control) is the smallest
+/// difference that counts. Rounds are repeated until the intervals are as narrow as the file
+/// requires, or until a limit is reached.
+///
+/// The result is one table of methods and variants for each plan, with changes, 95 % intervals and a
+/// verdict: better, worse, negligible, same, or cannot tell. The unit is the round. P-values are
+/// corrected for the number of methods and metrics (Holm).
+///
+/// With --out, each finished run is written to the folder at once. The same command continues an
+/// interrupted or killed study after its last complete round, and a finished one is only reported
+/// again.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir study load studies/harmony-methods.toml --dry-run       # the order of the runs, and the time
+  weir study load studies/harmony-methods.toml --out results/harmony
+  weir study load studies/harmony-methods.toml --time-max 10m --markdown
+
+Exit codes:
+  0  the study is complete, with any result
+  1  a server or a run could not be started, or a file could not be written
+  2  faulty study file, plan or arguments, or --out is the folder of another study
+  4  no reliable result: fewer than two rounds can be compared
+  6  interrupted by Ctrl-C: complete rounds are kept and reported; a second Ctrl-C ends at once
+  7  a fault of weir itself: its result contradicts its own evidence")]
+pub(super) struct LoadStudy {
+    /// A study file with `study = \"load\"` (docs/load-study-file.md lists all keys)
+    #[arg(value_name = "STUDY.TOML")]
+    file: PathBuf,
+
+    /// Set a variable of the plans; may be repeated
+    #[arg(long, value_name = "NAME=NUMBER", value_parser = plan::line::variable)]
+    set: Vec<(String, f64)>,
+
+    /// Print the variants, the order of the runs and the time of the study, and run nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Smallest number of rounds [default: the study's]
+    #[arg(long, value_name = "N", value_parser = rounds)]
+    rounds_min: Option<usize>,
+
+    /// Largest number of rounds [default: the study's]
+    #[arg(long, value_name = "N", value_parser = rounds)]
+    rounds_max: Option<usize>,
+
+    /// Half-width of the intervals that ends the study, as a share [default: the study's]
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    precision: Option<f64>,
+
+    /// Time limit [default: the study's]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    time_max: Option<Duration>,
+
+    /// Write study.json, report.html, report.md and the files of all runs to a folder, and continue
+    /// the study that the folder holds
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print the result as JSON of schema weir.study-load/1 instead of text
+    #[arg(long, conflicts_with = "markdown")]
+    json: bool,
+
+    /// Print Markdown instead of text
+    #[arg(long)]
+    markdown: bool,
+
+    /// Print no progress
+    #[arg(long)]
+    quiet: bool,
+}
+
+fn rounds(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=1_000).contains(count));
+    count.ok_or_else(|| "allowed: 1 to 1000 rounds".to_owned())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.001..=1.0).contains(share));
+    share.ok_or_else(|| "allowed: a share from 0.001 to 1".to_owned())
+}
+
+/// Smallest number of rounds for an interval between them.
+const COMPARED_MIN: usize = 2;
+
+impl LoadStudy {
+    pub(super) fn run(self) -> Result<ExitCode> {
+        let name = self.file.display().to_string();
+        let text = match std::fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) => {
+                return Ok(argument_error(&format!("cannot read the study {name}: {error}")));
+            }
+        };
+        let mut study = match file::read(&text, &name, &self.set) {
+            Ok(study) => study,
+            Err(problems) => return Ok(argument_error(&problems.to_string())),
+        };
+        if let Err(message) = self.override_limits(&mut study) {
+            return Ok(argument_error(&message));
+        }
+        if self.dry_run {
+            print!("{}\n{}  order\n{}", study.file.name, study.summary(), study.described_order());
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !self.quiet {
+            study.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+        }
+        if let Some(dir) = &self.out {
+            let cannot = || format!("cannot make the folder {}", dir.display());
+            std::fs::create_dir_all(dir).with_context(cannot)?;
+        }
+        let folder = RunFolder::new(self.out.as_deref())?;
+        let store = match Store::open(&folder.path, &study) {
+            Ok(store) => store,
+            Err(fault) => return Ok(argument_error(&fault.to_string())),
+        };
+        let runs = self.run_rounds(&study, &store)?;
+        let mut random = StdRng::seed_from_u64(SEED);
+        let result =
+            lab::study::load::analyse(&study, &runs.runs, runs.end, &mut || random.random());
+        let faults: Vec<String> = result
+            .plans
+            .iter()
+            .flat_map(|plan| std::iter::once(&plan.comparison).chain(&plan.control))
+            .flat_map(self_check::comparison)
+            .collect();
+        let sound = report_self_check(&faults);
+        self.write(&result)?;
+        Ok(ExitCode::from(if sound { exit_code(&result) } else { SELF_CHECK }))
+    }
+
+    /// Runs the rounds that the folder does not have.
+    fn run_rounds(&self, study: &Study, store: &Store) -> Result<LoadStudyRuns, StudyFault> {
+        let asked = |error: &dyn std::fmt::Display| StudyFault::Asked(error.to_string());
+        let weir = std::env::current_exe().map_err(|error| asked(&error))?;
+        let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
+        stop_study_on_signals(&stop, &groups).map_err(|error| asked(&error))?;
+        let output = ProgressOutput::new(self.quiet);
+        let mut random = StdRng::seed_from_u64(SEED);
+        let mut write_run = |dir: &Path, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
+            let written = report::write_folder(dir, run, totals, methods);
+            written.map(|_| ()).map_err(|fault| fault.to_string())
+        };
+        let surroundings = Surroundings {
+            weir: &weir,
+            stop: &stop,
+            groups: &groups,
+            write_run: &mut write_run,
+            random: &mut || random.random(),
+        };
+        let runs = runner::run(study, store, surroundings, &mut |event| output.on_event(&event));
+        output.finish();
+        runs
+    }
+
+    /// Overrides limits of the study file with those of the command line.
+    fn override_limits(&self, study: &mut Study) -> Result<(), String> {
+        let file = &mut study.file;
+        let shown = "from the command line".to_owned();
+        if let Some(rounds) = self.rounds_min {
+            file.rounds_min.set(rounds, shown.clone());
+        }
+        if let Some(rounds) = self.rounds_max {
+            file.rounds_max.set(rounds, shown.clone());
+        }
+        if let Some(precision) = self.precision {
+            file.precision.set(precision, shown.clone());
+        }
+        if let Some(time) = self.time_max {
+            file.time_max.set(time, shown);
+        }
+        if *file.rounds_min > *file.rounds_max {
+            return Err(format!(
+                "{} rounds at least are more than {} at most: set --rounds-min and --rounds-max",
+                *file.rounds_min, *file.rounds_max
+            ));
+        }
+        Ok(())
+    }
+
+    /// Prints the result and writes its files.
+    fn write(&self, result: &LoadStudyResult) -> Result<()> {
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = if colour { Colour::Ansi } else { Colour::Plain };
+        let report = Report::load_study(result);
+        match () {
+            () if self.json => println!("{}", serde_json::to_string_pretty(result)?),
+            () if self.markdown => print!("{}", report.markdown()),
+            () => print!("{}", report.text(colour)),
+        }
+        if let Some(dir) = &self.out {
+            let written = report::write_load_study(dir, result)
+                .with_context(|| format!("cannot write the result to {}", dir.display()))?;
+            if !self.quiet {
+                written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn exit_code(result: &LoadStudyResult) -> u8 {
+    match result.end {
+        End::Interrupted => INTERRUPTED,
+        _ if result.plans.iter().any(|plan| plan.rounds < COMPARED_MIN) => INVALID,
+        _ => 0,
+    }
+}
+
+/// Progress output: a line for each finished run, and a spinner for the current one.
+struct ProgressOutput {
+    bar: ProgressBar,
+    quiet: bool,
+}
+
+impl ProgressOutput {
+    fn new(quiet: bool) -> ProgressOutput {
+        // indicatif hides the bar if standard error is not a terminal.
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
+        ProgressOutput { bar, quiet }
+    }
+
+    fn line(&self, text: &str) {
+        if !self.quiet {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>) {
+        match event {
+            Event::Continues(rounds) => self.line(&format!("continues after round {rounds}")),
+            Event::RoundBegins(None, variants) => {
+                self.line(&format!("warm-up: {}", variants.join(", ")));
+            }
+            Event::RoundBegins(Some(round), variants) => {
+                self.line(&format!("round {round}: {}", variants.join(", ")));
+            }
+            Event::RunBegins(plan, variant) => {
+                self.bar.set_message(format!("{variant}, {plan}"));
+            }
+            Event::Second(progress) => {
+                let (elapsed, total) = (progress.elapsed.as_secs(), progress.duration.as_secs());
+                self.bar.set_message(format!("{elapsed} of {total} s"));
+            }
+            Event::RunEnded(plan, variant, result, left_out) => {
+                let measured = result.map_or_else(String::new, |result| {
+                    let row = &result.overall;
+                    format!(
+                        " {} p50 {:.2} ms, {:.0} results/s",
+                        result.verdict.outcome.as_str(),
+                        row.latency.p50_ms,
+                        row.goodput
+                    )
+                });
+                let left_out =
+                    left_out.as_ref().map_or_else(String::new, |why| format!(" left out: {why}"));
+                self.line(&format!("  {variant}, {plan}:{measured}{left_out}"));
+            }
+            Event::RoundEnded(round, Some(width)) => {
+                self.line(&format!("after round {round}: intervals of ±{:.1} %", width * 100.0));
+            }
+            Event::RoundEnded(..) => {}
+        }
+        self.bar.tick();
+    }
+
+    fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,244 @@
+//! Goal: the Helm chart renders what its values say, rejects wrong values, and its `gateway.toml` is
+//! one that `weir check` accepts. Method: real Helm; values files with the rendered objects beside
+//! them (`UPDATE_EXPECT=1` rewrites them), values files that Helm must reject, and the values of
+//! `docs/kubernetes.md`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use tempfile::TempDir;
+use test_support::programs;
+
+/// The Helm that `go install` builds assumes an old version of Kubernetes.
+const KUBERNETES: &str = "1.33.0";
+/// Folder of mounted Secrets in a pod.
+const SECRETS: &str = "/run/secrets";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn chart() -> PathBuf {
+    root().join("deploy/helm/weir")
+}
+
+/// Returns the values files of a folder beside this file.
+fn cases(folder: &str, count_min: usize) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gateway/chart").join(folder);
+    let files = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        files.filter(|file| file.extension().is_some_and(|found| found == "yaml")).collect();
+    files.sort();
+    assert!(files.len() >= count_min, "too few cases in {}", folder.display());
+    files
+}
+
+/// Returns the values of the smallest case.
+fn least() -> PathBuf {
+    cases("rendered", 1).into_iter().find(|file| file.ends_with("least.yaml")).unwrap()
+}
+
+/// Helm with a home of its own.
+struct Helm {
+    program: PathBuf,
+    home: TempDir,
+}
+
+impl Helm {
+    /// Returns `None` and records a skip if Helm is missing.
+    fn find() -> Option<Helm> {
+        Some(Helm { program: programs::require("helm")?, home: tempfile::tempdir().unwrap() })
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(&self.program);
+        for variable in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(variable, self.home.path());
+        }
+        command.env("KUBECONFIG", "/dev/null").args(arguments).output().unwrap()
+    }
+
+    /// Renders the chart with these values files.
+    fn render(&self, values: &[&Path]) -> Result<String, String> {
+        let chart = chart();
+        let mut arguments = vec!["template", "test", chart.to_str().unwrap()];
+        arguments.extend(["--kube-version", KUBERNETES]);
+        for file in values {
+            arguments.extend(["--values", file.to_str().unwrap()]);
+        }
+        let output = self.run(&arguments);
+        match output.status.success() {
+            true => Ok(text(output.stdout)),
+            false => Err(text(output.stderr)),
+        }
+    }
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap()
+}
+
+/// Returns the `gateway.toml` of rendered objects; `None` if the chart writes none.
+fn gateway_toml(rendered: &str) -> Option<String> {
+    let (_, rest) = rendered.split_once("  gateway.toml: |\n")?;
+    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+    Some(lines.map(|line| format!("{line}\n")).collect())
+}
+
+/// Runs `weir check` on a rendered `gateway.toml`, with the Secrets of a pod in a folder.
+fn check(gateway_toml: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let secrets = [
+        ("weir-redis/url", "rediss://weir:sekrit@redis:6379"),
+        ("weir/provider/key", "sekrit0123456789"),
+        ("weir/keys/alice", "sekrit0123456789abcdef"),
+    ];
+    for (name, secret) in secrets {
+        let file = folder.path().join(name);
+        std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::write(file, secret).unwrap();
+    }
+    let key = rcgen::KeyPair::generate().unwrap();
+    let params = rcgen::CertificateParams::new(vec!["rpc.example".to_owned()]).unwrap();
+    let tls = folder.path().join("weir-tls");
+    std::fs::create_dir(&tls).unwrap();
+    std::fs::write(tls.join("tls.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(tls.join("tls.key"), key.serialize_pem()).unwrap();
+    let file = folder.path().join("gateway.toml");
+    let mounted = gateway_toml.replace(SECRETS, folder.path().to_str().unwrap());
+    std::fs::write(&file, mounted).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("check")
+        .arg(&file)
+        .env("PROVIDER_TOKEN", "sekrit0123456789")
+        .output()
+        .unwrap();
+    let printed = text(output.stdout) + &text(output.stderr);
+    assert!(output.status.success(), "{printed}\n{gateway_toml}");
+    // The chart chooses these values, so none of them may cause a warning.
+    assert!(!printed.contains("warning: server."), "{printed}\n{gateway_toml}");
+}
+
+#[test]
+fn values_render_as_expected_and_weir_accepts_the_configuration() {
+    let Some(helm) = Helm::find() else { return };
+    let mut checked = 0;
+    for file in cases("rendered", 4) {
+        let rendered = helm.render(&[&file]).unwrap_or_else(|error| panic!("{error}"));
+        expect_test::expect_file![file.with_extension("expected")].assert_eq(&rendered);
+        if let Some(gateway_toml) = gateway_toml(&rendered) {
+            check(&gateway_toml);
+            checked += 1;
+        }
+        let chart = chart();
+        let lint = ["lint", "--strict", "--values", file.to_str().unwrap()];
+        let output = helm.run(&[&lint[..], &[chart.to_str().unwrap()]].concat());
+        let printed = text(output.stdout) + &text(output.stderr);
+        assert!(output.status.success() && !printed.contains("[ERROR]"), "{printed}");
+    }
+    assert!(checked >= 3, "only {checked} configurations were checked");
+}
+
+#[test]
+fn wrong_values_are_rejected() {
+    let Some(helm) = Helm::find() else { return };
+    let least = least();
+    for file in cases("rejected", 20) {
+        let values = std::fs::read_to_string(&file).unwrap();
+        let expected = values.lines().next().unwrap().strip_prefix("# ").unwrap();
+        let error = helm.render(&[&least, &file]).expect_err(&file.display().to_string());
+        assert!(error.contains(expected), "{}: {error}", file.display());
+    }
+}
+
+/// The chart's version is the program's, because its image has the program's version.
+#[test]
+fn the_chart_has_the_version_of_the_program() {
+    let chart = std::fs::read_to_string(chart().join("Chart.yaml")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert!(chart.contains(&format!("\nversion: {version}\n")), "{chart}");
+    assert!(chart.contains(&format!("\nappVersion: \"{version}\"\n")), "{chart}");
+}
+
+/// Keys that a process reads only at its start must restart the pods; other keys must not.
+#[test]
+fn only_keys_that_need_new_processes_restart_the_pods() {
+    let Some(helm) = Helm::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let checksum = |values: &str| {
+        let file = folder.path().join("values.yaml");
+        std::fs::write(&file, values).unwrap();
+        let rendered = helm.render(&[&least(), &file]).unwrap();
+        let (_, rest) = rendered.split_once("checksum/config: ").unwrap();
+        rest.lines().next().unwrap().to_owned()
+    };
+    let text = "text: |\n    [[upstream]]\n    url = \"http://other:8545\"\n";
+    let initial = checksum("");
+    assert_eq!(checksum(&format!("config:\n  {text}")), initial, "a reload is enough");
+    assert_ne!(checksum("server:\n  threads: 2\n"), initial);
+    assert_ne!(checksum("postgresql:\n  url: postgres://weir@postgresql/weir\n"), initial);
+    let restarting = checksum("config:\n  reloadOnChange: false\n");
+    let changed = checksum(&format!("config:\n  reloadOnChange: false\n  {text}"));
+    assert_ne!(changed, restarting, "nothing reloads the file");
+}
+
+/// The alert rules of the repository are in the chart, next to those of the values.
+#[test]
+fn rules_are_rendered() {
+    let Some(helm) = Helm::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let values = folder.path().join("values.yaml");
+    let groups = "\n  groups:\n    - name: own\n      rules:\n        - alert: Own\n          expr: up == 0\n";
+    std::fs::write(&values, format!("prometheusRule:\n  enabled: true{groups}")).unwrap();
+    let rendered = helm.render(&[&least(), &values]).unwrap();
+    let is_rendered =
+        |alert: &str| rendered.lines().any(|line| line.trim_start_matches([' ', '-']) == alert);
+    assert!(is_rendered("alert: Own"), "{rendered}");
+    // The file is generated from the metrics; the chart has a copy, because Helm reads only files
+    // of its own folder.
+    let Ok(rules) = std::fs::read_to_string(root().join("deploy/prometheus/weir.rules.yml")) else {
+        return;
+    };
+    let copy = std::fs::read_to_string(chart().join("files/weir.rules.yml")).unwrap();
+    assert_eq!(copy, rules, "run cargo xtask generate");
+    let alerts = rules.lines().map(|line| line.trim_start_matches([' ', '-']));
+    let alerts: Vec<_> = alerts.filter(|line| line.starts_with("alert: ")).collect();
+    assert!(!alerts.is_empty(), "the file has no alerts");
+    for alert in alerts {
+        assert!(is_rendered(alert), "{alert} is not in {rendered}");
+    }
+}
+
+/// The values and commands of the page work.
+#[test]
+fn the_page_shows_what_works() {
+    let Some(helm) = Helm::find() else { return };
+    let page = std::fs::read_to_string(root().join("docs/kubernetes.md")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let values = folder.path().join("values.yaml");
+    let blocks = page.split("```yaml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let mut rendered_count = 0;
+    for block in blocks.filter(|block| !block.starts_with("apiVersion")) {
+        std::fs::write(&values, block).unwrap();
+        let files: &[&Path] =
+            if block.contains("text: |") { &[&values] } else { &[&least(), &values] };
+        let rendered = helm.render(files).unwrap_or_else(|error| panic!("{block}{error}"));
+        check(&gateway_toml(&rendered).expect("the page writes its configuration as text"));
+        rendered_count += 1;
+    }
+    assert!(rendered_count >= 3, "only {rendered_count} blocks of values");
+    let mut commands = 0;
+    for line in page.lines().filter(|line| line.starts_with("helm ")) {
+        let local = line.replace("deploy/helm/weir", chart().to_str().unwrap());
+        let local = local.replace("values.yaml", least().to_str().unwrap());
+        let mut words: Vec<&str> = local.split_whitespace().skip(1).collect();
+        // These need a cluster; their other arguments are those of `helm template`.
+        if let ["upgrade", "--install", rest @ ..] = words.as_slice() {
+            words = [&["template", "--kube-version", KUBERNETES][..], rest].concat();
+        }
+        let output = helm.run(&words);
+        assert!(output.status.success(), "{line}: {}", text(output.stderr));
+        commands += 1;
+    }
+    assert!(commands > 0, "the page has no command of helm");
+}

@@ -1,0 +1,123 @@
+//! Goal: every panel of the gateway's dashboard has data. Method: a gateway that uses all that has
+//! metrics, under load; a real Prometheus that scrapes it and runs every query of the file.
+//!
+//! Needs prometheus and redis-server; see `test_support::programs` for what happens without.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use test_support::dashboard::{queries, wait_for_data};
+use test_support::prometheus::Prometheus;
+use test_support::running::{Running, Weir, command_killed_with_test, spawn, weir};
+use test_support::wait::wait_until;
+
+use crate::support::redis_server::Redis;
+
+const SECRET: &str = "0123456789abcdef";
+
+/// Two nodes of one chain; each call takes some time, so that calls wait for a permit.
+fn nodes() -> [Running; 2] {
+    let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string();
+    [(); 2].map(|()| {
+        let chain = ["--head", "300", "--since", &since, "--finality-depth", "10"];
+        Weir::node().args(&chain).args(&["--latency", "5ms"]).start()
+    })
+}
+
+/// A configuration with every feature that has metrics of its own.
+fn config(nodes: &[Running; 2], redis: &Redis, folder: &Path) -> String {
+    let [first, second] = nodes;
+    let (first_url, second_url, second_address) = (first.url(), second.url(), &second.address);
+    let redis_url = redis.url();
+    let path = |name: &str| folder.join(name).display().to_string();
+    let (index, quota, log) = (path("chain.db"), path("quota.json"), path("access.log"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+    let (chain, key) = (path("cert.pem"), path("key.pem"));
+    std::fs::write(&chain, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    format!(
+        r#"
+        [server]
+        threads = 1
+        listen = "off"
+        listen_tls = "127.0.0.1:0"
+        [[certificate]]
+        chain_file = "{chain}"
+        key_file = "{key}"
+        [chain.sim]
+        poll_interval = "100ms"
+        [[upstream]]
+        name = "first"
+        url = "{first_url}"
+        [[upstream]]
+        name = "second"
+        url = "{second_url}"
+        ws_url = "ws://{second_address}"
+        [overload]
+        in_flight_min = 2
+        in_flight_max = 2
+        [redis]
+        url = "{redis_url}"
+        timeout = "500ms"
+        gateways = 2
+        [index]
+        db = "{index}"
+        [zone.clients]
+        key = ["client"]
+        rate = "300r/s"
+        shared = true
+        [[limit]]
+        zone = "clients"
+        burst = 50
+        [access]
+        required = false
+        [[key]]
+        name = "alice"
+        secret = "{SECRET}"
+        quota = 1000000000
+        [quota]
+        file = "{quota}"
+        shared = true
+        [[rule]]
+        name = "no-traces"
+        methods = ["trace_*"]
+        deny = 403
+        [access_log]
+        file = "{log}"
+        "#
+    )
+}
+
+#[test]
+fn every_panel_has_data() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = nodes();
+    let mut sync = Command::new(weir());
+    sync.args(["index", "sync", "--quiet", "--from", &nodes[0].url(), "--end", "50", "--db"]);
+    let synced = sync.arg(folder.path().join("chain.db")).output().unwrap();
+    assert!(synced.status.success(), "{}", String::from_utf8_lossy(&synced.stderr));
+    let file = folder.path().join("gateway.toml");
+    std::fs::write(&file, config(&nodes, &redis, folder.path())).unwrap();
+    let mut gateway = Weir::serve().admin().listen_as_configured().file(&file).start();
+    let admin = gateway.admin.clone().unwrap();
+    let Some(prometheus) = Prometheus::start(&[admin]) else { return };
+    // Metrics of the last reload are missing before the first.
+    gateway.signal("-HUP");
+
+    let mut load = command_killed_with_test(&weir());
+    let header = format!("x-api-key: {SECRET}");
+    load.args(["load", &format!("https://{}", gateway.address), "--insecure", "--quiet"]);
+    load.args(["-c", "20", "-d", "10m", "-H", &header]);
+    load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut load = spawn(load).unwrap();
+    wait_until("calls are served", || !prometheus.ask("weir_calls_total > 0").is_empty());
+    let dashboard = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../deploy/grafana/dashboards/weir-gateway.json");
+    let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];
+    wait_for_data(&prometheus, &queries(&dashboard), &variables);
+    assert_eq!(load.try_wait().unwrap(), None, "the load ended before the queries");
+    load.kill().unwrap();
+    load.wait().unwrap();
+    gateway.assert_sound();
+}

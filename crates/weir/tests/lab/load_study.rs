@@ -1,0 +1,353 @@
+//! Goal: `weir study load` runs variants in turn, finds a planted difference, calls no difference
+//! between equal variants, continues after a kill without counting a round twice, and refuses faulty
+//! files. Method: the real binary; simulated nodes that the studies start themselves.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use test_support::running::{Weir, command_killed_with_test, spawn};
+use test_support::wait::wait_until;
+
+/// One closed scenario. The validity limits are wide, because tests share their machine.
+const PLAN: &str = r#"
+[variables]
+seconds = 2
+
+[[scenario]]
+name = "main"
+model = "closed"
+mix = "reads"
+stages = [{ duration = "${seconds}s", workers = 4 }]
+grace = "5s"
+
+[[mix.reads.calls]]
+method = "eth_blockNumber"
+
+[[mix.reads.calls]]
+method = "eth_getBalance"
+params = [{ draw = "address" }, "latest"]
+
+[validity]
+lateness_p99_max = "10m"
+lateness_share_max = 100
+waited_share_max = 1
+"#;
+
+/// Exit code, standard output, standard error.
+fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(["study", "load"]).args(arguments).current_dir(folder).stdin(Stdio::null());
+    let output = command.output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+/// A result that fits the published schema.
+fn published(json: &str) -> Value {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study-load.schema.json");
+    let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let schema = jsonschema::validator_for(&schema).unwrap();
+    let result: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{json}"));
+    let faults: Vec<String> = schema.iter_errors(&result).map(|fault| fault.to_string()).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+    result
+}
+
+/// A variant whose node has this latency.
+fn variant(name: &str, latency: &str) -> String {
+    format!(
+        "[[variant]]\nname = '{name}'\ntarget = 'http://127.0.0.1:{{port.node}}'\n\
+         [[variant.server]]\nname = 'node'\n\
+         command = ['{{weir}}', 'node', '--listen', '127.0.0.1:{{port.node}}', '--latency', '{latency}']\n\
+         ready = '127.0.0.1:{{port.node}}'\n"
+    )
+}
+
+/// Writes a study and its plan.
+fn study(folder: &TempDir, keys: &str, variants: &[String]) {
+    let head = "study = 'load'\nname = 'tiny'\nplans = ['plan.toml']\npause = '0s'\n";
+    let text = format!("{head}{keys}\n{}", variants.concat());
+    std::fs::write(folder.path().join("study.toml"), text).unwrap();
+    std::fs::write(folder.path().join("plan.toml"), PLAN).unwrap();
+}
+
+/// The verdicts of a variant about one metric, by method.
+fn verdicts<'a>(comparison: &'a Value, metric: &str) -> Vec<(&'a str, &'a str, f64)> {
+    let all = comparison["differences"].as_array().unwrap().iter();
+    let own = all.filter(|one| one["metric"] == metric);
+    own.map(|one| {
+        let text = |key: &str| one[key].as_str().unwrap();
+        (text("method"), text("verdict"), one["change"].as_f64().unwrap())
+    })
+    .collect()
+}
+
+#[test]
+fn a_planted_difference_is_found_and_equal_variants_are_not_called_different() {
+    let folder = TempDir::new().unwrap();
+    let keys = "rounds_min = 6\nrounds_max = 6\nprecision = 0.2";
+    study(&folder, keys, &[variant("quick", "20ms"), variant("slow", "26ms")]);
+    let (code, json, progress) = weir(folder.path(), &["study.toml", "--out", "result", "--json"]);
+    assert_eq!(code, 0, "{progress}");
+    let result = published(&json);
+    assert_eq!(result["rounds"].as_array().unwrap().len(), 6, "{progress}");
+    let plan = &result["plans"][0];
+    let found = verdicts(&plan["comparison"], "latency_p50");
+    assert_eq!(found.len(), 3, "both methods and their total: {found:?}");
+    for (method, verdict, change) in found {
+        assert_eq!(verdict, "worse", "{method}: {change}");
+        assert!((0.15..0.45).contains(&change), "{method}: {change}");
+    }
+    for (method, verdict, change) in verdicts(&plan["control"], "latency_p50") {
+        assert!(!["better", "worse"].contains(&verdict), "A/A {method}: {verdict} {change}");
+    }
+    assert_eq!(result["drifts"].as_array().unwrap().len(), 2, "machine and baseline");
+    for name in ["study.json", "report.md", "report.html", "runs/slow/plan/round-006/result.json"] {
+        assert!(folder.path().join("result").join(name).exists(), "{name}");
+    }
+    assert!(progress.contains("warm-up: quick, slow, quick-control"), "{progress}");
+    assert!(progress.contains("round 2: quick-control, slow, quick"), "{progress}");
+
+    // A complete study is reported again without a run.
+    let (code, markdown, progress) =
+        weir(folder.path(), &["study.toml", "--out", "result", "--markdown"]);
+    assert_eq!(code, 0, "{progress}");
+    assert!(
+        progress.contains("continues after round 6") && !progress.contains("warm-up"),
+        "{progress}"
+    );
+    assert!(markdown.starts_with("## Study: tiny\n"), "{markdown}");
+    // The runs of each variant can be compared by hand, too.
+    let compare = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["compare", "--paired", "runs/quick/plan", "runs/slow/plan"])
+        .current_dir(folder.path().join("result"))
+        .output()
+        .unwrap();
+    assert_eq!(compare.status.code(), Some(0), "{}", String::from_utf8_lossy(&compare.stderr));
+}
+
+#[test]
+fn a_dry_run_prints_the_order_and_the_time_and_starts_nothing() {
+    let folder = TempDir::new().unwrap();
+    study(
+        &folder,
+        "rounds_min = 2\nrounds_max = 3\norder = 'latin-square'",
+        &[variant("a", "1ms")],
+    );
+    let (code, text, errors) =
+        weir(folder.path(), &["study.toml", "--dry-run", "--set", "seconds=8"]);
+    assert_eq!((code, &*errors), (0, ""));
+    for part in [
+        "one round  2 runs, 20 s",
+        "time       1 min to 1 min 20 s",
+        "warm-up    a, a-control",
+        "round 2    a-control, a",
+        "a: http://127.0.0.1:{port.node}, starts node",
+    ] {
+        assert!(text.contains(part), "{part} is not in {text}");
+    }
+    let checked = Command::new(env!("CARGO_BIN_EXE_weir"))
+        .arg("check")
+        .arg(folder.path().join("study.toml"))
+        .output()
+        .unwrap();
+    assert_eq!(checked.status.code(), Some(0));
+    assert!(String::from_utf8_lossy(&checked.stdout).contains("the A/A control"), "{checked:?}");
+}
+
+/// Starts a study in its own process.
+fn start(folder: &Path) -> Child {
+    let mut command = command_killed_with_test(Path::new(env!("CARGO_BIN_EXE_weir")));
+    command.args(["study", "load", "study.toml", "--out", "result", "--quiet"]);
+    spawn({
+        command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    })
+    .unwrap()
+}
+
+/// Number of finished runs in the folder of a study.
+fn finished(folder: &Path) -> usize {
+    let runs = |variant: &str| {
+        let path = folder.join("result/runs").join(variant).join("plan");
+        let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+        entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.')).count()
+    };
+    ["a", "b", "a-control"].into_iter().map(runs).sum()
+}
+
+#[test]
+fn a_killed_study_continues_and_counts_no_round_twice() {
+    let folder = TempDir::new().unwrap();
+    let keys = "rounds_min = 4\nrounds_max = 4\nwarm_up_rounds = 0\nrestart = 'round'";
+    study(&folder, keys, &[variant("a", "1ms"), variant("b", "1ms")]);
+    std::fs::write(folder.path().join("plan.toml"), PLAN.replace("seconds = 2", "seconds = 1"))
+        .unwrap();
+    // Killed in the first run, at the start of a round, within a round, and while a file is written.
+    for runs in [0, 1, 3, 5, 8] {
+        let mut child = start(folder.path());
+        if runs == 0 {
+            wait_until("a lock", || folder.path().join("result/state.json").exists());
+        }
+        wait_until(&format!("{runs} finished runs"), || finished(folder.path()) >= runs);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let before: Vec<String> = std::fs::read_to_string(folder.path().join("result/processes"))
+        .unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    let (code, json, progress) = weir(folder.path(), &["study.toml", "--out", "result", "--json"]);
+    assert_eq!(code, 0, "{progress}");
+    assert!(progress.contains("continues after round 2"), "{progress}");
+    let result = published(&json);
+    let rounds = result["rounds"].as_array().unwrap();
+    assert_eq!(rounds.len(), 4);
+    for (index, round) in rounds.iter().enumerate() {
+        assert_eq!(round["round"], index + 1);
+        let runs = round["runs"].as_array().unwrap();
+        let mut variants: Vec<&str> =
+            runs.iter().map(|run| run["variant"].as_str().unwrap()).collect();
+        variants.sort_unstable();
+        assert_eq!(variants, ["a", "a-control", "b"], "round {}", index + 1);
+    }
+    let starts: Vec<f64> = rounds
+        .iter()
+        .flat_map(|round| round["runs"].as_array().unwrap())
+        .map(|run| run["started_unix"].as_f64().unwrap())
+        .collect();
+    assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "{starts:?}");
+    assert_eq!(result["plans"][0]["rounds"], 4);
+    assert_eq!(finished(folder.path()), 12);
+    // The servers of the killed studies are gone.
+    for line in before {
+        let id = line.split(' ').next().unwrap();
+        let command = std::fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        assert!(!command.contains("--latency"), "process {id} still runs: {command}");
+    }
+}
+
+#[test]
+fn running_targets_are_compared_and_a_dead_one_is_told() {
+    let (a, b) = (Weir::node().start(), Weir::node().start());
+    let folder = TempDir::new().unwrap();
+    let target =
+        |name: &str, url: &str| format!("[[variant]]\nname = '{name}'\ntarget = '{url}'\n");
+    let keys = "rounds_min = 2\nrounds_max = 2\nwarm_up_rounds = 0\ncontrol = false";
+    study(&folder, keys, &[target("a", &a.url()), target("b", &b.url())]);
+    let (code, text, progress) = weir(folder.path(), &["study.toml", "--set", "seconds=1"]);
+    assert_eq!(code, 0, "{progress}");
+    assert!(text.contains("the study has no A/A control"), "{text}");
+
+    study(&folder, keys, &[target("a", &a.url()), target("b", "http://127.0.0.1:1")]);
+    let (code, _, errors) = weir(folder.path(), &["study.toml", "--set", "seconds=1"]);
+    assert_eq!(code, 1, "{errors}");
+    assert!(errors.contains("variant \"b\"") && errors.contains("refused"), "{errors}");
+}
+
+#[test]
+fn servers_that_do_not_start_end_the_study_with_their_output() {
+    let folder = TempDir::new().unwrap();
+    let server = |command: &str| {
+        format!(
+            "[[variant]]\nname = 'a'\ntarget = 'http://127.0.0.1:{{port.x}}'\n\
+             [[variant.server]]\nname = 'node'\ncommand = {command}\n\
+             ready = '127.0.0.1:{{port.x}}'\nready_timeout = '10s'\n"
+        )
+    };
+    let check = |command: &str, expected: &[&str]| {
+        study(&folder, "", &[server(command)]);
+        let (code, _, errors) = weir(folder.path(), &["study.toml"]);
+        assert_eq!(code, 1, "{errors}");
+        for part in expected {
+            assert!(errors.contains(part), "{part} is not in {errors}");
+        }
+    };
+    check("['sh', '-c', 'echo broken setting >&2; exit 3']", &["exit status: 3", "broken setting"]);
+    check("['no-such-program-here']", &["server \"node\" of variant \"a\": cannot start"]);
+}
+
+#[test]
+fn a_folder_of_another_study_is_refused() {
+    let folder = TempDir::new().unwrap();
+    let node = Weir::node().start();
+    let target = format!("[[variant]]\nname = 'a'\ntarget = '{}'\n", node.url());
+    let keys = "rounds_min = 1\nrounds_max = 1\nwarm_up_rounds = 0";
+    study(&folder, keys, std::slice::from_ref(&target));
+    let arguments = ["study.toml", "--out", "result", "--set", "seconds=1"];
+    let (code, _, progress) = weir(folder.path(), &arguments);
+    assert_eq!(code, 4, "one round is no interval between rounds: {progress}");
+    let (code, _, errors) = weir(folder.path(), &["study.toml", "--out", "result"]);
+    assert_eq!(code, 2, "other variables are another load: {errors}");
+    assert!(errors.contains("it has runs of the study \"tiny\" with other variants"), "{errors}");
+    // More rounds of the same study are added.
+    let more = [&arguments[..], &["--rounds-max", "2", "--rounds-min", "2"]].concat();
+    let (code, _, progress) = weir(folder.path(), &more);
+    assert_eq!(code, 0, "{progress}");
+    assert!(progress.contains("continues after round 1"), "{progress}");
+}
+
+#[test]
+fn the_harmony_study_compares_direct_proxied_and_cached_calls() {
+    if test_support::programs::require("redis-server").is_none() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
+    let shipped = |name: &str| std::fs::read_to_string(studies.join(name)).unwrap();
+    let wide = "\n[validity]\nlateness_p99_max = \"10m\"\nlateness_share_max = 100\nwaited_share_max = 1\n";
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("harmony-plan.toml", &(shipped("harmony-plan.toml") + wide));
+    let text = shipped("harmony-methods.toml");
+    let scaled = text
+        .replace("requests = 2000, seconds = 5", "requests = 100, seconds = 0.4")
+        .replace("rounds_min = 6", "warm_up_rounds = 0\npause = \"0s\"\nrounds_min = 4")
+        .replace("rounds_max = 20", "rounds_max = 4");
+    assert_ne!(text, scaled);
+    write("harmony-methods.toml", &scaled);
+    let (code, json, progress) = weir(folder.path(), &["harmony-methods.toml", "--json"]);
+    assert_eq!(code, 0, "{progress}");
+    let result = published(&json);
+    let names: Vec<&str> = result["variants"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|variant| variant["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["direct", "proxied", "memory", "redis", "direct-control"]);
+    let comparison = &result["plans"][0]["comparison"];
+    let differences = comparison["differences"].as_array().unwrap();
+    let find = |variant: &str, method: &str| -> (&str, f64) {
+        let difference = differences.iter().find(|difference| {
+            difference["variant"] == variant
+                && difference["method"] == method
+                && difference["metric"] == "latency_p50"
+        });
+        let difference = difference.unwrap_or_else(|| panic!("{variant} {method}: {progress}"));
+        (difference["verdict"].as_str().unwrap(), difference["change"].as_f64().unwrap())
+    };
+    // The node takes 20 ms for each call, a hit far less.
+    for variant in ["memory", "redis"] {
+        let (verdict, change) = find(variant, "hmyv2_blockNumber");
+        // The first rounds fill Redis, so its rounds differ too much for a verdict.
+        let allowed =
+            if variant == "redis" { vec!["better", "cannot-tell"] } else { vec!["better"] };
+        assert!(allowed.contains(&verdict), "{variant}: {verdict}, {change}");
+        assert!(change < -0.5, "{variant}: {change}");
+    }
+    // The metadata of a node is never cached.
+    for variant in ["proxied", "memory", "redis"] {
+        let (verdict, change) = find(variant, "hmyv2_getNodeMetadata");
+        assert_ne!(verdict, "better", "{variant}: {change}");
+    }
+    let methods: std::collections::BTreeSet<&str> = differences
+        .iter()
+        .map(|difference| difference["method"].as_str().unwrap())
+        .filter(|method| *method != "all")
+        .collect();
+    assert_eq!(methods.len(), 8, "{methods:?}");
+}
