@@ -62,7 +62,7 @@ impl Framing {
         }
     }
 
-    /// Behaves as [`Decoder::filled`].
+    /// Behaves as [`Decoder::record_filled`].
     pub(super) fn filled(&mut self, bytes: usize) {
         if let Framing::WebSocket(decoder) = self {
             decoder.record_filled(bytes);
