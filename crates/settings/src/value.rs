@@ -309,7 +309,7 @@ macro_rules! choice {
 
 /// Declares scalars that are written as a string: the type's name, the Rust type, the parser, the
 /// noun, the allowed values, and an example. The optional functions are [`Scalar::mask`] and
-/// [`Scalar::replaced_in`].
+/// [`Scalar::mask_replaced`].
 ///
 /// ```
 /// fn port(text: &str) -> Result<u16, &'static str> {
