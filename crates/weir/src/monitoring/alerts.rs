@@ -578,13 +578,17 @@ pub(super) const ALERTS: &[Alert] = &[
     },
     Alert {
         name: "WeirMemoryNearlyFull",
-        query: "sum without (purpose) (weir_memory_held_bytes) / weir_memory_max_bytes > 0.8",
+        // Above three quarters of the budget, or of the half for requests, slow connections are
+        // closed (`gateway::policy::memory`), so higher bounds would hardly be reached.
+        query: "sum without (purpose) (weir_memory_held_bytes) / weir_memory_max_bytes > 0.7 or \
+                weir_memory_held_bytes{purpose=\"request\"} / ignoring (purpose) \
+                weir_memory_max_bytes > 0.35",
         hold: "5m",
         severity: Severity::Warning,
         summary: "Bodies, responses and queues of the gateway {{ $labels.instance }} take {{ \
                   $value | humanizePercentage }} of their memory.",
-        description: "At 100 % requests get 503, and the connections of the slowest clients are \
-                      closed.",
+        description: "Requests may take half of it. Above three quarters the connections of the \
+                      slowest clients are closed; at the limit requests get 503.",
         meaning: "Requests, responses of upstreams and unread responses take most of \
                   `server.memory_max`.",
         look: &[

@@ -21,7 +21,8 @@ const SECRETS: [&str; 2] = ["0123456789abcdef", "fedcba9876543210"];
 
 /// A gateway with two nodes and light traffic.
 pub(crate) fn healthy(scene: &Scene) -> (Served, [SimNode; 2], Clients) {
-    let nodes = scene.nodes(["a", "b"]);
+    let world = world(Duration::from_secs(1), Vec::new());
+    let nodes = ["a", "b"].map(|name| scene.node(name, &world));
     let served = Served::before(&[&nodes[0], &nodes[1]], &polled_often(""));
     let clients = Clients::readers(&served.address, 1);
     (served, nodes, clients)
@@ -31,6 +32,7 @@ pub(crate) fn healthy(scene: &Scene) -> (Served, [SimNode; 2], Clients) {
 pub(crate) fn all(scene: &Scene) -> Vec<Faulty> {
     vec![
         dead(scene),
+        frozen(scene),
         foreign(scene),
         behind(scene),
         rate_limited(scene),
@@ -49,7 +51,10 @@ pub(crate) fn all(scene: &Scene) -> Vec<Faulty> {
 
 /// A chain that makes a block every 50 ms, with these reorgs.
 fn fast_world(reorgs: Vec<Reorg>) -> Arc<World> {
-    let block_time = Duration::from_millis(50);
+    world(Duration::from_millis(50), reorgs)
+}
+
+fn world(block_time: Duration, reorgs: Vec<Reorg>) -> Arc<World> {
     let options = WorldOptions { height_start: 100, block_time, reorgs, ..WorldOptions::default() };
     Arc::new(World::new(options).unwrap())
 }
@@ -63,15 +68,24 @@ fn dead(scene: &Scene) -> Faulty {
     let admin = served.admin.clone();
     let alerts = &[
         "WeirUpstreamEjected",
-        "WeirUpstreamFailing",
         "WeirGroupWithoutUpstreams",
         "WeirCallsFailing",
         "WeirMethodFailing",
-        "WeirHeadStale",
     ];
     Faulty::new("dead", &admin, alerts, move |_| {
         let _kept = (&served, &clients);
         nodes.iter().for_each(SimNode::down);
+    })
+}
+
+/// The node responds, but its head does not move. A gateway whose nodes are all dead has no head, and
+/// so no age of a head.
+fn frozen(scene: &Scene) -> Faulty {
+    let node = scene.node("a", &world(Duration::from_hours(1), Vec::new()));
+    let served = Served::before(&[&node], &polled_often(""));
+    let admin = served.admin.clone();
+    Faulty::new("frozen", &admin, &["WeirHeadStale"], move |_| {
+        let _kept = (&served, &node);
     })
 }
 
@@ -130,7 +144,7 @@ fn flapping(scene: &Scene) -> Faulty {
     let served = Served::before(&[&nodes[0], &nodes[1]], &format!("{health}{}", polled_often("")));
     let clients = Clients::readers(&served.address, 4);
     let admin = served.admin.clone();
-    Faulty::new("flapping", &admin, &["WeirUpstreamFlapping"], move |_| {
+    Faulty::new("flapping", &admin, &["WeirUpstreamFlapping", "WeirUpstreamFailing"], move |_| {
         let _kept = (&served, &clients);
         let method = Some(READ.to_owned());
         nodes[1].fail(FaultRule { share: 0.5, method, ..FaultRule::always(Fault::Close) });
