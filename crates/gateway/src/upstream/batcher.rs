@@ -145,7 +145,7 @@ impl Batcher {
                 error.failure.origin = Origin::Upstream(upstream);
                 Some(Err(error))
             }
-            // The task that sends the batch has ended with its thread.
+            // `Err` means that the task that sends the batch has ended with its thread.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(PostError::new(upstream, Kind::Deadline, Sent::Maybe))),
         }
@@ -302,9 +302,9 @@ impl Calls {
     }
 }
 
-/// Returns the error that rejects a whole batch, with the code and message of the error. The error is usually an
-/// object. geth sends an array with the error as its only element, under the id of the first call
-/// (`rpc` package, `respondWithBatchTooLarge`).
+/// Returns the error that rejects a whole batch: its raw JSON, code and message. The error is
+/// usually an object. geth sends an array with the error as its only element, under the id of the
+/// first call (`rpc` package, `respondWithBatchTooLarge`).
 fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let response = match responses {
         Responses::Single(response) => response,

@@ -271,7 +271,8 @@ impl Attempts {
                 .borrow_mut()
                 .record_failure(&topology.config.groups[request.group], upstream);
             topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
-            // The balancer now avoids the upstream, so calls alone would detect an outage late.
+            // The upstream is polled at once: the balancer now avoids it, so calls alone would
+            // detect an outage late.
             topology.upstreams[upstream].suspected.notify_one();
         };
         match attempt.verdict {

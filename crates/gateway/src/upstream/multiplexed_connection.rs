@@ -190,24 +190,25 @@ impl MultiplexedConnection {
         self.table.borrow().waiting()
     }
 
-    /// Returns true if it can take one more call without exceeding `calls_max` calls in flight.
+    /// Returns true if the connection can take one more call without exceeding `calls_max` calls in
+    /// flight.
     pub(crate) fn can_take(&self, calls_max: usize) -> bool {
         self.state.get() == ConnectionState::Open
             && self.in_flight() < calls_max
             && self.out.borrow().unsent() < UNSENT_BYTES_MAX
     }
 
-    /// Returns true unless it is closed or retiring.
+    /// Returns true unless the connection is closed or retiring.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state.get(), ConnectionState::Open | ConnectionState::Suspect)
     }
 
-    /// Returns true if it has had no call for longer than `idle_timeout`.
+    /// Returns true if the connection has had no call for longer than `idle_timeout`.
     pub(crate) fn is_idle(&self, now: Instant, idle_timeout: Duration) -> bool {
         self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_timeout
     }
 
-    /// Closes it after the calls in flight.
+    /// Closes the connection after the calls in flight.
     pub(crate) fn retire(&self) {
         if self.is_open() {
             self.state.set(ConnectionState::Retiring);
@@ -268,7 +269,7 @@ impl MultiplexedConnection {
         };
         let id = match recipient {
             Recipient::Call(id) => Some(id),
-            // The response belongs to the only call; among several calls it is ambiguous.
+            // A response without an id belongs to the call in flight if there is only one.
             Recipient::Unaddressed => table.only_id(),
             Recipient::Notification | Recipient::Unknown => None,
         };

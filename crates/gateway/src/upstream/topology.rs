@@ -48,7 +48,7 @@ pub(crate) struct Topology {
 /// The state of one group.
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
-    /// The order in which tiers of upstreams are used.
+    /// The tiers of upstreams: primaries, backups, and so on.
     order: Order,
     /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
     pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,

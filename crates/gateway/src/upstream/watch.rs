@@ -350,8 +350,8 @@ impl WatchedChain {
         self.tracker.borrow_mut().headers_failed(view_index);
     }
 
-    /// Records that a poll which started at `began` has ended. Earlier responses of the upstream
-    /// belong to the branch of this poll, unless the view has recorded a change of branch.
+    /// Records that a poll which started at `began` has ended. If the view still shows the upstream
+    /// on the served chain, its responses from before the poll were about that chain too.
     fn confirm(&self, view_index: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();
