@@ -342,8 +342,8 @@ where
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut made_progress = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // `_guard` delays notifications until the end of this iteration. The response that
-            // announces the subscription is queued before.
+            // `_guard` delays notifications until the end of this iteration, so that the response
+            // that announces the subscription is queued first.
             made_progress = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,
