@@ -160,7 +160,7 @@ fn upstream_request<'a>(
         method,
         row,
         class: priority_class(cx, route),
-        // Computed only if the call needs an upstream.
+        // The flow is computed later, and only if the call needs an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
@@ -230,8 +230,8 @@ fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<U
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::local(entry.payload()) })
     } else {
-        // A doubted entry stays in the cache, because the next upstream response is compared with
-        // it.
+        // A response that may be incomplete stays in the cache after it has expired, because the
+        // next upstream response is compared with it.
         if !still_valid || entry.doubted_since.is_none() {
             cache.remove(key);
         }

@@ -1,8 +1,9 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
 //! All threads share a topology. Readers load a snapshot and never wait. The poller (`watch.rs`)
-//! replaces the views of chains; the health of an upstream changes under a short lock. A reload
-//! makes a new topology beside the old one, which calls in flight still use (`topology/reload.rs`).
+//! replaces the views of chains, which are snapshots of their heads; the health of an upstream
+//! changes under a short lock. A reload makes a new topology beside the old one, which calls in
+//! flight still use (`topology/reload.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

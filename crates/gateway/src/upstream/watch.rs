@@ -1,9 +1,10 @@
 //! Polls the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
 //! Each upstream has a task that polls its head at the chain's poll interval. The head goes to the
-//! chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one. The polls also
-//! probe ejected upstreams. Calls of clients never pass through here. `watch/poller.rs` sends the
-//! polls of a task, and `watch/new_heads.rs` subscribes to new heads.
+//! chain's tracker (`policy/heads.rs`). If the tracker's view of the chain changes, the new view
+//! replaces the one that all threads read. The polls also probe ejected upstreams. Calls of clients
+//! never pass through here. `watch/poller.rs` sends the polls of a task, and `watch/new_heads.rs`
+//! subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
