@@ -258,12 +258,16 @@ fn resolve_uncached<'a>(
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
             let is_crowded = overload::is_crowded(&cx.upstream, &request);
+            // The shared call may then wait for a permit, so the client's connection must be
+            // watched.
             let queued = request.waiting.filter(|_| is_crowded).map(QueuedCall::begin);
             let response = in_flight.wait(request.deadline).await;
             drop(queued);
             let response = response
                 .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Deadline)));
             if was_in_flight && let Payload::Failed(failure) = &response.payload {
+                // The shared call may have failed only because of its own deadline or class. A
+                // waiter with time left retries.
                 let now = cx.tick();
                 let is_outclassed = matches!(failure.kind, Kind::Overloaded { .. })
                     && in_flight.is_worse_than(request.class);
@@ -370,6 +374,7 @@ async fn wait_for_permit<'a>(
     let Some(in_flight) = in_flight else { return overload::acquire(&cx.upstream, request).await };
     tokio::select! {
         permit = overload::acquire(&cx.upstream, request) => permit,
+        // No caller is left that could receive this failure.
         () = in_flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }

@@ -266,7 +266,7 @@ impl RedisTier {
         })
     }
 
-    /// Stores a cacheable response, now or after it is proved.
+    /// Stores a cacheable response, now or once it is proven.
     pub(crate) fn store_when_proven(
         self: &Rc<Self>,
         request: &UpstreamRequest<'_>,
@@ -304,7 +304,7 @@ impl RedisTier {
         unproven.push_back(UnprovenResponse { arrived: self.topology.now(), upstream, request });
     }
 
-    /// Stores the responses that polls have proved since.
+    /// Stores the responses that polls have proven since.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
         let mut proven = Vec::new();

@@ -440,7 +440,8 @@ impl HeadTracker {
         // If three or more upstreams all differ, one alone proves nothing, because the others may
         // be about to follow.
         let is_lone_of_many = witnesses.live >= 3 && elected.support < 2;
-        // The winner's known blocks all lie above the floor, so the two cannot be compared.
+        // The winner's known blocks all lie above the floor, so they cannot be compared with it.
+        // The head then counts as an extension.
         let starts_above = winner.branch.bottom() > floor.number;
         let reaches_floor = elected.head.number >= floor.number;
         let extends = reaches_floor && (winner.holds(floor.number, floor.hash) || starts_above);

@@ -234,6 +234,8 @@ impl MultiplexedConnection {
         let written = self.encoder.call(&mut out.bytes, id.as_bytes(), name, params);
         drop(out);
         let call = Call { connection: Rc::clone(self), key: Some(key) };
+        // Without randomness for the mask nothing was written. Dropping `call` removes it from the
+        // table.
         if !written {
             return None;
         }
@@ -397,6 +399,8 @@ impl Driver {
         let connection = &self.connection;
         if connection.in_flight() == 0 {
             connection.idle_since.set(self.last_read);
+            // A suspect WebSocket is pinged. A local socket has no pings, so a suspect one is
+            // closed.
             let closes_as_suspect = connection.state.get() == ConnectionState::Suspect
                 && !connection.encoder.has_pings();
             if (connection.state.get() == ConnectionState::Retiring || closes_as_suspect)
@@ -416,6 +420,8 @@ impl Driver {
                     if let Poll::Ready(Ok(bytes)) = polled {
                         self.framing.filled(bytes);
                         if bytes > 0 {
+                            // The decoder needs no further bytes to return a message that is
+                            // complete now.
                             self.process(&[])?;
                         }
                     }

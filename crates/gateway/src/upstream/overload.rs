@@ -102,7 +102,9 @@ impl ConcurrencyLimit {
         u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of permits that a thread with these held and queued calls may hold.
+    /// Returns the number of permits that a thread with these held and queued calls may hold: all
+    /// that other threads do not demand, or a share in proportion to its demand if all demands
+    /// exceed the limit.
     fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
         // A long queue, which one client may have filled, counts no more than the whole limit.
@@ -232,6 +234,7 @@ impl GroupPermits {
     fn available(&self, now: Duration) -> u32 {
         let epoch = self.limit.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
+            // The call that asks for a permit counts as queued.
             let queued = self.queue.borrow().len() as u64 + 1;
             let share = self.limit.share(&self.counts, u64::from(self.in_flight.get()), queued);
             self.flows.borrow_mut().renew(now, share);

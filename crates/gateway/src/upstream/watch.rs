@@ -348,6 +348,7 @@ impl WatchedChain {
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
         self.link(poller, family, header_requests).await;
+        // The next poll requests the headers again that this poll could not fetch.
         self.tracker.borrow_mut().headers_failed(view_index);
     }
 

@@ -431,6 +431,7 @@ impl Limiter {
         }
         self.accepted = Some(trial);
         self.pause = PAUSE_MIN;
+        // The step grows after a success. It shrinks when trials in both directions fail.
         let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
         // After a smaller step the limit is measured once more. The measurement that won a
