@@ -520,6 +520,7 @@ where
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        // The message may be within the limit, but it is too long for this thread.
                         Input::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
                         input => return self.handle(input),
                     }

@@ -103,6 +103,7 @@ struct Race<'a, 'b> {
 
 impl Race<'_, '_> {
     async fn run(mut self, attempts: &mut Attempts, mut check_at: Instant) -> (Attempt, Duration) {
+        // The first attempt began `delay` ago.
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {

@@ -186,6 +186,7 @@ impl Topology {
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
+        // Without a served head no upstream counts as lagging.
         let is_at_head = view.head.is_none()
             || state.in_view(view).is_some_and(|upstream_view| upstream_view.at_head);
         if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }

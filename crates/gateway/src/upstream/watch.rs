@@ -240,6 +240,8 @@ impl WatchedChain {
                 *task = Some((instance_id, new_task.abort_handle()));
             }
         }
+        // The published view must have the upstreams that this reload removed, but not those that
+        // the previous reload removed.
         let changed = !removed.is_empty() || !self.removed.borrow().is_empty();
         self.removed.replace(removed);
         if changed {
