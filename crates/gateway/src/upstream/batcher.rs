@@ -226,6 +226,8 @@ impl Batcher {
                 if !matches!(classify(&reply), Verdict::RateLimited { .. }) {
                     return self.send_each_alone(cx, calls);
                 }
+                // The upstream limits the rate of calls, so the error is the response to each of
+                // them.
                 calls.complete(|id| {
                     let mut error_body = Vec::new();
                     write_error_raw(&mut error_body, id.as_bytes(), raw);

@@ -64,7 +64,7 @@ pub(crate) async fn fetch(
         let began = cx.now();
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
         let deadline = request.deadline.min(cx.recent() + timeout);
-        // Once a reused connection was found closed, all further attempts open new connections.
+        // Once a reused connection was found closed, all further attempts count as `fresh` too.
         let fresh = attempts.fresh_tried;
         let mut attempt =
             attempt_or_race(cx, request, upstream, deadline, fresh, &mut attempts).await;

@@ -158,6 +158,8 @@ impl MultiplexedPool {
             if let Some(connection) = self.find_free(class) {
                 return Ok(connection);
             }
+            // The wait ends if a connection failed since it began, or if none is open and none may
+            // be opened.
             let has_failed = self.failures.get().consecutive > failures;
             if has_failed
                 || (!self.start_dial(class, Instant::now())
