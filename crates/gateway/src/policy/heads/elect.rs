@@ -127,8 +127,8 @@ pub(super) fn elect(
             });
         }
     }
-    // If no head has two witnesses, three or more upstreams get the highest block that two of them
-    // share. With two upstreams, the head stays on the served branch.
+    // No head has two witnesses. With three or more live upstreams, the highest block that two of
+    // them share is elected. With two upstreams, the head stays on the served branch.
     let is_split = two_required && best_rank.is_some_and(|rank| !rank.has_witnesses);
     match current {
         _ if is_split && three_live => highest_shared(upstreams, witnesses).or(best),
