@@ -173,7 +173,7 @@ impl Limits {
         for limit in &config.limits {
             if let (true, LimitKind::Rate(terms)) = (limit.failures, limit.kind) {
                 let (zone, methods, status) = (limit.zone, Vec::new(), limit.status);
-                // A rejection has no delay.
+                // A limit of failed authentications only rejects; it delays nothing.
                 let terms = Terms { delay: None, ..terms };
                 failures.push(RateLimit { zone, methods, terms, status });
                 continue;
@@ -301,8 +301,8 @@ impl Limits {
         }
     }
 
-    /// Checks a call against these limits and charges it if the mode allows. `at` of the result is
-    /// an index in `limits`.
+    /// Checks a call against these limits and charges it if the mode allows. `limit_index` of a
+    /// rejection is an index in `limits`.
     fn judge(
         &self,
         limits: &[RateLimit],

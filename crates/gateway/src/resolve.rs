@@ -160,7 +160,7 @@ fn upstream_request<'a>(
         method,
         row,
         class: priority_class(cx, route),
-        // Computed only if the call needs an upstream.
+        // The flow is computed later, and only if the call needs an upstream.
         flow: Flow::default(),
         params: call.params.raw().map(Cow::Borrowed),
         caching: Caching {
@@ -230,8 +230,8 @@ fn cached_response(cx: &ThreadContext, key: &[u8], view: &ChainView) -> Option<U
         let upstream = cx.snapshot.upstream_of_number(entry.upstream);
         Some(UpstreamResponse { upstream, ..UpstreamResponse::local(entry.payload()) })
     } else {
-        // A doubted entry stays in the cache, because the next upstream response is compared with
-        // it.
+        // A response that may be incomplete stays in the cache after it has expired, because the
+        // next upstream response is compared with it.
         if !still_valid || entry.doubted_since.is_none() {
             cache.remove(key);
         }
@@ -258,12 +258,16 @@ fn resolve_uncached<'a>(
             key.and_then(|key| join_or_lead(cx, &request, key))
         {
             let is_crowded = overload::is_crowded(&cx.upstream, &request);
+            // The shared call may then wait for a permit, so the client's connection must be
+            // watched.
             let queued = request.waiting.filter(|_| is_crowded).map(QueuedCall::begin);
             let response = in_flight.wait(request.deadline).await;
             drop(queued);
             let response = response
                 .unwrap_or_else(|| UpstreamResponse::from_failure(Failure::ours(Kind::Deadline)));
             if was_in_flight && let Payload::Failed(failure) = &response.payload {
+                // The shared call may have failed only because of its own deadline or class. A
+                // waiter with time left retries.
                 let now = cx.tick();
                 let is_outclassed = matches!(failure.kind, Kind::Overloaded { .. })
                     && in_flight.is_worse_than(request.class);
@@ -370,6 +374,7 @@ async fn wait_for_permit<'a>(
     let Some(in_flight) = in_flight else { return overload::acquire(&cx.upstream, request).await };
     tokio::select! {
         permit = overload::acquire(&cx.upstream, request) => permit,
+        // No caller is left that could receive this failure.
         () = in_flight.abandoned() => Err(Failure::ours(Kind::Stopping)),
     }
 }

@@ -433,6 +433,7 @@ impl ServeTask {
             }
             self.adopt_newest(&thread);
         }
+        // After a replacement the other process accepts the connections in the backlogs.
         if *self.phase.borrow() == Phase::Draining {
             accept_backlog(&thread, &listeners).await;
         }

@@ -40,11 +40,13 @@
 ///     }
 /// }
 ///
-/// let environment = |_: &str| None; let context =
-/// settings::ReadContext::new(std::path::Path::new("."), &environment); let (program, report) =
-/// settings::read::<Program>("[server]\nthreads = 2\n", "x.toml", &context); let server =
-/// program.unwrap().server.values(); assert!(!report.has_errors()); assert_eq!((server.threads,
-/// server.listen.as_str()), (Some(2), "127.0.0.1:80"));
+/// let environment = |_: &str| None;
+/// let context = settings::ReadContext::new(std::path::Path::new("."), &environment);
+/// let text = "[server]\nthreads = 2\n";
+/// let (program, report) = settings::read::<Program>(text, "x.toml", &context);
+/// let server = program.unwrap().server.values();
+/// assert!(!report.has_errors());
+/// assert_eq!((server.threads, server.listen.as_str()), (Some(2), "127.0.0.1:80"));
 /// ```
 #[macro_export]
 macro_rules! table {

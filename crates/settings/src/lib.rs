@@ -13,8 +13,8 @@
 //! - `expand.rs` replaces `${VAR}` and `${file:PATH}`, `formula.rs` evaluates formulas;
 //! - `report.rs` and `diagnostic.rs` collect and print problems, with secrets masked.
 //!
-//! The program checks if the values of several keys fit together, and adds its errors to the same
-//! [`Report`].
+//! The program checks whether the values of several keys fit together, and adds its errors to the
+//! same [`Report`].
 
 mod declare;
 mod diagnostic;
@@ -43,8 +43,8 @@ pub const MASK: &str = "***";
 
 /// Reads a text by the declaration of `T`, the file's root table.
 ///
-/// Returns `None` if the text is not TOML, because the parser cannot know its keys and secrets
-/// then. Reports a value that cannot be read, and puts a placeholder in its place. Once
+/// Returns `None` if the text is not TOML, because the keys and secrets of such a text are unknown.
+/// Reports a value that cannot be read, and puts a placeholder in its place. Once
 /// [`Report::has_errors`] returns true, use the table only to look for more problems.
 pub fn read<'a, T: Table>(
     text: &'a str,

@@ -206,8 +206,8 @@ impl<'a> Report<'a> {
         has_own_errors || self.other_problems.iter().any(|other| other.severity == Severity::Error)
     }
 
-    /// Returns true if a key of the table is unknown or cannot be read. In that case
-    /// a missing key may only be misspelt.
+    /// Returns true if a key of the table is unknown or cannot be read. In that case a missing key
+    /// may only be misspelt.
     pub fn is_faulty(&self, table: &At) -> bool {
         self.faulty_tables.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }

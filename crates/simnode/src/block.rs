@@ -63,9 +63,9 @@ const DRAW_BLOCK: u64 = 2;
 const DRAW_ACCOUNT: u64 = 3;
 const DRAW_CONTRACT: u64 = 4;
 const DRAW_PARTY: u64 = 5;
-/// Number of token holders per contract, in a world with many addresses.
+/// Number of drawn token holders per drawn contract, if logs have many addresses (`log_parties`).
 const PARTIES_PER_CONTRACT: u64 = 16;
-/// Maximum of the logarithm of the number of addresses.
+/// Maximum binary logarithm of the number of drawn addresses.
 const PARTIES_LOG_MAX: u32 = 40;
 
 /// The addresses of the chain.
@@ -351,9 +351,9 @@ impl BlockBuilder<'_> {
         transfer(draws, address, [from, to], amount.wrapping_add(U256::from(index)))
     }
 
-    /// Draws one of `count` addresses. All ranges between two powers of two are equally likely, and
-    /// so are the numbers within a range. This is nearly a Zipf distribution, as of real contracts
-    /// and token holders.
+    /// Draws one of at least `count` and fewer than `2 * count` addresses. All ranges between two
+    /// powers of two are equally likely, and so are the numbers within a range. The frequencies are
+    /// nearly those of a Zipf distribution, as of real contracts and token holders.
     fn party(&self, draws: &mut SeedStream, count: u64) -> Address {
         let power = draws.within(0, u64::from(count.max(1).ilog2().min(PARTIES_LOG_MAX)));
         let rank = draws.within((1 << power) - 1, (2 << power) - 2);

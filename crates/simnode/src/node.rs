@@ -95,8 +95,8 @@ struct WorkerPool {
     /// Number of calls that wait for a slot.
     waiting: AtomicU32,
     /// The scheduled times at which the free slots became free, earliest first. Timers fire up to a
-    /// millisecond late. A waiting call starts at the scheduled time, so late timers do not reduce
-    /// the capacity.
+    /// millisecond late. A waiting call starts at the scheduled time, so that late timers do not
+    /// reduce the capacity.
     free_since: Mutex<VecDeque<Instant>>,
 }
 
@@ -406,7 +406,8 @@ impl Node {
         }
     }
 
-    /// Routes a share of the calls for logs and receipts to the second backend.
+    /// Routes a share of the calls for logs and receipts to the second backend, whose head is
+    /// lower.
     fn route_to_second_backend(&self, settings: &Settings, method: &str, view: &mut View) {
         let Some(backend) = settings.inside else { return };
         let reads_logs = ["Logs", "Receipt", "Receipts"].iter().any(|end| method.ends_with(end));

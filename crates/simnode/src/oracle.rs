@@ -1,17 +1,17 @@
 //! The oracle: decides which responses were right.
 //!
 //! A response is **right** if it equals, byte for byte, the reply of an honest view at some instant
-//! of a window. The window begins at the sending of the call less the allowed staleness. It ends at
-//! the arrival of the response. An honest view is the chain at a head at most `lag_blocks_max`
-//! below that of the best honest node, which is `behind_blocks` below the world's head. A node that
-//! is frozen, lies or lags further has no honest view of the head. Most of its replies about old
-//! blocks are right nevertheless.
+//! of a window. The window begins when the call is sent, minus the allowed staleness. It ends when
+//! the response arrives. An honest view is the chain at a head at most `lag_blocks_max` below that
+//! of the best honest node, which is `behind_blocks` below the world's head. A node that is frozen,
+//! lies or lags further has no honest view of the head. Most of its replies about old blocks are
+//! right nevertheless.
 //!
 //! A gateway may resolve a tag before it reads the block: it may replace `latest` by the head's
-//! number. Then the response is right under two conditions. The number was the head of an honest
-//! view within the window. An honest view at or above it has the same reply for this number
-//! (`oracle/tags.rs`). If a reorg happened in between, the block is on the chain but was never a
-//! head.
+//! number. Then the response is right under two conditions. First, the number was the head of an
+//! honest view within the window. Second, an honest view at or above this head has the same reply
+//! for this number (`oracle/tags.rs`). If a reorg happened in between, the block is on the chain
+//! but was never a head.
 //!
 //! Every other response has one failure: **stale** (an older view has this reply), **mixed** (its
 //! parts come from branches that no view has together), **backward** (right, but lower than a head
@@ -230,7 +230,7 @@ impl Oracle {
             let second_heads = tagged.second_tag().map_or(first_head..=first_head, heads_of);
             for second_head in second_heads.rev() {
                 let params = tagged.resolve(&self.world, first_head, second_head);
-                // A finalized block is in every view. A head is in no view below it.
+                // A finalized block is in every view. A head is in no view with a lower head.
                 let lowest_view = |tag, head| if tag == tags::Tag::Latest { head } else { oldest };
                 let lowest_for_second =
                     tagged.second_tag().map_or(oldest, |tag| lowest_view(tag, second_head));

@@ -30,7 +30,7 @@ use crate::world::World;
 pub struct View {
     /// The newest block of the node.
     pub head: u64,
-    /// Blocks by which the announced head is above the real one. Above 0 the node lies.
+    /// Number of blocks by which the announced head is above the real one. Above 0, the node lies.
     pub ahead: u64,
     /// The newest block with logs and receipts.
     pub indexed: u64,

@@ -5,10 +5,10 @@
 //! chain whose head has number `n`, on the branch that is canonical at that head. Branch 0 starts
 //! at block 0, and each reorg creates the next branch.
 //!
-//! In a reorg at height `h` of depth `d`, the old branch
-//! is canonical up to head `h`. Head `h + 1` is on a new branch that forks after block `h - d`. The
-//! `d + 1` blocks of the new branch appear at the same instant. So the head's number never falls, a
-//! new branch is always longer by one, and one number identifies a view.
+//! In a reorg at height `h` of depth `d`, the old branch is canonical up to head `h`. Head `h + 1`
+//! is on a new branch that forks after block `h - d`. The `d + 1` blocks of the new branch appear
+//! at the same instant. So the head's number never falls, a new branch is always longer by one, and
+//! one number identifies a view.
 
 use std::time::Duration;
 

@@ -90,7 +90,7 @@ impl Node {
         let up = Arc::new(AtomicBool::new(true));
         // Each command waits for its reply, so one is in flight at a time.
         let (commands, inbox) = mpsc::channel(1);
-        // With the actual port, so that the same port is opened again.
+        // The actual port, so that the same port is opened again.
         let reopen_options = ListenOptions { addr, ..options };
         tokio::spawn(run(Arc::clone(self), listener, reopen_options, Arc::clone(&up), inbox));
         Ok(NodeServer { addr, node: Arc::clone(self), up, commands })
@@ -268,7 +268,8 @@ async fn run(
                     tokio::task::yield_now().await;
                     continue;
                 };
-                // Otherwise small responses wait for an acknowledgement (Nagle).
+                // Without this option, small responses wait for an acknowledgement (Nagle's
+                // algorithm).
                 let _ = stream.set_nodelay(true);
                 let socket = Socket::new(stream, Arc::clone(&killed));
                 let reset = socket.reset_flag();

@@ -45,15 +45,15 @@ pub fn queries(file: &Path) -> Vec<PanelQuery> {
             values.and_then(|(values, _)| values.split_once(", ")).expect("label_values");
         queries.push(PanelQuery {
             title: variable["name"].as_str().expect("a name").to_owned(),
-            // A label without a value is none.
+            // A label with an empty value counts as missing.
             query: format!("count by ({label}) ({metric}{{{label}!=\"\"}})"),
         });
     }
     queries
 }
 
-/// Repeats all queries until each has returned a value that is a number. `variables`
-/// are names of Grafana's variables and their values.
+/// Repeats all queries until each has returned a value that is a number. `variables` are names of
+/// Grafana's variables and their values.
 ///
 /// # Panics
 /// If a query has no value after a minute; the message names all such queries.

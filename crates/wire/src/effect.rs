@@ -1,7 +1,7 @@
 //! The effect of a method: it reads, it submits a signed transaction, or it changes the node.
 //!
-//! `crates/wire/methods/effect.toml` lists names and prefixes of names. So a method without a row
-//! in a method table has an effect, too.
+//! `crates/wire/methods/effect.toml` lists names and prefixes of names, so that a method without a
+//! row in a method table has an effect too.
 
 use std::sync::OnceLock;
 

@@ -24,27 +24,28 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Validity {
-    /// Nothing: it never changes on one chain.
+    /// The response depends on nothing: it never changes on one chain.
     Constant,
-    /// The block that the block parameter names by number, tag or hash. If a call lacks the
-    /// parameter and the method has no default, the validity is [`Validity::Never`].
+    /// The response depends on the block that the block parameter names by number, tag or hash. If
+    /// a call lacks the parameter and the method has no default, the validity is
+    /// [`Validity::Never`].
     Number,
-    /// The block whose hash is the block parameter.
+    /// The response depends on the block whose hash is the block parameter.
     Hash,
-    /// The block of a transaction. The result names the block. If `response_block` is
-    /// [`ResponseBlock::None`], the response must not be stored.
+    /// The response depends on the block of a transaction. The result names the block. If
+    /// `response_block` is [`ResponseBlock::None`], the response must not be stored.
     Transaction,
-    /// The head at the time of the response. There is no block parameter.
+    /// The response depends on the head at the time of the response. There is no block parameter.
     Head,
-    /// The block range of a log filter.
+    /// The response depends on the block range of a log filter.
     Logs,
-    /// The node's transaction pool. The response must not be stored.
+    /// The response depends on the node's transaction pool. It must not be stored.
     Mempool,
-    /// Nothing that the gateway can check. The response must not be stored.
+    /// The response depends on something that the gateway cannot check. It must not be stored.
     Never,
 }
 
-/// The rule that says if a call may be sent again after a node may have received it.
+/// The rule whether a call may be sent again after a node may have received it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Repeat {
@@ -91,7 +92,7 @@ pub struct Method {
     pub validity: Validity,
     /// The block parameter.
     pub block: Option<BlockParam>,
-    /// The rule that says if a call may be sent a second time.
+    /// The rule whether a call may be sent a second time.
     pub repeat: Repeat,
     /// The approximate cost for a node. A read of one record costs 1.
     pub weight: u32,

@@ -52,7 +52,7 @@ impl Caller {
         self.grant.as_ref().map(|grant| &*grant.name)
     }
 
-    /// Returns the tier of the caller's key.
+    /// Returns the tier of the caller's key, a name that rules and priorities refer to.
     pub(crate) fn tier(&self) -> Option<&str> {
         self.grant.as_ref().and_then(|grant| grant.tier.as_deref())
     }

@@ -1,9 +1,9 @@
 //! The cache tier for chain history: an external file or database that the gateway reads.
 //!
-//! The gateway trusts the index's results, so each query carries the chain view. Blocks above the
-//! finalized block count only if they are canonical in that view. The order is memory, Redis,
-//! index, upstreams. For a range of logs the index comes first, because one index query replaces
-//! many memory lookups.
+//! The gateway trusts the index's results, so each query carries the chain view, the gateway's
+//! snapshot of the chain's heads. Blocks above the finalized block count only if they are canonical
+//! in that view. The order is memory, Redis, index, upstreams. For a range of logs the index comes
+//! first, because one index query replaces many memory lookups.
 
 use std::sync::Arc;
 

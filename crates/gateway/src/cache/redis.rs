@@ -1,9 +1,8 @@
 //! The Redis tier of the cache: shared by gateways, and persistent through restarts.
 //!
 //! ```text
-//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory,
-//! response
-//!         └─ store ─► policy/shareable (proof) ─► unproved … next poll ─► value ─► client (SET)
+//! resolve ── lookup ─► name ─► client (MGET) ─► value ─► policy/shareable (adopt) ─► memory
+//!         └─ store ─► policy/shareable (proof) ─► unproven … next poll ─► value ─► client (SET)
 //! ```
 //! Each serving thread has its own [`RedisTier`] and connections, so threads exchange nothing. All
 //! lookups of one event-loop iteration are sent as one MGET (in a cluster as GETs, in one write per
@@ -61,14 +60,14 @@ const KEYS_MAX: usize = 64;
 const STORES_MAX: usize = 256;
 /// Timeout of a SET. No call waits for it.
 const STORE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Maximum number of responses of one thread that wait for their upstream's next poll.
+/// Maximum number of unproven responses of one thread. They wait for their upstream's next poll.
 const UNPROVEN_MAX: usize = 4096;
-/// Maximum bytes of these responses.
+/// Maximum bytes of the unproven responses of one thread.
 const UNPROVEN_BYTES_MAX: usize = 16 << 20;
 /// Longest wait of a response for proof. A response that waits longer is not stored, because its
 /// upstream is down or rarely polled.
 const UNPROVEN_AGE_MAX: Duration = Duration::from_secs(60);
-/// Interval at which breakers and unproved responses are checked.
+/// Interval at which breakers and unproven responses are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Maximum number of queued messages to other gateways. Further messages are lost, which the
 /// protocol allows.
@@ -267,7 +266,7 @@ impl RedisTier {
         })
     }
 
-    /// Stores a cacheable response, now or after it is proved.
+    /// Stores a cacheable response, now or once it is proven.
     pub(crate) fn store_when_proven(
         self: &Rc<Self>,
         request: &UpstreamRequest<'_>,
@@ -305,7 +304,7 @@ impl RedisTier {
         unproven.push_back(UnprovenResponse { arrived: self.topology.now(), upstream, request });
     }
 
-    /// Stores the responses that polls have proved since.
+    /// Stores the responses that polls have proven since.
     fn store_proven(self: &Rc<Self>) {
         let now = self.topology.now();
         let mut proven = Vec::new();
@@ -429,7 +428,7 @@ impl RedisTier {
         }
     }
 
-    /// Probes clients with an open breaker and stores proved responses, until a reload replaces the
+    /// Probes clients with an open breaker and stores proven responses, until a reload replaces the
     /// tier.
     async fn run_checks(tier: Weak<RedisTier>) {
         while let Some(tier) = tier.upgrade() {

@@ -22,7 +22,7 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) row: Option<usize>,
     /// The priority class for overloaded upstreams.
     pub(crate) class: Class,
-    /// The flow for fair queueing at overloaded upstreams.
+    /// The calls of one client and one class of methods, among which permits are shared fairly.
     pub(crate) flow: Flow,
     /// The raw parameters. A block tag is replaced by a number where that is exact.
     pub(crate) params: Option<Cow<'a, [u8]>>,

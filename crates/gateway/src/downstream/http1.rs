@@ -279,8 +279,9 @@ where
         websocket::serve(opened, settings, &head).await
     }
 
-    /// Serves a request. If the client disconnects while a limit delays the request, ends the delay
-    /// and returns `None`, as nginx does.
+    /// Serves a request. Returns `None` if the connection must close: the client disconnects while
+    /// a limit delays the request (as in nginx), or there is no memory for bytes that it sends
+    /// meanwhile.
     async fn respond_while_connected(
         &mut self,
         cx: &Rc<ThreadContext>,
@@ -404,6 +405,7 @@ where
             budget.count_refusal(Purpose::Request);
             return Err(refuse(Message::refuse_memory()));
         }
+        // A client that has already sent a part of the body does not wait for the interim response.
         if head.expect_continue && head.length != Length::None && self.buf.len() == head.bytes {
             let interim: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
             wait::write(
@@ -557,6 +559,7 @@ where
             date: &date,
         };
         answer::write_head(&mut out, &message, options);
+        // The body of a refusal has only a start.
         let parts = [&out[..], &message.body.start[..], &[]];
         let written =
             wait::write(&mut self.stream, &mut self.watchdog, downstream.write_timeout, parts)

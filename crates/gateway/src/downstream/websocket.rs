@@ -342,8 +342,8 @@ where
     fn queue_responses(&mut self, cx: &mut Context<'_>) -> bool {
         let mut made_progress = false;
         while let Poll::Ready(Some(finished)) = self.tasks.poll_next_unpin(cx) {
-            // `_guard` delays notifications until the end of this iteration. The response that
-            // announces the subscription is queued before.
+            // `_guard` delays notifications until the end of this iteration, so that the response
+            // that announces the subscription is queued first.
             made_progress = true;
             let FinishedMessage { cx, mut message, compressed, bytes, _guard } = match finished {
                 TaskOutput::Finished(finished) => finished,
@@ -520,6 +520,7 @@ where
                 let bytes_max = self.settings.message_bytes_max;
                 if payload.len() <= DECODE_INLINE_BYTES_MAX {
                     match decompress(&payload, text, bytes_max.min(INLINE_BYTES_MAX)) {
+                        // The message may be within the limit, but it is too long for this thread.
                         Input::TooLarge if bytes_max > INLINE_BYTES_MAX => {}
                         input => return self.handle(input),
                     }

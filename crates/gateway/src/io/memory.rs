@@ -252,6 +252,7 @@ impl Account {
                     entries.push(None);
                     entries.len() - 1
                 });
+                // New bytes count as waiting for the client; see [`Reservation::set_waiting`].
                 entries[index] = Some(Entry { bytes, waiting: Some(Instant::now()) });
                 *entry = Some(index);
             }

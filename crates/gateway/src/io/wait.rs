@@ -1,8 +1,9 @@
 //! Socket reads and writes with deadlines, for client and upstream connections.
 //!
-//! A request that completes in time must not pay for a timer. So each connection has one timer,
-//! which is set once and moved only if it fires too early. A deadline is a plain value. An idle
-//! connection holds no buffer, because all reads use one scratch buffer per thread.
+//! A request that completes in time must not pay for a timer. So each connection has one timer
+//! ([`Watchdog`]). It is set once, and moved only if it fires before the current deadline. A
+//! deadline is a plain value. An idle connection holds no buffer, because all reads use one scratch
+//! buffer per thread.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -3,13 +3,14 @@
 //! The table of a shared zone stores the last known Redis state of each key, by this process's
 //! clock. The table has two uses. First, a call that Redis would certainly reject is rejected here,
 //! because other gateways can only have added to the key since then. Second, when Redis is
-//! unreachable, a gateway continues from the stored state with its share
+//! unreachable, a gateway continues from the stored state with its local share of the rate
 //! ([`crate::policy::limit::assess_share`]). So a key that was at its limit stays at its limit. A
-//! key charged by the share is marked as unreported, because Redis may not know the charge. Every
-//! request reports the local excess, so a Redis that has lost its data grants no second burst. In
-//! normal operation the report changes nothing. For an unmarked key it is the excess left at the
-//! latest time at which a response counts. Requests may overtake each other, and the excess at
-//! sending time would charge the key for the difference.
+//! key charged by the local share is marked as unreported, because Redis may not know the charge.
+//!
+//! Every request to Redis reports the local excess, so a Redis that has lost its data grants no
+//! second burst. In normal operation the report changes nothing. For an unmarked key the reported
+//! excess is the one that is left when the Redis timeout ends. With the excess at sending time, a
+//! delayed request would charge the key for what Redis has drained in the meantime.
 //!
 //! A call that also counts in zones of this process is checked there first, then judged in Redis,
 //! then judged and charged here. If another call has used up the local limit meanwhile, the call is
@@ -132,8 +133,8 @@ impl Limits {
         Some(Charge::AskRedis(Box::new(SharedLimitQuery { zones, sent: now })))
     }
 
-    /// Decides about a call by the verdict of Redis, or by this gateway's share if there is no
-    /// verdict.
+    /// Decides about a call by the verdict of Redis, or by this gateway's local share if there is
+    /// no verdict.
     pub(crate) fn settle(
         &self,
         query: &SharedLimitQuery,
@@ -203,8 +204,8 @@ impl Limits {
         let state = State { last: sent.saturating_sub(age + 1), ..state };
         let mut table = self.zones[zone.zone].lock_shard(&zone.hashed_key);
         let slot = table.find(&zone.hashed_key);
-        // Another call may have charged the key by the share meanwhile. The state with that charge
-        // stays, and the next request reports it.
+        // Another call may have charged the key by the local share meanwhile. The state with that
+        // charge stays, and the next request reports it.
         let unreported =
             slot.filter(|slot| table.is_unreported(*slot)).map(|slot| table.state(slot));
         if unreported.is_some_and(|unreported| {

@@ -1,4 +1,5 @@
-//! A zone: the components of its keys, and the tables that store the keys.
+//! A zone is a table of counters by key, as nginx's `limit_req_zone`. This file has the components
+//! of its keys, and the tables that store the keys.
 
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
@@ -50,8 +51,8 @@ pub(super) struct ZoneState {
     shards: Box<[Shard]>,
 }
 
-/// A table with its lock, on separate cache lines, so that threads in different shards do not share
-/// one.
+/// A table with its lock. Each shard has its own cache lines, so that threads in different shards
+/// do not slow each other down.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard(Mutex<Table>);

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use super::label::Label;
 
-/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several
-/// buckets cover cache hits, and several cover slow responses.
+/// Upper bounds of the latency buckets in seconds. They double from 100 µs. Several buckets cover
+/// cache hits, and several cover slow responses.
 pub(crate) const LATENCY_BOUNDS: [f64; 18] = [
     0.0001, 0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.0064, 0.0128, 0.0256, 0.0512, 0.1024, 0.2048,
     0.4096, 0.8192, 1.6384, 3.2768, 6.5536, 13.1072,

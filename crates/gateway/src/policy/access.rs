@@ -119,7 +119,7 @@ pub struct Grant {
     pub name: Arc<str>,
     /// Index of its counters: the key's index, or for a token an index after all keys, by issuer.
     pub index: usize,
-    /// The tier of its calls.
+    /// The tier of its calls: a name that routing rules and priorities refer to.
     pub tier: Option<Arc<str>>,
     /// Methods that may be called with it.
     pub methods: MethodRules,

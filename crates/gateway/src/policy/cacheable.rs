@@ -243,7 +243,8 @@ fn at_block(method: &Method, block: &BlockRef, view: &ChainView, uncached: Cachi
             }
             _ => at_head(view, uncached),
         },
-        // Safe moves only with the head. Earliest moves on upstreams that drop history.
+        // `safe` changes only when the head changes. `earliest` changes on upstreams that delete
+        // history.
         BlockRef::Tag(BlockTag::Safe | BlockTag::Earliest) => at_head(view, uncached),
         BlockRef::Tag(BlockTag::Pending) => uncached,
     }
@@ -470,8 +471,8 @@ pub fn is_valid(tag: &ValidityTag, view: &ChainView) -> bool {
     }
 }
 
-/// Returns true unless both hashes are known and differ. This check is in addition to the reorg
-/// marks.
+/// Returns true unless both hashes are known and differ. This check supplements
+/// [`ChainView::valid_since`].
 fn is_same_block(view: &ChainView, number: u64, hash: Option<Hash>) -> bool {
     match (hash, view.canonical(number)) {
         (Some(expected), Some(served)) => expected == served,

@@ -171,7 +171,7 @@ impl Headers {
         self.blocks.get(hash)
     }
 
-    /// Returns true if a block may have matching logs; `None` if its header cannot tell.
+    /// Returns true if a block may have matching logs; `None` if that is unknown.
     pub fn may_have(&self, block: &Contents, query: &BloomQuery) -> Option<bool> {
         if self.blooms_unfilled { None } else { block.may_have(query) }
     }

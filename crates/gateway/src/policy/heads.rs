@@ -1,4 +1,5 @@
 //! The served head of a chain, elected from the heads of its upstreams, and the finalized height.
+//! The served head is the newest block that clients get.
 //!
 //! Each upstream has a *branch*: its known blocks, linked by their parent hashes. A new head is
 //! *linked* once its ancestors connect it to the branch. A *witness* is an upstream whose head
@@ -95,10 +96,10 @@ pub struct HeadSettings {
     pub lag_max: u64,
     /// Blocks that a head may rise beyond what the block time allows without a second witness.
     pub jump_max: u64,
-    /// Largest depth of a reorg that is accepted from one upstream at once.
+    /// Largest depth, in blocks, of a reorg that is accepted at once from a single upstream.
     pub rollback_max: u64,
-    /// Consecutive polls that must repeat a deeper reorg without a second witness. The number is
-    /// multiplied by the number of upstreams whose heads count.
+    /// Number of consecutive polls that must repeat a deeper reorg before it is accepted without a
+    /// second witness. It is multiplied by the number of upstreams whose heads count.
     pub rollback_polls: u32,
     /// Consecutive missed polls after which the head of an upstream no longer counts.
     pub missed_max: u32,
@@ -332,8 +333,8 @@ impl HeadTracker {
         self.block_time
     }
 
-    /// Marks an upstream as responsive. After a long silence it must first link its new head to its
-    /// known blocks, because its former head may be stale.
+    /// Marks an upstream as responsive. After a long silence the upstream must first link its new
+    /// head to its known blocks, because its former head may be stale.
     fn mark_responsive(&mut self, upstream: usize) {
         let chain = &mut self.upstreams[upstream];
         if chain.missed_polls < self.settings.missed_max || chain.is_linked() {
@@ -359,7 +360,8 @@ impl HeadTracker {
         self.apply_link(upstream, link, step);
     }
 
-    /// Requests the next header below a young branch, unless another upstream has that block.
+    /// Requests the next header below a branch of fewer than [`FILL_BLOCKS`] blocks, unless another
+    /// upstream has that block.
     fn request_fill(&mut self, upstream: usize, step: &mut Step) {
         if self.upstreams[upstream].fill_height().is_none() {
             return;
@@ -438,7 +440,8 @@ impl HeadTracker {
         // If three or more upstreams all differ, one alone proves nothing, because the others may
         // be about to follow.
         let is_lone_of_many = witnesses.live >= 3 && elected.support < 2;
-        // The winner's known blocks all lie above the floor, so the two cannot be compared.
+        // The winner's known blocks all lie above the floor, so they cannot be compared with it.
+        // The head then counts as an extension.
         let starts_above = winner.branch.bottom() > floor.number;
         let reaches_floor = elected.head.number >= floor.number;
         let extends = reaches_floor && (winner.holds(floor.number, floor.hash) || starts_above);
@@ -459,8 +462,9 @@ impl HeadTracker {
         // Silence of other upstreams is no evidence against their head. The lone upstream must have
         // just reported a head that is fully linked.
         let just_reported = reporter == Some(elected.upstream) && winner.is_linked();
-        // While one upstream holds the served head, upstreams below it on another branch may still
-        // switch to its branch. A real replacement branch soon rises above the served head.
+        // While one upstream holds the served head, upstreams with lower heads on another branch
+        // may still switch to the served one. A real replacement branch soon rises above the served
+        // head.
         let is_floor_dropped = !floor_has_witness || winner.has_dropped(floor.hash);
         let replaced_by_two =
             has_two_witnesses && !is_on_served_branch && (reaches_floor || is_floor_dropped);

@@ -54,7 +54,7 @@ pub struct HedgeSettings {
     pub quantile: f64,
     /// Shortest delay.
     pub delay_min: Duration,
-    /// Hedges as a share of calls.
+    /// Maximum number of hedges, as a share of calls.
     pub share_max: f64,
 }
 

@@ -3,7 +3,7 @@
 //!
 //! The final part of a range is split into aligned chunks, which many ranges share. The rest stays
 //! one part, which is valid as long as its last block is on the chain. Logs are copied byte for
-//! byte. `path` fetches the parts and handles failures.
+//! byte. `resolve/logs.rs` fetches the parts and handles failures.
 
 use wire::block::{BlockRef, BlockTag};
 use wire::filter::LogFilter;

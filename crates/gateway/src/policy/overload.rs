@@ -12,8 +12,8 @@ pub mod queue;
 pub mod shares;
 
 closed_set! {
-    /// Priority of a call, best first. A better class is served before a worse one, except for the
-    /// worse one's minimum share. The worse class is shed first.
+    /// Priority of a call, best first. A better class is served before a worse one, but each worse
+    /// class keeps a minimum share of the permits. Calls of the worst class are shed first.
     #[derive(PartialOrd, Ord, Hash)]
     pub enum Class {
         /// Callers of the tiers that the configuration lists as high.
@@ -47,7 +47,7 @@ closed_set! {
     }
 }
 
-/// Rules for the class of a call.
+/// Rules for the class of a call. A tier is a name that a key or token has in the configuration.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Priorities {
     /// Tiers with high priority.

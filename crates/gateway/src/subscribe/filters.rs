@@ -3,8 +3,8 @@
 //! A filter stores only its client's chain cursor (`policy/chain_cursor.rs`). The changes are
 //! computed when the client polls, from the gateway's own view of the chain. So an idle filter
 //! costs nothing, survives the loss of any upstream, and misses no block, however rarely it is
-//! polled. Filters for pending transactions belong to an upstream; their calls go to the client's
-//! sticky upstream.
+//! polled. Filters for pending transactions belong to an upstream; all calls of one client about
+//! them go to the same upstream.
 
 use std::collections::HashMap;
 use std::rc::Rc;

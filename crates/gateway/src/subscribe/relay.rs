@@ -116,6 +116,7 @@ pub(super) async fn run(source: Source, request: RelayRequest) {
                             retry_pause = RETRY_PAUSE_MIN;
                         }
                         lost_count += 1;
+                        // Until the stream is open, each upstream is tried once.
                         (lost_count >= upstreams.len()).then_some(RelayRefusal::NoUpstream)
                     }
                 }
@@ -194,6 +195,7 @@ async fn relay(
                 let view = source.chain.view.load();
                 let is_behind = upstream_state.in_view(&view).is_some_and(|upstream_view| !upstream_view.at_head);
                 let usable = request.upstreams(&current, upstream_state.config.chain);
+                // Without another usable upstream, the relay stays with this one.
                 if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
                     return EndReason::Lost;
                 }

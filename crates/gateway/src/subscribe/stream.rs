@@ -51,6 +51,7 @@ pub(crate) struct Stream {
 
 #[derive(Debug, Default)]
 struct Followers {
+    /// Number of threads that follow the stream.
     followers: usize,
     /// True if a source is running.
     has_source: bool,

@@ -10,8 +10,8 @@ use crate::config::group::{Balance, Group};
 use crate::policy::choose::{Ring, SmoothWeighted, pick_two};
 use crate::upstream::thread::UpstreamContext;
 
-/// Time without a response to waiting calls after which an upstream is compared with all candidates
-/// instead of one.
+/// An upstream whose calls have waited this long without any response is compared with all
+/// candidates, not with only one.
 const SILENCE_MAX: Duration = Duration::from_millis(30);
 
 /// The state of a group's balancing algorithm.

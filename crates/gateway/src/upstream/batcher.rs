@@ -145,7 +145,7 @@ impl Batcher {
                 error.failure.origin = Origin::Upstream(upstream);
                 Some(Err(error))
             }
-            // The task that sends the batch has ended with its thread.
+            // `Err` means that the task that sends the batch has ended with its thread.
             Ok(Ok(BatchedOutcome::SendAlone) | Err(_)) => None,
             Err(_) => Some(Err(PostError::new(upstream, Kind::Deadline, Sent::Maybe))),
         }
@@ -226,6 +226,8 @@ impl Batcher {
                 if !matches!(classify(&reply), Verdict::RateLimited { .. }) {
                     return self.send_each_alone(cx, calls);
                 }
+                // The upstream limits the rate of calls, so the error is the response to each of
+                // them.
                 calls.complete(|id| {
                     let mut error_body = Vec::new();
                     write_error_raw(&mut error_body, id.as_bytes(), raw);
@@ -302,9 +304,9 @@ impl Calls {
     }
 }
 
-/// Returns the error that rejects a whole batch, with the code and message of the error. The error is usually an
-/// object. geth sends an array with the error as its only element, under the id of the first call
-/// (`rpc` package, `respondWithBatchTooLarge`).
+/// Returns the error that rejects a whole batch: its raw JSON, code and message. The error is
+/// usually an object. geth sends an array with the error as its only element, under the id of the
+/// first call (`rpc` package, `respondWithBatchTooLarge`).
 fn error_of_all<'a>(responses: &'a Responses<'a>) -> Option<(&'a [u8], i64, &'a str)> {
     let response = match responses {
         Responses::Single(response) => response,

@@ -1,4 +1,6 @@
-//! The present state of a chain: its view, the headers of its newest blocks, its id.
+//! The present state of a chain: its id, the headers of its newest blocks, and its view, which is
+//! an immutable snapshot of its heads (`policy/heads/view.rs`). The served head is the block that
+//! clients get as `latest`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +30,7 @@ pub(crate) struct ChainState {
     /// The chain id that an upstream has reported, plus one. The value is 1 if the family has no
     /// chain id, and 0 before the first report.
     id: AtomicU64,
-    /// Number of reorgs of the served chain.
+    /// Number of reorgs of the served chain, which ends with the served head.
     pub(crate) reorgs: AtomicU64,
     /// Blocks dropped by the deepest reorg.
     pub(crate) reorg_depth_max: AtomicU64,

@@ -15,19 +15,20 @@ use crate::upstream::thread::UpstreamContext;
 
 /// Interval at which a waiting call looks for an upstream again.
 const UPSTREAM_WAIT_STEP: Duration = Duration::from_millis(20);
-/// Timeout of the wait for an upstream. A few polls fit into it, after which a lost head is
-/// detected.
+/// Longest wait for an upstream that has reached the requested block. In this time a few polls of
+/// heads are made, so that an upstream that has stopped responding no longer counts.
 const UPSTREAM_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// Longest wait for the end of a pause if all upstreams are paused.
+/// Longest wait for the end of a pause if all upstreams are paused. An upstream is paused after it
+/// has reported its rate limit.
 const PAUSE_WAIT_MAX: Duration = Duration::from_millis(100);
 
-/// The time that a call may wait for an upstream to reach the requested block.
+/// The time that a call may wait, by the best response to it so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Patience {
-    /// The call may wait long, because there is no response yet.
+    /// There is no response yet, so the call may wait long.
     Long,
-    /// There is an error to return. The call waits only for an upstream that follows the chain,
+    /// There is an error to return. The call waits only if an untried upstream follows the chain,
     /// because such an upstream reaches the block soon.
     Brief,
     /// There is a result to return, so the call does not wait.
@@ -38,7 +39,7 @@ pub(super) enum Patience {
 pub(super) enum NoUpstream {
     /// Some upstreams can be called, but none has reached the requested block.
     Behind,
-    /// All upstreams limit the rate; holds the end of the first pause.
+    /// All upstreams have reported their rate limit; holds the end of the first pause.
     Paused(Duration),
     /// All upstreams were tried.
     Exhausted,

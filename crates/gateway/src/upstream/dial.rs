@@ -1,7 +1,7 @@
 //! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
 //! local socket.
 //!
-//! [`Dial::connect`] opens one connection per call. `pool.rs` holds idle connections.
+//! Each [`Dial::connect`] opens a new connection. `pool.rs` holds idle connections.
 
 use std::sync::Arc;
 use std::{fmt, io};

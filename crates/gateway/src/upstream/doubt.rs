@@ -1,4 +1,5 @@
-//! Checks whether a response is complete, by the headers of its blocks.
+//! Checks whether a response is complete, by the headers of its blocks. A response that may be
+//! incomplete is doubtful; its summary is an [`Opinion`].
 //!
 //! `policy/complete.rs` has the decisions. This file collects their inputs: the blocks of the call,
 //! the chain's headers, and the depth of the logs that the upstream has returned before.

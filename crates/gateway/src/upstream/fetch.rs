@@ -64,6 +64,7 @@ pub(crate) async fn fetch(
         let began = cx.now();
         let timeout = attempts.second_opinion_timeout.unwrap_or(group.attempt_deadline);
         let deadline = request.deadline.min(cx.recent() + timeout);
+        // Once a reused connection was found closed, all further attempts count as `fresh` too.
         let fresh = attempts.fresh_tried;
         let mut attempt =
             attempt_or_race(cx, request, upstream, deadline, fresh, &mut attempts).await;
@@ -176,6 +177,8 @@ impl Attempts {
         });
         let Some(opinion) = attempt.opinion else { return };
         self.opinions.add(opinion);
+        // An upstream whose attempt was cancelled in a race has not responded, so it may be called
+        // again.
         let cancelled = std::mem::take(&mut self.cancelled);
         self.tried.retain(|upstream| !cancelled.contains(upstream));
         if self.second_opinion_timeout.is_none() {
@@ -203,6 +206,7 @@ impl Attempts {
     /// Returns true if no further upstream may be called for a more complete response.
     fn no_upstream_left(&self, cx: &UpstreamContext, request: &UpstreamRequest<'_>) -> bool {
         let attempts_max = cx.topology.config.groups[request.group].retries_max + 1;
+        // One attempt never counts as all, even if retries are off.
         self.count >= attempts_max.max(2) || choose_candidate(cx, request, &self.tried).is_none()
     }
 
@@ -271,7 +275,8 @@ impl Attempts {
                 .borrow_mut()
                 .record_failure(&topology.config.groups[request.group], upstream);
             topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
-            // The balancer now avoids the upstream, so calls alone would detect an outage late.
+            // The upstream is polled at once: the balancer now avoids it, so calls alone would
+            // detect an outage late.
             topology.upstreams[upstream].suspected.notify_one();
         };
         match attempt.verdict {

@@ -194,6 +194,7 @@ impl Http2 {
             if let Some(connection) = self.find_free() {
                 return Ok(connection);
             }
+            // Another call has failed to open a connection while this one waited.
             if self.failures.get() > failures {
                 return Err(NoConnection::Failed);
             }

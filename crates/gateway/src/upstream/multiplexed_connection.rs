@@ -190,24 +190,25 @@ impl MultiplexedConnection {
         self.table.borrow().waiting()
     }
 
-    /// Returns true if it can take one more call without exceeding `calls_max` calls in flight.
+    /// Returns true if the connection can take one more call without exceeding `calls_max` calls in
+    /// flight.
     pub(crate) fn can_take(&self, calls_max: usize) -> bool {
         self.state.get() == ConnectionState::Open
             && self.in_flight() < calls_max
             && self.out.borrow().unsent() < UNSENT_BYTES_MAX
     }
 
-    /// Returns true unless it is closed or retiring.
+    /// Returns true unless the connection is closed or retiring.
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state.get(), ConnectionState::Open | ConnectionState::Suspect)
     }
 
-    /// Returns true if it has had no call for longer than `idle_timeout`.
+    /// Returns true if the connection has had no call for longer than `idle_timeout`.
     pub(crate) fn is_idle(&self, now: Instant, idle_timeout: Duration) -> bool {
         self.in_flight() == 0 && now.saturating_duration_since(self.idle_since.get()) > idle_timeout
     }
 
-    /// Closes it after the calls in flight.
+    /// Closes the connection after the calls in flight.
     pub(crate) fn retire(&self) {
         if self.is_open() {
             self.state.set(ConnectionState::Retiring);
@@ -233,6 +234,8 @@ impl MultiplexedConnection {
         let written = self.encoder.call(&mut out.bytes, id.as_bytes(), name, params);
         drop(out);
         let call = Call { connection: Rc::clone(self), key: Some(key) };
+        // Without randomness for the mask nothing was written. Dropping `call` removes it from the
+        // table.
         if !written {
             return None;
         }
@@ -268,7 +271,7 @@ impl MultiplexedConnection {
         };
         let id = match recipient {
             Recipient::Call(id) => Some(id),
-            // The response belongs to the only call; among several calls it is ambiguous.
+            // A response without an id belongs to the call in flight if there is only one.
             Recipient::Unaddressed => table.only_id(),
             Recipient::Notification | Recipient::Unknown => None,
         };
@@ -396,6 +399,8 @@ impl Driver {
         let connection = &self.connection;
         if connection.in_flight() == 0 {
             connection.idle_since.set(self.last_read);
+            // A suspect WebSocket is pinged. A local socket has no pings, so a suspect one is
+            // closed.
             let closes_as_suspect = connection.state.get() == ConnectionState::Suspect
                 && !connection.encoder.has_pings();
             if (connection.state.get() == ConnectionState::Retiring || closes_as_suspect)
@@ -415,6 +420,8 @@ impl Driver {
                     if let Poll::Ready(Ok(bytes)) = polled {
                         self.framing.filled(bytes);
                         if bytes > 0 {
+                            // The decoder needs no further bytes to return a message that is
+                            // complete now.
                             self.process(&[])?;
                         }
                     }

@@ -64,7 +64,8 @@ pub(crate) struct MultiplexedPool {
     /// Notified when a connection is opened or closed, or when a call ends.
     changed: Notify,
     /// Number of further small responses until a method is expected to have small responses again.
-    /// The index is the method's row; the last element is for all unknown methods.
+    /// The index is the method's row in the method table; the last element is for all unknown
+    /// methods.
     small_responses_left: RefCell<Vec<u8>>,
     counts: Arc<UpstreamCounters>,
     /// True after [`MultiplexedPool::close`].
@@ -157,6 +158,8 @@ impl MultiplexedPool {
             if let Some(connection) = self.find_free(class) {
                 return Ok(connection);
             }
+            // The wait ends if a connection failed since it began, or if none is open and none may
+            // be opened.
             let has_failed = self.failures.get().consecutive > failures;
             if has_failed
                 || (!self.start_dial(class, Instant::now())

@@ -3,9 +3,9 @@
 //! `policy/overload.rs` and its folder make the decisions. All threads share one
 //! [`ConcurrencyLimit`] per group. Each thread has [`GroupPermits`]: the number of its permits and
 //! the queue of waiting calls. A thread may hold a share of the limit, in proportion to its held
-//! permits and waiting calls. It recomputes this share every few milliseconds from the counters of
-//! all threads. So a call below the limit writes no memory that another thread writes. Each thread
-//! may always hold one permit, so that other threads cannot block its queue.
+//! permits and waiting calls. The thread recomputes this share every few milliseconds from the
+//! counters of all threads. Therefore a call below the limit writes only memory of its own thread.
+//! Each thread may always hold one permit, so that other threads cannot block its queue.
 //!
 //! A permit covers one call of a client with all its attempts, except hedges. Each hedge has its
 //! own permit. A call lends its permit to others while it does not wait for a response. Polls of
@@ -47,7 +47,7 @@ pub(crate) struct ConcurrencyLimit {
     limiter: Mutex<Limiter>,
     /// Copy of the limiter's limit of calls in flight.
     calls_max: AtomicU32,
-    /// Copy of the limiter's epoch.
+    /// Copy of the limiter's epoch, which is the number of changes of the limit.
     epoch: AtomicU32,
     /// Copy of [`Limiter::is_limited`]: true if calls have recently waited.
     limited: AtomicBool,
@@ -102,7 +102,9 @@ impl ConcurrencyLimit {
         u32::try_from(queued).unwrap_or(u32::MAX)
     }
 
-    /// Returns the number of permits that a thread with these held and queued calls may hold.
+    /// Returns the number of permits that a thread with these held and queued calls may hold: all
+    /// that other threads do not demand, or a share in proportion to its demand if all demands
+    /// exceed the limit.
     fn share(&self, thread_counters: &GroupCounters, held: u64, queued: u64) -> u32 {
         let limit = u64::from(self.calls_max());
         // A long queue, which one client may have filled, counts no more than the whole limit.
@@ -128,7 +130,7 @@ pub(crate) struct GroupPermits {
     counts: Arc<GroupCounters>,
     /// Permits that this thread holds.
     in_flight: Cell<u32>,
-    /// Fair shares of clients and classes of methods.
+    /// The permits that each flow (see [`Holder`]) holds, and those reserved for it.
     flows: RefCell<Shares>,
     /// Number of permits that this thread may hold.
     share: Cell<u32>,
@@ -232,6 +234,7 @@ impl GroupPermits {
     fn available(&self, now: Duration) -> u32 {
         let epoch = self.limit.epoch.load(Ordering::Relaxed);
         if now >= self.share_until.get() || epoch != self.share_epoch.get() {
+            // The call that asks for a permit counts as queued.
             let queued = self.queue.borrow().len() as u64 + 1;
             let share = self.limit.share(&self.counts, u64::from(self.in_flight.get()), queued);
             self.flows.borrow_mut().renew(now, share);

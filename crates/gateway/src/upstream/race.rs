@@ -103,6 +103,7 @@ struct Race<'a, 'b> {
 
 impl Race<'_, '_> {
     async fn run(mut self, attempts: &mut Attempts, mut check_at: Instant) -> (Attempt, Duration) {
+        // The first attempt began `delay` ago.
         let began = self.cx.now().saturating_sub(self.delay);
         let topology = &self.cx.topology;
         loop {
@@ -161,8 +162,8 @@ impl Race<'_, '_> {
         }
     }
 
-    /// Starts another attempt. If `all_lost` is false, the attempt is a hedge, which needs a
-    /// budget.
+    /// Starts another attempt. `all_lost` is true if every attempt in flight waits at a stalled
+    /// upstream. If it is false, the new attempt is a hedge, which is charged to the hedge budget.
     fn start_attempt(&mut self, attempts: &mut Attempts, all_lost: bool) {
         let (cx, request, now) = (self.cx, self.request, self.cx.now());
         let hedging = cx.topology.config.groups[request.group].hedge.is_some();

@@ -1,5 +1,5 @@
-//! State of upstreams that all configurations of one process share: the clock, the numbers of
-//! chains and upstreams, and the topologies in use.
+//! State of upstreams that all configurations of one process share: the clock, the unique numbers
+//! of chains and upstreams, and the topologies in use.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};

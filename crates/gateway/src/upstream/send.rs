@@ -104,7 +104,7 @@ pub(crate) async fn run_attempt(
                 typical_latency.saturating_mul(FAILED_LATENCY_FACTOR).saturating_add(elapsed);
             observed.min((deadline + elapsed).saturating_duration_since(cx.recent()))
         }
-        // Other faults do not indicate its latency.
+        // Other faults say nothing about the upstream's latency, so none is recorded.
         Verdict::UpstreamFault(_) => Duration::ZERO,
         _ => elapsed,
     });
@@ -112,7 +112,7 @@ pub(crate) async fn run_attempt(
 }
 
 /// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
-/// is recorded. So an upstream that always loses does not keep a low latency.
+/// is recorded. Otherwise an upstream that always loses would keep a low latency.
 struct AttemptGuard<'a> {
     cx: &'a UpstreamContext,
     upstream: usize,

@@ -1,8 +1,9 @@
 //! The chains, groups and upstreams of one configuration, with their state.
 //!
 //! All threads share a topology. Readers load a snapshot and never wait. The poller (`watch.rs`)
-//! replaces the views of chains; the health of an upstream changes under a short lock. A reload
-//! makes a new topology beside the old one, which calls in flight still use (`topology/reload.rs`).
+//! replaces the views of chains, which are snapshots of their heads; the health of an upstream
+//! changes under a short lock. A reload makes a new topology beside the old one, which calls in
+//! flight still use (`topology/reload.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,7 +49,7 @@ pub(crate) struct Topology {
 /// The state of one group.
 pub(crate) struct GroupState {
     pub(crate) candidates: ArcSwap<Candidates>,
-    /// The order in which tiers of upstreams are used.
+    /// The tiers of upstreams: primaries, backups, and so on.
     order: Order,
     /// Limit of calls in flight at its upstreams; `None` if calls are not limited.
     pub(crate) concurrency_limit: Option<Arc<ConcurrencyLimit>>,
@@ -185,6 +186,7 @@ impl Topology {
     pub(crate) fn upstream_state(&self, upstream: usize, view: &ChainView) -> HealthState {
         let state = &self.upstreams[upstream];
         let health = state.health.lock().state(self.now());
+        // Without a served head no upstream counts as lagging.
         let is_at_head = view.head.is_none()
             || state.in_view(view).is_some_and(|upstream_view| upstream_view.at_head);
         if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }

@@ -1,9 +1,10 @@
 //! Polls the heads and the health of all upstreams, on one thread for the whole gateway.
 //!
 //! Each upstream has a task that polls its head at the chain's poll interval. The head goes to the
-//! chain's tracker (`policy/heads.rs`), and a changed view replaces the shared one. The polls also
-//! probe ejected upstreams. Calls of clients never pass through here. `watch/poller.rs` sends the
-//! polls of a task, and `watch/new_heads.rs` subscribes to new heads.
+//! chain's tracker (`policy/heads.rs`). If the tracker's view of the chain changes, the new view
+//! replaces the one that all threads read. The polls also probe ejected upstreams. Calls of clients
+//! never pass through here. `watch/poller.rs` sends the polls of a task, and `watch/new_heads.rs`
+//! subscribes to new heads.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -239,6 +240,8 @@ impl WatchedChain {
                 *task = Some((instance_id, new_task.abort_handle()));
             }
         }
+        // The published view must have the upstreams that this reload removed, but not those that
+        // the previous reload removed.
         let changed = !removed.is_empty() || !self.removed.borrow().is_empty();
         self.removed.replace(removed);
         if changed {
@@ -347,11 +350,12 @@ impl WatchedChain {
         let step = self.tracker.borrow_mut().observe(view_index, now, head_poll);
         let header_requests = self.apply(step);
         self.link(poller, family, header_requests).await;
+        // The next poll requests the headers again that this poll could not fetch.
         self.tracker.borrow_mut().headers_failed(view_index);
     }
 
-    /// Records that a poll which started at `began` has ended. Earlier responses of the upstream
-    /// belong to the branch of this poll, unless the view has recorded a change of branch.
+    /// Records that a poll which started at `began` has ended. If the view still shows the upstream
+    /// on the served chain, its responses from before the poll were about that chain too.
     fn confirm(&self, view_index: usize, began: Duration) {
         let view = self.state.view.load();
         let topology = self.topology();

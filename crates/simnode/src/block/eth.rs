@@ -1,5 +1,5 @@
-//! Blocks, transactions, receipts and logs as geth prints them, with members in the same order. So
-//! a diff against a real node stays readable. A block is rendered once and then shared.
+//! Blocks, transactions, receipts and logs as geth prints them, with members in the same order, so
+//! that a diff against a real node stays readable. A block is rendered once and then shared.
 
 use alloy_consensus::{Transaction as _, TxEnvelope};
 use alloy_eips::eip2930::AccessList;

@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::settings::Rate;
 
-/// A token bucket that may go into debt. A negative number of tokens is the queue.
+/// A token bucket that may go into debt. A negative number of tokens is the number of waiting
+/// calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TokenBucket {
     tokens: f64,

@@ -1,7 +1,7 @@
 //! State reads. Balances and nonces follow from the chain's transactions, code from the contracts.
 //!
-//! Storage, results of calls and gas estimates are computed from the block's hash and the arguments.
-//! So replies for different blocks, branches or calls always differ.
+//! Storage, results of calls and gas estimates are computed from the block's hash and the
+//! arguments, so that replies for different blocks, branches or calls always differ.
 
 use alloy_primitives::{B256, KECCAK256_EMPTY, keccak256};
 use bytes::Bytes;

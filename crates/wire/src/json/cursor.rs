@@ -1,6 +1,6 @@
 //! A cursor over validated JSON. It reads every byte once, regardless of the nesting.
 //!
-//! `walk.rs` finds the end of a value before a caller reads the value. So each level of nesting
+//! `walk.rs` finds the end of a value before a caller reads the value, so each level of nesting
 //! costs one more pass. A cursor enters a value without finding its end. On invalid JSON it fails
 //! or returns wrong slices, but it never panics and always ends.
 

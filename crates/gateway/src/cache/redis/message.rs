@@ -31,7 +31,8 @@ pub(super) enum ChainEvent {
         /// The highest block that remains.
         fork: u64,
     },
-    /// All stored entries are invalid; the chain has a new generation.
+    /// All stored entries of the chain are invalid: its generation, a part of their keys, was
+    /// replaced.
     Generation,
 }
 

@@ -4,11 +4,11 @@
 //! do not delay it. `limits/shared.rs` builds the queries and applies the results. The script,
 //! `cache/redis/zones.lua`, implements the same algorithm as `policy/limit.rs`.
 //!
-//! While Redis is down, each gateway enforces its local share. No call waits longer than the
-//! timeout, and after a few failures the breaker opens and no call waits. After a Redis restart,
-//! every gateway enforces its local share until all gateways must have noticed the restart. Then
-//! they switch together (`cache/redis/begin.lua`). Otherwise the first gateway would get the full
-//! rate in addition to the others' shares.
+//! While Redis is down, each gateway enforces its local share, which is the rate divided by the
+//! number of gateways. No call waits longer than the timeout, and after a few failures the breaker
+//! opens and no call waits. After a Redis restart, every gateway enforces its local share until all
+//! gateways must have noticed the restart. Then they switch together (`cache/redis/begin.lua`).
+//! Otherwise the first gateway would get the full rate in addition to the others' shares.
 
 use std::rc::{Rc, Weak};
 use std::sync::Arc;

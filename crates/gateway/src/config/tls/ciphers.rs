@@ -1,7 +1,7 @@
 //! The supported cipher suites, under both of their names.
 //!
-//! OpenSSL's spelling is what nginx, HAProxy and most guides use; IANA's is what the RFCs use. They
-//! differ for TLS 1.2 only. All suites have forward secrecy and authenticated encryption.
+//! OpenSSL's spelling is what nginx, HAProxy and most guides use; IANA's is what the RFCs use. The
+//! spellings differ for TLS 1.2 only. All suites have forward secrecy and authenticated encryption.
 
 use rustls::SupportedCipherSuite;
 use rustls::crypto::aws_lc_rs::ALL_CIPHER_SUITES;

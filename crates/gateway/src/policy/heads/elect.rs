@@ -34,10 +34,10 @@ pub(super) struct Witnesses {
 /// frozen nor left behind.
 ///
 /// Both states are relative to rising upstreams. A rising upstream has linked new blocks within
-/// `fresh_for`. A frozen upstream has not moved for that long while another rose over `lag_max`
-/// above it. An upstream is left behind if at least half of the live upstreams rose over `lag_max`
-/// above it. So one slow upstream of two does not hold the head back, and one rogue high head of
-/// three does not exclude the others.
+/// `fresh_for`. A frozen upstream's head has not changed within `fresh_for`, while another one rose
+/// over `lag_max` above it. An upstream is left behind if at least half of the live upstreams rose
+/// over `lag_max` above it. So one slow upstream of two does not hold the head back, and one rogue
+/// high head of three does not exclude the others.
 pub(super) fn witnesses(
     upstreams: &[UpstreamChain],
     now: Duration,
@@ -127,8 +127,8 @@ pub(super) fn elect(
             });
         }
     }
-    // No head has two witnesses. Of three or more upstreams, two still share some block. With two
-    // upstreams, the head stays on the served branch.
+    // No head has two witnesses. With three or more live upstreams, the highest block that two of
+    // them share is elected. With two upstreams, the head stays on the served branch.
     let is_split = two_required && best_rank.is_some_and(|rank| !rank.has_witnesses);
     match current {
         _ if is_split && three_live => highest_shared(upstreams, witnesses).or(best),

@@ -91,7 +91,7 @@ impl HeadTracker {
     /// Lowers the finalized height, invalidates the whole cache and raises an alarm.
     pub(super) fn lower_finalized(&mut self, to: u64, events: &mut Vec<HeadEvent>) {
         let from = self.finalized.unwrap_or(to);
-        // A block called final was dropped, so nothing in the cache can be trusted.
+        // A block that was reported as final was dropped, so nothing in the cache can be trusted.
         self.mark_reorg(0);
         self.finalized = Some(to);
         self.finalized_low_polls = 0;

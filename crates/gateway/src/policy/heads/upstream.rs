@@ -43,7 +43,7 @@ pub(super) struct UpstreamChain {
     pub(super) claim: Option<Claim>,
     /// Consecutive polls that began or ended with unlinked blocks.
     unlinked_polls: u32,
-    /// The height requested to extend a young branch downwards.
+    /// The height requested next to extend a branch of fewer than [`FILL_BLOCKS`] blocks downwards.
     fill: Option<u64>,
     walk: Option<Walk>,
 }
@@ -140,7 +140,7 @@ impl UpstreamChain {
         LinkResult::Unchanged
     }
 
-    /// Returns the height of the next header needed to extend a young branch downwards.
+    /// Returns the height of the next header needed to extend a short branch downwards.
     pub(super) fn fill_height(&self) -> Option<u64> {
         self.fill.filter(|&number| number > 0)
     }

@@ -41,8 +41,8 @@ pub struct UpstreamView {
     /// Unique number of the upstream. A reload may give the same index to another upstream, which
     /// then has another mark.
     pub mark: u64,
-    /// The upstream's head, if linked and plausible. `None` if the upstream never reported one and
-    /// so is not healthy.
+    /// The upstream's head, if linked and plausible. `None` if the upstream never reported one;
+    /// such an upstream is not healthy.
     pub head: Option<u64>,
     /// Number of blocks behind the served head.
     pub lag: u64,

@@ -8,8 +8,9 @@
 //! never lowers the limit, and neither does a mix of fast and slow methods.
 //!
 //! Throughput says little if only a few slow calls wait beside many fast ones. Then the latency of
-//! each flow (`shares.rs`) decides. A higher limit is accepted if it makes no flow slower. A lower
-//! limit is rejected if it makes no flow faster.
+//! each flow (the calls of one client to methods of similar weight, `shares.rs`) decides. A higher
+//! limit is accepted if it makes no flow slower. A lower limit is rejected if it makes no flow
+//! faster.
 //!
 //! The limiter seeks the limit with the highest `rate / limit^0.15`: each further call in flight
 //! must raise throughput enough. This measure is the "power" of Kleinrock ("Power and Deterministic
@@ -32,8 +33,8 @@
 //! latency at two limits was tried as well. A queue slows short calls disproportionately, so mixed
 //! methods got 60 % of the throughput.
 //!
-//! One limiter serves a group on all threads, because the throughput shows only a change that
-//! applies to the whole group.
+//! One limiter serves a group on all threads, because only a change that applies to the whole group
+//! shows in the group's throughput.
 
 use std::time::Duration;
 
@@ -430,10 +431,11 @@ impl Limiter {
         }
         self.accepted = Some(trial);
         self.pause = PAUSE_MIN;
+        // The step grows after a success. It shrinks when trials in both directions fail.
         let is_step_largest = self.step >= STEP_MAX;
         self.step = (self.step * self.step).min(STEP_MAX);
-        // After a smaller step the limit is measured once more, because accepted measurements tend
-        // to be lucky.
+        // After a smaller step the limit is measured once more. The measurement that won a
+        // comparison is likely to be too high by chance.
         if is_step_largest {
             self.try_next(now);
         }

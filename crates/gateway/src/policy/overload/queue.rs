@@ -1,5 +1,5 @@
 //! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
-//! wait.
+//! wait. A flow is the calls of one client to methods of similar weight (`shares.rs`).
 //!
 //! Permits go to the best waiting class. Each worse class that waits keeps a share of the permits,
 //! so it is never starved. Within a class the flow with the fewest calls in flight goes first,

@@ -74,7 +74,8 @@ impl Topology {
             Some(previous) if is_same_chain(&self.config.chains[previous], chain) => {
                 Arc::clone(&self.chains[previous])
             }
-            // A former chain of this name may have left entries in the cache.
+            // A former chain of this name may have left entries in the cache, so the chain gets
+            // another key.
             _ => {
                 let key = format!("{}#{}", chain.name, self.registry.next_chain());
                 Arc::new(ChainState::new(chain, key.into()))
