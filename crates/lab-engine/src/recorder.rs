@@ -22,8 +22,8 @@ pub const SERIES_MAX: usize = 7_200;
 /// Minimum thread time for a busy share, in seconds. The last second of a run can be as short as a
 /// microsecond.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Maximum number of incomplete seconds, which wait for slow threads. Later intervals are counted
-/// in a later second.
+/// Maximum number of incomplete seconds, which wait for slow threads. An interval that arrives
+/// after its second was closed is counted in a later second.
 const OPEN_MAX: usize = 4;
 
 /// Merges a run's intervals.

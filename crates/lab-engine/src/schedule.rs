@@ -34,7 +34,7 @@ struct TimedStage {
     start: u64,
     end: u64,
     seconds: f64,
-    /// Level at the start of the stage.
+    /// Level at the start of the stage: iterations per second, or workers.
     from: f64,
     /// Level at the end of the stage.
     to: f64,

@@ -1,8 +1,8 @@
 //! Limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1, which
 //! many hosts still have, the CPU quota and the memory and disk limits are supported.
 //!
-//! A limit can be set at any level. All levels up to the root are read, and the lowest limit
-//! counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
+//! A limit can be set at any level of the hierarchy. All levels up to the root are read, and the
+//! lowest limit counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,8 @@ struct Counters {
     quotas: BTreeMap<PathBuf, [f64; 3]>,
     /// CPU seconds used (version 2).
     cpu_used: Option<f64>,
-    /// Microseconds of stall, some and full: CPU, memory, disk.
+    /// Total stall time (PSI) by CPU, memory and disk, in microseconds: of some tasks, and of all
+    /// tasks.
     stalls: [Option<(f64, f64)>; 3],
     /// Number of times that a memory limit was reached.
     memory_hits: Option<f64>,
