@@ -35,13 +35,13 @@ named! {
 /// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls, in a cell and in a row of a result.
+    /// Times of calls, from a cell of the counters or from a row of a result.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
     /// Share of the calls that have one of some classes.
     CallShare(fn(Class) -> bool),
     /// Number of calls of some classes that ended under load.
     CallCount(fn(Class) -> bool),
-    /// Times of iterations.
+    /// Times of iterations, from the totals.
     IterationTimes(fn(&Totals) -> &Times),
     /// Share of the scheduled iterations.
     IterationShare(fn(Iterations) -> u64),
