@@ -1,7 +1,7 @@
 //! One engine thread: a loop over socket events and planned send times.
 //!
-//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations, expire
-//! deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
+//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations,
+//! expire deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
 //! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
 //! responses, and `thread/dial.rs` opens and closes connections.
 
