@@ -10,9 +10,9 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// One failed call outweighs this many successful calls when the period is extended backwards. So
-/// it is extended while more than one call in ten fails. Servers that fail above some rate fail
-/// only a few calls at first.
+/// When the period is extended backwards, one failed call outweighs this many successful calls. The
+/// extension therefore continues while more than one call in ten fails. Servers that fail above
+/// some rate fail only a few calls at first.
 const FAILED_WEIGHS: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
@@ -48,7 +48,7 @@ impl Bucket {
         self.failed.iter().sum()
     }
 
-    /// Returns a positive number if more than one of `weight + 1` calls failed.
+    /// Returns a positive number if more than one call in `weight + 1` failed.
     fn score(&self, weight: i64) -> i64 {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
         weight * count(self.failed()) - count(self.answered)

@@ -50,7 +50,7 @@ pub enum Side {
     Json(String),
     /// The value is missing.
     Nothing,
-    /// A set has no element that equals the other set's element.
+    /// No element of an unordered array equals the element of the other array.
     NothingLike,
     /// The length of an array; the other array has a different length.
     Elements(usize),

@@ -282,8 +282,8 @@ fn is_reordered(left: &[&RawValue], right: &[&RawValue], depth: usize) -> bool {
 
 /// Returns how two hexadecimal texts of one value differ, or `None` if they have different values.
 ///
-/// Bytes of different length are different values. So leading zeros mean nothing only if one side
-/// must be a quantity, or if one side is a word.
+/// Bytes of different length are different values. Leading zeros are therefore ignored only if one
+/// side must be a quantity, or if one side is a word of the EVM.
 fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     let digits = |text: &str| {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;

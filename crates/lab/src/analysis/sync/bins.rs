@@ -73,8 +73,8 @@ pub fn round_step(minimum: u64) -> u64 {
     steps.into_iter().find(|step| *step >= minimum.max(1)).unwrap_or(u64::MAX)
 }
 
-/// For each bucket: true if the first variant is faster, false if the second is; none if their rates
-/// are within 1 % or unknown.
+/// For each bucket: true if the first variant is faster, false if the second is; none if their
+/// rates are within 1 % or unknown.
 pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
     let faster_of = |(a, b): (&Option<f64>, &Option<f64>)| {
         let (a, b) = (*a).zip(*b)?;
