@@ -81,8 +81,8 @@ pub const fn block_time(family: Family) -> f64 {
 /// the family of the first node, and one run per node.
 ///
 /// # Errors
-/// If a node is unreachable at the start, is of an unknown family, or never returns a height, or if
-/// samples cannot be written.
+/// Fails if a node is unreachable at the start, is of an unknown family, or never returns a height,
+/// or if samples cannot be written.
 pub fn poll(
     nodes: &[Node],
     watch: &Watch,

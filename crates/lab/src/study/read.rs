@@ -50,7 +50,7 @@ pub enum Form {
 /// Reads a run from a file.
 ///
 /// # Errors
-/// If it cannot be read, a line is invalid, or it has no sample.
+/// Fails if it cannot be read, a line is invalid, or it has no sample.
 pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
