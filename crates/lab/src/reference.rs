@@ -79,7 +79,7 @@ impl Comparison {
     /// Starts the comparison, if the plan names a reference.
     ///
     /// # Errors
-    /// As for [`Comparison::start`].
+    /// Fails as [`Comparison::start`] does.
     pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
         Comparison::start(plan, reference, &reference.target(&plan.target)).map(Some)
@@ -88,7 +88,7 @@ impl Comparison {
     /// Starts the comparison with the reference at `node`.
     ///
     /// # Errors
-    /// If the reference does not respond to a first call in JSON-RPC.
+    /// Fails if the reference does not respond to a first call in JSON-RPC.
     pub(crate) fn start(
         plan: &Plan,
         reference: &Reference,

@@ -197,7 +197,8 @@ fn facts(result: &RunResult) -> Facts {
     let target = &result.target;
     let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let settings = settings(&plan.text);
-    // A limited number of iterations ends a stage early, and runs of one plan at different times.
+    // With a limited number of iterations, a stage ends early, and at different times in runs of
+    // the same plan.
     let is_limit = |key: &String| key.starts_with("scenario.") && key.ends_with(".iterations");
     let with_end = !settings.keys().any(is_limit);
     Facts {

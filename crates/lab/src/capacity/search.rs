@@ -90,8 +90,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// partial result.
 ///
 /// # Errors
-/// If the plan cannot be searched, or if the first run fails. After the first probe an error ends
-/// the search with a partial result and a warning.
+/// Fails if the plan cannot be searched, or if the first run fails. After the first probe an error
+/// ends the search with a partial result and a warning.
 pub fn search(
     plan: &Plan,
     save: &mut SaveRun<'_>,

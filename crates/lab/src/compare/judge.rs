@@ -39,8 +39,8 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::FailedShare, None),
 ];
 
-/// Compares every other variant with the first. If a mismatch refuses the comparison, the result has no
-/// differences, unless [`Options::anyway`] is set.
+/// Compares every other variant with the first. If a mismatch refuses the comparison, the result
+/// has no differences, unless [`Options::anyway`] is set.
 pub fn compare(
     mut variants: Vec<Variant>,
     options: &Options,
@@ -339,7 +339,8 @@ fn sentence(result: &CompareResult, first: &Variant, other: &Variant) -> String 
     text
 }
 
-/// Returns a warning if all runs of one variant started before all runs of the other, as far as known.
+/// Returns a warning if all runs of one variant started before all runs of the other, as far as
+/// known.
 fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
     let started = |variant: &Variant| -> Option<Vec<f64>> {
         variant

@@ -139,7 +139,7 @@ impl RemoteWrite {
     /// Starts the sending thread; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
-    /// If the URL, a header, the interval or the schema is invalid.
+    /// Fails if the URL, a header, the interval or the schema is invalid.
     pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
         match &settings.trends {
             Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {

@@ -375,7 +375,8 @@ macro_rules! text {
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each item.
+/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each
+/// item.
 macro_rules! table {
     ($rows:expr, |$row:pat_param| $($column:expr => $cell:expr),+ $(,)?) => {{
         let mut table = $crate::report::document::Table::new([$($column),+]);

@@ -265,7 +265,8 @@ fn drift(result: &LoadStudyResult) -> Section {
         .on(PAGE, figure)
 }
 
-/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of ten.
+/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of
+/// ten.
 fn axis((lowest, highest): (f64, f64), label: impl Fn(f64) -> String) -> Axis {
     let least = ((highest - lowest) / TICKS_MAX).max(1.0);
     let power = 10f64.powf(least.log10().floor());

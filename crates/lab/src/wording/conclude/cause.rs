@@ -79,8 +79,8 @@ pub(super) fn warmup(bin: u64, slow: &VariantRow, quick: &VariantRow) -> Option<
     Some(conclusion(About::Cause, text))
 }
 
-/// Checks if a block costs both variants the same number of page accesses. Only then is a difference of
-/// rates a difference of speed.
+/// Checks if a block costs both variants the same number of page accesses. Only then is a
+/// difference of rates a difference of speed.
 pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     let pairs = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let differences: Vec<(usize, f64)> = pairs
