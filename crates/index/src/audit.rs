@@ -1,9 +1,10 @@
 //! Audits an index: reads all its rows, without calling a node, and reports the damage.
 //!
 //! The audit compares everything that an index stores twice: rows with their decoded JSON, hash
-//! tables with their rows, posting lists with the logs. It verifies everything else by the block's
-//! hash ([`crate::verify`] lists the members that no hash covers), and the order of blocks by their
-//! parent hashes. It does not decide whether other nodes follow the same chain.
+//! tables with their rows, posting lists (the search index of the logs) with the logs. It verifies
+//! everything else by the block's hash ([`crate::verify`] lists the members that no hash covers),
+//! and the order of blocks by their parent hashes. It does not decide whether other nodes follow
+//! the same chain.
 //!
 //! Memory does not grow with the index, except for two numbers per 256 blocks.
 
@@ -87,10 +88,10 @@ pub enum Step {
     },
 }
 
-/// Audits an index, and verifies its blocks at this level.
+/// Audits an index, and verifies its blocks at this level of [`crate::verify`].
 ///
 /// # Errors
-/// If the index cannot be read at all. Damage is a finding instead.
+/// Fails if the index cannot be read at all. Damage is a finding instead.
 pub fn audit(
     reader: &mut Reader,
     level: Level,
@@ -170,7 +171,7 @@ impl Audit<'_> {
     /// Reports an error that damage in the index causes.
     ///
     /// # Errors
-    /// Any other error.
+    /// Returns any other error.
     fn report_error(&mut self, block: Option<u64>, error: ReadError) -> Result<Flow, ReadError> {
         match error {
             ReadError::Compression(error) => Ok(self.report(block, error.to_string())),

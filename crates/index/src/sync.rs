@@ -54,7 +54,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Syncs an index until it is complete, or until `stop` is set.
 ///
 /// # Errors
-/// The sync cannot continue.
+/// Fails if the sync cannot continue.
 pub fn sync(
     mut store: Box<dyn Store>,
     options: &Options,

@@ -52,9 +52,9 @@ pub enum Event {
         /// Its last error.
         reason: String,
     },
-    /// Messages request fewer blocks.
+    /// Requests ask for fewer blocks from now on.
     BatchReduced {
-        /// The number of blocks.
+        /// The number of blocks per request.
         blocks: u64,
         /// The node's error.
         reason: String,

@@ -36,7 +36,7 @@ impl Samples {
     /// Fetches samples. They are incomplete if the sync was stopped.
     ///
     /// # Errors
-    /// If no node can be called.
+    /// Fails if no node can be called.
     pub(super) fn fetch(options: &Options, nodes: &NodePool<'_>) -> Result<Samples, SyncError> {
         let mut samples = Samples::default();
         let Some(tip) = nodes.tip()? else { return Ok(samples) };
