@@ -26,7 +26,7 @@ impl CiOutput {
     /// Writes the requested files, even if one of them fails.
     ///
     /// # Errors
-    /// The first failure; a second one is printed on standard error.
+    /// Returns the first failure. A second one is printed on standard error.
     pub(crate) fn write(&self, checks: &Checks, report: &Report) -> Result<()> {
         let junit = self.junit.as_ref().map_or(Ok(()), |path| {
             std::fs::write(path, checks.junit())
