@@ -120,7 +120,8 @@ pub struct Delivered {
 pub struct Doubts {
     /// Nothing was measured.
     pub empty: Option<Doubt>,
-    /// The engine threads had no CPU time or no free port left.
+    /// The engine threads had no CPU time or no free port left. If they were overloaded, starved or
+    /// late, large responses that they had to read are listed too.
     pub overloaded: Vec<Doubt>,
     /// The engine threads waited for a core.
     pub starved: Option<Delay>,

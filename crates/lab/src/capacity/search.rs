@@ -198,8 +198,8 @@ impl Search<'_> {
         time.as_secs_f64()
     }
 
-    /// Runs a probe. An unreachable target is tried again after a longer wait, because a failed
-    /// probe may have crashed it.
+    /// Runs a probe. If the run fails, it is tried again after a longer wait, because a failed
+    /// probe may have crashed the target.
     fn try_run(
         &mut self,
         plan: &Arc<Plan>,

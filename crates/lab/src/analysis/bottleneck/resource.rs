@@ -67,7 +67,8 @@ pub(super) fn saturated_resources(context: &Context<'_>) -> Vec<Saturated> {
     of_target.chain(of_host).flatten().collect()
 }
 
-/// Returns the resource that saturated first, if that was before the threshold was broken.
+/// Returns the resource that saturated first, among those that follow the load and saturated before
+/// the threshold was broken.
 pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let before_breach = || saturated.iter().filter(|resource| resource.precedes_breach(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
@@ -343,7 +344,7 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let mean_since_rise =
         |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
     // `others` is the CPU time that the other threads used or waited for. If they need a core too,
-    // the CPU is the limit.
+    // or if the thread itself often waits for one, the CPU is the limit.
     let others = mean_since_rise(host!("process.*.cpu"))?
         + mean_since_rise(host!("process.*.run_delay"))?
         - ran
