@@ -238,7 +238,7 @@ impl Comparer {
             };
             let same = difference(&first_response, &reference, &self.allowed).is_none();
             let target_difference = difference(&target, &reference, &self.allowed);
-            // If the target agrees now, its first response was wrong unless the chain may have moved.
+            // If the target agrees now, its first response was wrong, or the chain has moved.
             if target_difference.is_some() || !(same && self.head_unchanged(sample)) {
                 self.compared.moved += u64::from(target_difference.is_none());
                 mismatch = target_difference;

@@ -286,7 +286,7 @@ impl<W: World> EngineThread<W> {
         self.wait(events)?;
         for event in events.drain(..) {
             self.handle_event(event);
-            // Handling takes time, so iterations that are due meanwhile start before the next event.
+            // Handling takes time, so iterations due meanwhile start before the next event.
             self.start_due();
             self.drive_dirty();
         }
