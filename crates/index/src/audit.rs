@@ -33,7 +33,7 @@ use crate::search::SearchLimits;
 use crate::store::{BlockRow, StoreError, TransactionPart};
 use crate::verify::{self, Level};
 
-/// Maximum number of findings. The audit ends when it is reached, because more findings would not
+/// Maximum number of findings. The audit ends at this number, because more findings would not
 /// change the repair.
 pub const FINDINGS_MAX: usize = 20;
 /// Maximum nesting of arrays and objects in stored JSON, as in responses of nodes.
@@ -369,8 +369,8 @@ impl Audit<'_> {
         Ok(faults)
     }
 
-    /// Reports rows that belong to no block. A hash table is read only if it has more or fewer
-    /// entries than the table has rows.
+    /// Reports rows that belong to no block. The table of hashes is read only if its number of
+    /// entries differs from the number of blocks (or transactions).
     fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut orphans = Vec::new();

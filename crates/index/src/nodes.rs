@@ -193,7 +193,8 @@ impl Client {
             Connection::WebSocket(socket) => socket.exchange(message),
             Connection::Ipc(ipc) => ipc.exchange(message),
         };
-        // After a failed exchange, a late response may arrive on the connection.
+        // After a failed exchange, a late response may arrive on a WebSocket or Unix socket, so the
+        // next exchange needs a new connection.
         let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));
         if is_complete || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);

@@ -77,7 +77,8 @@ impl Samples {
 }
 
 impl SampleBlock {
-    /// Fetches a block. Returns `None` if the node does not return all requested parts.
+    /// Fetches a block. Returns `None` if the node does not return it or a requested part of it
+    /// other than its logs.
     fn fetch(
         contents: Contents,
         number: u64,
