@@ -2,9 +2,8 @@
 //! form, and converts a block to the form that the options of a call select.
 //!
 //! The full form has all transactions and staking transactions. Every other form is derived from it
-//! (harmony `rpc/harmony/v2/types.go`). A sync that initializes an index tests if the node returns the
-//! same forms. Signers are not stored, because a node has them only once the next block
-//! exists.
+//! (harmony `rpc/harmony/v2/types.go`). A sync that initializes an index tests if the node returns
+//! the same forms. Signers are not stored, because a node has them only once the next block exists.
 
 use std::ops::Range;
 
