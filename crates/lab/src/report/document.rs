@@ -1,8 +1,8 @@
 //! The document of a result: sections of text, lists, tables, facts and charts.
 //!
 //! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
-//! `study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block
-//! lists the formats in which it appears ([`On`]).
+//! `equal.rs`, `study.rs`, `load_study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs`
+//! and `page.rs`. Each block lists the formats in which it appears ([`On`]).
 
 use std::ops::{BitAnd, BitOr};
 

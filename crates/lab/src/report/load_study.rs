@@ -79,7 +79,7 @@ fn arrangement(result: &LoadStudyResult) -> String {
     parts.join(" · ")
 }
 
-/// Returns the verdicts of all comparisons, without those of the A/A control.
+/// Returns the differences of all comparisons, without those of the A/A control.
 fn differences(result: &LoadStudyResult) -> impl Iterator<Item = &Difference> {
     result.plans.iter().flat_map(|plan| &plan.comparison.differences)
 }
@@ -211,7 +211,8 @@ fn control(plan: &PlanResult) -> Option<Section> {
     Some(section)
 }
 
-/// Values per core and per request. All variants are measured on the same machine.
+/// Values per core and per request. The caution about machines is left out, because all variants
+/// are measured on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
     let mut section = compare::normalised_section(&plan.comparison)?;
     section.id = format!("normalised-{index}");

@@ -26,7 +26,8 @@ use crate::wording::number::count;
 
 /// How often the threads check if the study was stopped.
 const TICK: Duration = Duration::from_millis(50);
-/// Maximum number of polled heights that wait to be recorded. A node produces one per second.
+/// Maximum number of polled heights that wait to be recorded. A node produces one per poll
+/// interval.
 const WAITING_MAX: usize = 64;
 /// Maximum number of nodes.
 const NODES_MAX: usize = 16;

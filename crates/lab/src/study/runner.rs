@@ -407,8 +407,8 @@ impl<'a> Runner<'a> {
             .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
         let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // A variant uses this machine's clock. Its first sample comes some time after its
-            // start.
+            // Times count from the start of the process, because its first sample comes some time
+            // later. Both times are from this machine's clock.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
             if run_time >= *self.study.file.timeout {

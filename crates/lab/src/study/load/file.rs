@@ -554,7 +554,8 @@ fn plan_names(files: &[String]) -> Vec<String> {
     files.iter().map(name).collect()
 }
 
-/// Hashes everything that defines the runs. Limits, names and questions may change in between.
+/// Hashes everything that defines the runs. The limits, the name and the question of the study may
+/// change in between.
 fn hash(file: &LoadStudyFile, servers: &[Server], variants: &[StudyVariant]) -> String {
     let mut text = format!("{:?} {:?} ", file.order, file.restart);
     servers.iter().for_each(|server| server.write(&mut text));
