@@ -164,7 +164,8 @@ fn compare_block(
     Ok(())
 }
 
-/// Returns the default level: full, or off if the chain's hashes cannot be verified.
+/// Returns the default level: full, or off if the index records that hashes were not verified, for
+/// example because the chain's hashes cannot be recomputed.
 fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
     if recorded.parse::<Level>().is_ok() {

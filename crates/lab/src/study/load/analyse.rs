@@ -203,7 +203,7 @@ fn interleave(first: &Variant, second: &Variant) -> Variant {
 }
 
 /// Returns the half-width of each interval of a metric as a share of the value; none for a
-/// difference without an interval.
+/// difference without an interval. Service times count if they replace a missing latency.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,
