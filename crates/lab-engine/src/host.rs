@@ -2,8 +2,8 @@
 //! those of another host from a prometheus-node-exporter.
 //!
 //! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
-//! that a slow response delays no sample. `metrics/host.rs` documents the values;
-//! `analysis/bottleneck.rs` interprets them.
+//! that a slow response delays no sample. `crates/lab-model/src/metrics/host.rs` documents the
+//! values; `crates/lab/src/analysis/bottleneck.rs` interprets them.
 
 mod cgroup;
 mod disk;

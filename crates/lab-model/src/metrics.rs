@@ -1,8 +1,8 @@
 //! The registry of metrics. Metrics of a run are used by thresholds and exports. Metrics of hosts
 //! are in `metrics/host.rs`.
 //!
-//! To add a metric of a run, add an entry to [`Metric`]. It has a name, k6's name, the kind of
-//! samples, and the function that selects them. Parser, verdict, reports, exports and
+//! To add a metric of a run, add an entry to `metrics!`: a name, k6's name, the kind of samples,
+//! and the function that selects them. Parser, verdict, reports, exports and
 //! `docs/plan.md` use the entry.
 
 pub mod host;

@@ -1,4 +1,5 @@
-//! A checked plan, ready to run. It has durations, byte templates, and indexes into existing lists.
+//! A checked plan, ready to run. It has durations, byte templates and indexes where the file has
+//! texts and names.
 //!
 //! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
 //! types of this module. Nothing here opens a socket or reads a clock.

@@ -57,8 +57,8 @@ pub enum Trends {
     Stats(Vec<Stat>),
 }
 
-/// Lowest allowed schema of native histograms: buckets 2.2 % wide. A lower one would be coarser
-/// than the run's own histograms.
+/// Lowest allowed schema of native histograms: buckets 2.2 % wide. Those of the run's own
+/// histograms are 0.1 % wide.
 pub const SCHEMA_MIN: i32 = 5;
 /// Highest schema that Prometheus supports: buckets 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;

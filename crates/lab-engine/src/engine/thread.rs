@@ -313,6 +313,7 @@ impl<W: World> EngineThread<W> {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
+        // A spin without events is idle time, however short it is.
         if now - wait_started > WAIT_MIN || (events.is_empty() && !has_work) {
             self.recorder.idle += now - wait_started;
         }

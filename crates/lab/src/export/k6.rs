@@ -168,7 +168,7 @@ fn tags<'p>(out: &SampleBuilder<'_, 'p>, slot: Slot) -> Tags<'p> {
 }
 
 /// Returns the status that k6 would report. The run counts classes, so only the first digit is
-/// known for some of them.
+/// known for some of them. JSON-RPC errors and malformed responses are assumed to have status 200.
 fn status(class: Class) -> &'static str {
     match class {
         Class::Ok | Class::RpcError | Class::WrongId | Class::WrongAnswer | Class::Malformed => {

@@ -36,7 +36,7 @@ pub(super) fn is_report(value: &Value) -> bool {
     value.get("latencies").is_some_and(Value::is_object)
 }
 
-/// A report.
+/// Reads a report.
 pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::Vegeta);
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);

@@ -54,7 +54,7 @@ struct Shared {
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
-    /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment
+    /// Switches to the full screen. The keys `q`, Esc and Ctrl-C request `stop`. The environment
     /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
     /// # Errors

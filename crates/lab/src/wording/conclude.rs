@@ -249,12 +249,12 @@ fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Rates, text))
 }
 
-/// Returns the value of a bucket, if there is one.
+/// Returns the value of a bin, if there is one.
 fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
     values.get(index).copied().flatten()
 }
 
-/// Returns the rate of a variant over some buckets: the sum of blocks of all runs ÷ the sum of
+/// Returns the rate of a variant over some bins: the sum of blocks of all runs ÷ the sum of
 /// seconds.
 fn rate_over(variant: &VariantRow, bins: &[usize]) -> Option<f64> {
     let bin_rows =
