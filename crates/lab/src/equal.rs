@@ -255,7 +255,8 @@ fn reorg_depth(family: Family) -> u64 {
     }
 }
 
-/// Returns the newest final block that both servers have; `None` if one returns no head.
+/// Returns the block of the options, or the newest final block that both servers have. `None` if a
+/// server returns no head.
 fn common_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
     let (Some(head_a), Some(head_b)) = (a.facts.head_start, b.facts.head_start) else {
         return Ok(None);

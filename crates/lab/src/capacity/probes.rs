@@ -213,7 +213,7 @@ fn highest_level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
-/// Returns half of a probe's time after the warm-up, because a baseline needs no tail percentiles.
+/// Returns the warm-up and half of a probe's time after it. A baseline needs no tail percentiles.
 fn baseline_time(plan: &Plan) -> Duration {
     let capacity = &plan.capacity;
     capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2

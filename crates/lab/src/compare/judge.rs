@@ -215,7 +215,7 @@ fn values(variant: &Variant, key: &Key) -> Values {
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// Returns the spread of a metric between equal runs. If the variants have a single run, it is the
+/// Returns the spread of a metric between equal runs. If a variant has a single run, it is the
 /// largest difference of any two equal runs. Otherwise it is the difference between the medians of
 /// two halves of them.
 fn floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {

@@ -34,8 +34,8 @@ impl Calls {
     }
 }
 
-/// Returns the calls about this block and the `count - 1` blocks before it, and the blocks that the
-/// server did not return.
+/// Returns the calls about the block `newest` and the `count - 1` blocks before it, and the blocks
+/// that the server did not return.
 pub(super) fn default_calls(
     client: &Client,
     family: Family,

@@ -368,6 +368,7 @@ fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
     }
 }
 
+/// Returns the published quantile of an aggregation. Other percentiles use the next higher one.
 fn quantile(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => quantiles.mean_ms,

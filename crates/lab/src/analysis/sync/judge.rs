@@ -65,6 +65,7 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Metri
         a.runs = median(&a.runs).into_iter().collect();
         b.runs = median(&b.runs).into_iter().collect();
     }
+    // A change of less than one sample period is below the resolution, so it does not count.
     let design = Design { paired, spread: Some(times.period / shortest), bootstrap: false };
     compare(TIME, &a, &b, design, random)
 }
