@@ -163,7 +163,9 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 
 /// Identifies the target of a plan and fetches the data that parameters are drawn from.
 ///
-/// The family of the target must be known, unless the plan sets it or replays recorded requests.
+/// The family of the target must be known if the plan draws parameters from the chain. If it draws
+/// none, and sets the family or replays recorded requests, a target that cannot be identified is
+/// only a warning.
 ///
 /// # Errors
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan

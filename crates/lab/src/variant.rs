@@ -232,7 +232,7 @@ fn stage_text(stage: &StageRow, with_end: bool) -> String {
     format!("{scenario}/{stage_name}: {level} from {start:.0}{end} s")
 }
 
-/// Returns a plan's flattened settings; empty if the text is not TOML, as in a one-line plan.
+/// Returns a plan's flattened settings; empty if the text is not TOML.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(table) = text.parse::<toml::Table>() {
