@@ -102,7 +102,7 @@ struct StageReport {
 /// Runs the stages and prints the table and the counts.
 ///
 /// # Errors
-/// None: failed stages are counted and set the exit code.
+/// Never fails. Failed stages are counted and set the exit code.
 pub(crate) fn run(scope: Scope) -> Result<ExitCode> {
     let fetching = (!scope.fast).then(|| thread::spawn(programs::fetch));
     let mut context = Context {

@@ -1,5 +1,5 @@
-//! `cargo xtask generate`: writes the pages in docs/ and the files in deploy/ that are generated from
-//! tables in the code.
+//! `cargo xtask generate`: writes the pages in docs/ and the files in deploy/ that are generated
+//! from tables in the code.
 //!
 //! The program itself prints them (`weir generate-docs`), so that pages and program agree.
 

@@ -1,9 +1,10 @@
 //! Audits an index: reads all its rows, without calling a node, and reports the damage.
 //!
 //! The audit compares everything that an index stores twice: rows with their decoded JSON, hash
-//! tables with their rows, posting lists with the logs. It verifies everything else by the block's
-//! hash ([`crate::verify`] lists the members that no hash covers), and the order of blocks by their
-//! parent hashes. It does not decide whether other nodes follow the same chain.
+//! tables with their rows, posting lists (the search index of the logs) with the logs. It verifies
+//! everything else by the block's hash ([`crate::verify`] lists the members that no hash covers),
+//! and the order of blocks by their parent hashes. It does not decide whether other nodes follow
+//! the same chain.
 //!
 //! Memory does not grow with the index, except for two numbers per 256 blocks.
 
@@ -32,7 +33,7 @@ use crate::search::SearchLimits;
 use crate::store::{BlockRow, StoreError, TransactionPart};
 use crate::verify::{self, Level};
 
-/// Maximum number of findings. The audit ends when it is reached, because more findings would not
+/// Maximum number of findings. The audit ends at this number, because more findings would not
 /// change the repair.
 pub const FINDINGS_MAX: usize = 20;
 /// Maximum nesting of arrays and objects in stored JSON, as in responses of nodes.
@@ -87,10 +88,10 @@ pub enum Step {
     },
 }
 
-/// Audits an index, and verifies its blocks at this level.
+/// Audits an index, and verifies its blocks at this level of [`crate::verify`].
 ///
 /// # Errors
-/// If the index cannot be read at all. Damage is a finding instead.
+/// Fails if the index cannot be read at all. Damage is a finding instead.
 pub fn audit(
     reader: &mut Reader,
     level: Level,
@@ -170,7 +171,7 @@ impl Audit<'_> {
     /// Reports an error that damage in the index causes.
     ///
     /// # Errors
-    /// Any other error.
+    /// Returns any other error.
     fn report_error(&mut self, block: Option<u64>, error: ReadError) -> Result<Flow, ReadError> {
         match error {
             ReadError::Compression(error) => Ok(self.report(block, error.to_string())),
@@ -368,8 +369,8 @@ impl Audit<'_> {
         Ok(faults)
     }
 
-    /// Reports rows that belong to no block. A hash table is read only if it has more or fewer
-    /// entries than the table has rows.
+    /// Reports rows that belong to no block. The table of hashes is read only if its number of
+    /// entries differs from the number of blocks (or transactions).
     fn check_orphans(&mut self, sums: Option<SegmentSums>) -> Result<Flow, ReadError> {
         let store = self.reader.store();
         let mut orphans = Vec::new();

@@ -99,7 +99,7 @@ impl Compressor {
     /// Creates a compressor that uses the newest dictionary of each kind.
     ///
     /// # Errors
-    /// If zstd cannot be set up.
+    /// Fails if zstd cannot be set up.
     pub fn new(dictionaries: &[Dictionary]) -> Result<Compressor, CompressionError> {
         let new_compressor = |kind: FragmentKind| -> Result<_, CompressionError> {
             let newest = dictionaries.iter().rposition(|dictionary| dictionary.kind == kind);
@@ -121,7 +121,7 @@ impl Compressor {
     /// Compresses a fragment.
     ///
     /// # Errors
-    /// If zstd cannot allocate memory.
+    /// Fails if zstd cannot allocate memory.
     pub fn compress(
         &mut self,
         kind: FragmentKind,
@@ -149,7 +149,7 @@ impl Decompressor {
     /// Creates a decompressor that knows these dictionaries.
     ///
     /// # Errors
-    /// If zstd rejects a dictionary.
+    /// Fails if zstd rejects a dictionary.
     pub fn new(dictionaries: &[Dictionary]) -> Result<Decompressor, CompressionError> {
         let dictionary_bytes = std::iter::once([].as_slice())
             .chain(dictionaries.iter().map(|dictionary| dictionary.bytes.as_slice()));
@@ -164,7 +164,7 @@ impl Decompressor {
     /// Replaces the content of `out` by the fragment.
     ///
     /// # Errors
-    /// If `compressed` is not a compressed fragment, because the index is damaged.
+    /// Fails if `compressed` is not a compressed fragment, because the index is damaged.
     pub fn decompress(
         &mut self,
         out: &mut Vec<u8>,

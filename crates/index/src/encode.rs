@@ -79,7 +79,7 @@ struct BlockFragments {
 /// Encodes a block into rows.
 ///
 /// # Errors
-/// If a response is malformed.
+/// Fails if a response is malformed.
 pub fn encode(
     compressor: &mut Compressor,
     raw: RawBlock<'_>,
@@ -115,7 +115,7 @@ pub fn encode(
 /// Returns the uncompressed fragments of a block, to train dictionaries on.
 ///
 /// # Errors
-/// If a response is malformed.
+/// Fails if a response is malformed.
 pub fn samples(
     raw: RawBlock<'_>,
     contents: Contents,

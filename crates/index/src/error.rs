@@ -3,7 +3,7 @@
 use crate::compression::CompressionError;
 use crate::store::StoreError;
 
-/// The reason for which an index cannot be read.
+/// The reason why an index cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The store failed.

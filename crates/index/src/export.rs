@@ -44,7 +44,7 @@ pub struct WrittenTable {
 /// index.
 ///
 /// # Errors
-/// If the index does not hold all blocks of the range.
+/// Fails if the index does not hold all blocks of the range.
 pub fn range(
     stored: Option<StoredRange>,
     from: Option<u64>,
@@ -70,7 +70,7 @@ pub fn range(
 /// name when its table is complete. `on_block` is called with the number of each written block.
 ///
 /// # Errors
-/// If the index does not hold a table or cannot be read, or a file cannot be written.
+/// Fails if the index does not hold a table or cannot be read, or a file cannot be written.
 pub fn export(
     reader: &mut Reader,
     tables: &[Table],

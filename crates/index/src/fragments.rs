@@ -4,7 +4,8 @@
 //! JSON repeats values of the block and the transaction: every log contains the hash of the block.
 //! An encoder replaces such texts by placeholders: control characters, which cannot occur in JSON
 //! otherwise (RFC 8259 section 7). The encoder does not depend on the names of members and does not
-//! parse values. So any JSON of a node is restored byte for byte.
+//! parse values. Any JSON of a node is therefore restored byte for byte, except that whitespace
+//! between values is omitted.
 
 mod context;
 mod encoder;
@@ -83,7 +84,7 @@ fn find_placeholder(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Returns the same JSON without whitespace outside strings, or `None` if the JSON has no such
-/// whitespace, as nodes write it.
+/// whitespace. Nodes usually write none.
 pub fn compact_json(raw: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     let mut copied = 0;

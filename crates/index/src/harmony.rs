@@ -2,9 +2,8 @@
 //! form, and converts a block to the form that the options of a call select.
 //!
 //! The full form has all transactions and staking transactions. Every other form is derived from it
-//! (harmony `rpc/harmony/v2/types.go`). When a sync initializes an index, it tests if the node
-//! returns the same forms. Signers are not stored, because a node has them only once the next block
-//! exists.
+//! (harmony `rpc/harmony/v2/types.go`). A sync that initializes an index tests if the node returns
+//! the same forms. Signers are not stored, because a node has them only once the next block exists.
 
 use std::ops::Range;
 
@@ -92,7 +91,7 @@ impl BlockOptions {
 /// Encodes a raw block into a fragment.
 ///
 /// # Errors
-/// If the block's number or hash differs from the header, or the block is not valid JSON.
+/// Fails if the block's number or hash differs from the header, or the block is not valid JSON.
 pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Result<Vec<u8>, String> {
     check_identity(raw, header.number, &header.hash)?;
     let mut encoder = FragmentEncoder::new(raw, context);
@@ -103,7 +102,7 @@ pub fn encode(raw: &[u8], header: &BlockHeader, context: &BlockContext) -> Resul
 /// Checks that a raw block has this number and this hash.
 ///
 /// # Errors
-/// Names the member that differs.
+/// Returns the name of the member that differs.
 pub fn check_identity(raw: &[u8], number: u64, hash: &[u8; 32]) -> Result<(), String> {
     let [raw_number, raw_hash] = walk::fields_of(raw, ["number", "hash"]);
     if raw_number.and_then(quantity::from_value) != Some(number) {

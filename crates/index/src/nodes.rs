@@ -1,6 +1,6 @@
 //! Calls nodes with methods and parameters, and returns raw results.
 //!
-//! An exchange is one message of calls and the message of responses to it. A client blocks its
+//! An exchange is one request with one or more calls, and the response to it. A client blocks its
 //! thread during an exchange. Each thread of a sync has its own clients, so there are as many
 //! exchanges in flight as threads.
 
@@ -24,8 +24,8 @@ mod tests;
 
 /// Maximum nesting of arrays and objects in a response.
 const DEPTH_MAX: usize = 64;
-/// Maximum number of bytes of one message from a node, such as a batch of blocks with receipts. A
-/// sync reduces its batch size long before a message gets this large.
+/// Maximum number of bytes of one response, such as that to a batch of blocks with receipts. A sync
+/// reduces its batch size long before a response gets this large.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
 /// Timeout of one exchange.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -124,7 +124,7 @@ pub struct Responses {
 }
 
 impl Responses {
-    /// Returns the number of bytes of the message.
+    /// Returns the number of bytes of the response.
     pub fn bytes(&self) -> usize {
         self.body.len()
     }
@@ -132,7 +132,7 @@ impl Responses {
     /// Returns the raw result of the call with this index.
     ///
     /// # Errors
-    /// The error that the node returned for the call.
+    /// Returns the error that the node returned for the call.
     pub fn result(&self, call: usize) -> Result<&[u8], &RpcError> {
         match &self.results[call] {
             Ok(range) => Ok(&self.body[range.clone()]),
@@ -159,10 +159,10 @@ impl Client {
         Client { node, connection: None }
     }
 
-    /// Sends calls in one message. A single call is sent as an object, several calls as a batch.
+    /// Sends calls in one request. A single call is sent as an object, several calls as a batch.
     ///
     /// # Errors
-    /// If the exchange failed. The responses contain the errors of single calls.
+    /// Fails if the exchange failed. The responses contain the errors of single calls.
     pub fn call(&mut self, calls: &[Call]) -> Result<Responses, CallError> {
         let mut message = Vec::with_capacity(96 * calls.len() + 2);
         if calls.len() != 1 {
@@ -193,7 +193,8 @@ impl Client {
             Connection::WebSocket(socket) => socket.exchange(message),
             Connection::Ipc(ipc) => ipc.exchange(message),
         };
-        // After a failed exchange, a late response may arrive on the connection.
+        // After a failed exchange, a late response may arrive on a WebSocket or Unix socket, so the
+        // next exchange needs a new connection.
         let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));
         if is_complete || matches!(connection, Connection::Http(_)) {
             self.connection = Some(connection);
@@ -214,7 +215,7 @@ impl Client {
     }
 }
 
-/// Assigns the responses of a message to the calls.
+/// Assigns the responses in a body to the calls.
 fn read_responses(body: Vec<u8>, calls: usize) -> Result<Responses, CallError> {
     let to_malformed = |error: response::ResponseError| CallError::Malformed(error.to_string());
     let mut results: Vec<Option<Result<Range<usize>, RpcError>>> = vec![None; calls];

@@ -207,7 +207,7 @@ impl Reader {
     /// returns their number.
     ///
     /// # Errors
-    /// If the logs cannot be read, or exceed the limits.
+    /// Fails if the logs cannot be read, or exceed the limits.
     pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,

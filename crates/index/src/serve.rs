@@ -80,7 +80,7 @@ impl Snapshot<'_> {
     /// Looks up the response to a call with these raw parameters, an array.
     ///
     /// # Errors
-    /// If the index cannot be read.
+    /// Fails if the index cannot be read.
     pub fn lookup(
         &mut self,
         method: &str,
@@ -103,7 +103,7 @@ impl Reader {
     /// Begins a snapshot of the present state.
     ///
     /// # Errors
-    /// If the index cannot be read.
+    /// Fails if the index cannot be read.
     pub fn snapshot(&mut self) -> Result<Snapshot<'_>, ReadError> {
         self.store().begin_snapshot()?;
         let mut snapshot = Snapshot { reader: self, range: None };
@@ -114,7 +114,7 @@ impl Reader {
     /// Looks up the response to one call with these raw parameters, an array.
     ///
     /// # Errors
-    /// If the index cannot be read.
+    /// Fails if the index cannot be read.
     pub fn lookup(
         &mut self,
         method: &str,

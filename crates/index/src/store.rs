@@ -35,7 +35,7 @@ mod tests;
 /// Opens an index to write, and creates it if it does not exist.
 ///
 /// # Errors
-/// If the file or schema is not an index, has a newer schema, is damaged or read-only, or has
+/// Fails if the file or schema is not an index, has a newer schema, is damaged or read-only, or has
 /// another writer; or if the server does not respond.
 pub fn open(
     location: impl Into<Location>,
@@ -50,8 +50,8 @@ pub fn open(
 /// Opens an index to read. Another process may write to it meanwhile.
 ///
 /// # Errors
-/// If the index does not exist, has another schema version or is damaged; if the file or schema is
-/// not an index; or if the server does not respond.
+/// Fails if the index does not exist, has another schema version or is damaged; if the file or
+/// schema is not an index; or if the server does not respond.
 pub fn open_to_read(
     location: impl Into<Location>,
     settings: Settings,
@@ -65,7 +65,7 @@ pub fn open_to_read(
 /// Creates an index in memory that is lost when it is dropped.
 ///
 /// # Errors
-/// If SQLite cannot allocate memory.
+/// Fails if SQLite cannot allocate memory.
 pub(crate) fn in_memory() -> Result<Box<dyn Store>, StoreError> {
     Ok(Box::new(Sqlite::in_memory()?))
 }

@@ -7,8 +7,8 @@
 //!
 //! Several threads fetch, verify and encode blocks, each over its own connections. They run ahead
 //! of this thread. This thread takes their blocks in the order of the chain and writes them. The
-//! stored blocks always begin at the start of the requested range and have no gaps. So a sync can
-//! be stopped at any instant, and a later one continues at the end of the stored blocks.
+//! stored blocks therefore have no gaps. A sync can be stopped at any instant, and a later one
+//! continues at the end of the stored blocks.
 
 mod batch;
 mod calls;
@@ -54,7 +54,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Syncs an index until it is complete, or until `stop` is set.
 ///
 /// # Errors
-/// The sync cannot continue.
+/// Fails if the sync cannot continue.
 pub fn sync(
     mut store: Box<dyn Store>,
     options: &Options,

@@ -8,7 +8,7 @@ use rustls::{ClientConfig, RootCertStore};
 /// Returns a client configuration that trusts these root certificates.
 ///
 /// # Errors
-/// If the crypto provider supports no version of TLS.
+/// Fails if the crypto provider supports no version of TLS.
 pub(crate) fn client_config(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
     let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()?

@@ -92,7 +92,7 @@ use self::log::{Log, LogPosition};
 ///
 /// # Errors
 ///
-/// The errors of [`block()`], [`header()`], [`receipts()`] and [`logs()`].
+/// Returns the errors of [`block()`], [`header()`], [`receipts()`] and [`logs()`].
 pub fn verify_all(
     block: &[u8],
     full: bool,
@@ -113,8 +113,8 @@ pub fn verify_all(
 ///
 /// # Errors
 ///
-/// The first error, in this order: the form of the header's members, the header's hash, each
-/// transaction from the first to the last, the transactions' root, withdrawals, uncles, size.
+/// Returns the first error, in this order: the form of the header's members, the header's hash,
+/// each transaction from the first to the last, the transactions' root, withdrawals, uncles, size.
 pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
     let mut block = read_header(&fields, level)?;
@@ -133,7 +133,7 @@ pub fn block(raw: &[u8], level: Level) -> Result<Block, Error> {
 ///
 /// # Errors
 ///
-/// A malformed member of the header; then the header's hash; then a malformed hash of a
+/// Returns a malformed member of the header; then the header's hash; then a malformed hash of a
 /// transaction.
 pub fn header(raw: &[u8], level: Level) -> Result<Block, Error> {
     let fields = header::read(raw)?;
@@ -163,7 +163,7 @@ fn read_header(fields: &header::BlockFields<'_>, level: Level) -> Result<Block, 
 ///
 /// # Errors
 ///
-/// The first error: each receipt from the first to the last, their number, the header's
+/// Returns the first error: each receipt from the first to the last, their number, the header's
 /// `logsBloom`, its `receiptsRoot`.
 pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     match level {
@@ -177,8 +177,8 @@ pub fn receipts(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
 ///
 /// # Errors
 ///
-/// The first error: each log from the first to the last, then from [`Level::Headers`] on the
-/// header's `logsBloom`.
+/// Returns the first error: each log from the first to the last, then from [`Level::Headers`] on
+/// the header's `logsBloom`.
 pub fn logs(block: &Block, raw: &[u8], level: Level) -> Result<(), Error> {
     let mut layout = Layout::new(&log::LOG);
     let (mut bloomer, mut bloom) = (Bloomer::default(), Bloom::ZERO);

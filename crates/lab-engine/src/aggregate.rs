@@ -1,6 +1,8 @@
-//! The rows of a result from counts and histograms: quantiles with their error, methods, stages.
+//! Computes the rows of a result from counts and histograms: quantiles, one row per method, one row
+//! per stage.
 //!
-//! `record` defines the counts, `results` the rows. This module judges nothing.
+//! `lab_model::record` defines the counts, and `lab_model::results` the rows. This module computes
+//! no verdict.
 
 use std::time::Duration;
 
@@ -13,21 +15,22 @@ use lab_model::results::run::{ClassRow, Generator, Row, Second, StageRow, WireFa
 mod tests;
 
 const NANOS_PER_MS: f64 = 1e6;
-/// Minimum length of a full second, in seconds. Threads end their seconds a few milliseconds apart.
+/// Minimum length of a full point of a series, as a share of its planned length. Threads end their
+/// seconds a few milliseconds apart.
 const FULL_SECOND_MIN: f64 = 0.95;
 /// The quantile of the normal distribution for a two-sided 95 % interval.
 const Z_95: f64 = 1.96;
 
-/// Returns a percentile of the times in milliseconds, or `None` without times. It interpolates
-/// linearly between the two nearest ranks of `p (n - 1)`, as k6 does, and within a bucket of the
-/// histogram.
+/// Returns a percentile of the times in milliseconds, or `None` without times. Values are
+/// interpolated linearly between the two nearest ranks of `p (n - 1)`, as in k6, and within a
+/// bucket of the histogram.
 pub fn percentile_ms(times: &Times, percentile: f64) -> Option<f64> {
     let last = times.len().checked_sub(1)?;
     let [value] = at_ranks(times, [percentile / 100.0 * last as f64]);
     Some(value / NANOS_PER_MS)
 }
 
-/// Returns the quantiles in milliseconds, which are 0 without times.
+/// Returns the quantiles in milliseconds. All of them are 0 without times.
 ///
 /// The interval of the p99 uses order statistics with the ranks `np ± 1.96 sqrt(np(1 - p))`; see
 /// Conover, Practical Nonparametric Statistics, chapter 3.2.
@@ -86,8 +89,8 @@ fn at_ranks<const N: usize>(times: &Times, ranks: [f64; N]) -> [f64; N] {
     std::array::from_fn(interpolate)
 }
 
-/// Returns one row for the calls that `is_selected` selects. Rates are per `seconds`, and shares
-/// are of `calls_all`.
+/// Returns one row for the calls that `is_selected` selects. Its rates are counts divided by
+/// `seconds`. Its share of all calls is the number of its calls divided by `calls_all`.
 pub fn row(
     method: &str,
     totals: &Totals,
@@ -145,8 +148,8 @@ pub fn per_second(count: u64, seconds: f64) -> f64 {
     if seconds <= 0.0 { 0.0 } else { count as f64 / seconds }
 }
 
-/// Returns the row of all calls and those of each called method. `seconds` is the judged time under
-/// load.
+/// Returns the row of all calls and those of each called method. `seconds` is the time under load
+/// after the warm-up.
 pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     let calls_all = totals.count(|_| true);
     let mut overall = row("all", totals, |_| true, seconds, calls_all);
@@ -168,8 +171,8 @@ pub fn methods(plan: &Plan, totals: &Totals, seconds: f64) -> (Row, Vec<Row>) {
     (overall, rows)
 }
 
-/// Returns the rows of all stages, warm-up included. `end` is the end of the load. It shortens
-/// stages that did not run in full.
+/// Returns the rows of all stages, warm-up included. `end` is the end of the load. A stage that
+/// `end` cuts short has rates over its shorter time.
 pub fn stages(plan: &Plan, totals: &Totals, end: Duration) -> Vec<StageRow> {
     let calls_all = totals.count(|_| true);
     let rows = plan.spans().map(|(scenario, stage, span)| {
@@ -242,7 +245,7 @@ pub fn whole_seconds<'a>(
     selected.map(|(_, second)| second).collect()
 }
 
-/// Returns the facts about the generator. `seconds` are those after the warm-up.
+/// Returns the facts about the load generator. `seconds` are the seconds after the warm-up.
 pub fn generator(totals: &Totals, seconds: &[Second]) -> Generator {
     let iterations = iterations(totals);
     let cpu = totals.cpu.as_secs_f64();

@@ -1,5 +1,5 @@
-//! Facts about the target's chain before a run. Parameters are drawn from them, so a seed and these
-//! facts determine the calls. `target.rs` collects them.
+//! Facts about the target's chain before a run. The engine draws the parameters of calls from these
+//! facts, so the facts and a seed determine the calls. `target.rs` collects the facts.
 
 /// The chain at the start of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,8 +11,8 @@ pub struct ChainFacts {
     pub decimal: bool,
     /// Hashes of recent blocks, `0x…`, newest first.
     pub block_hashes: Vec<Box<str>>,
-    /// Hashes of transactions in them.
+    /// Hashes of transactions in these blocks.
     pub transaction_hashes: Vec<Box<str>>,
-    /// Addresses in them.
+    /// Addresses in these blocks.
     pub addresses: Vec<Box<str>>,
 }

@@ -300,7 +300,7 @@ impl Engine {
     pub fn give_back(&self, mut interval: Interval) {
         if let Some(spare) = self.spare.get(interval.thread) {
             interval.reset();
-            // A thread that has ended or has enough intervals does not need it.
+            // The send fails if the thread has ended or has enough intervals.
             let _ignored = spare.try_send(interval);
         }
     }
@@ -314,7 +314,8 @@ impl Engine {
         }
     }
 
-    /// Returns the calls that the plan's reference share sampled. Unread samples are dropped.
+    /// Returns the receiver of sampled calls. The plan's reference sets the sampled share. Samples
+    /// are skipped while [`SAMPLES_MAX`] of them are unread.
     pub fn samples(&self) -> &Receiver<Sample> {
         &self.samples
     }

@@ -1,9 +1,9 @@
-//! Samples of hosts during a run: this host and its processes from `/proc` and cgroups, another
-//! host from a prometheus-node-exporter.
+//! Samples hosts during a run. Values of this host and its processes come from `/proc` and cgroups,
+//! those of another host from a prometheus-node-exporter.
 //!
 //! One thread samples this host at the plan's interval. A second thread scrapes the exporter, so
-//! that a slow response delays no sample. `metrics/host.rs` documents the values;
-//! `analysis/bottleneck.rs` interprets them.
+//! that a slow response delays no sample. `crates/lab-model/src/metrics/host.rs` documents the
+//! values; `crates/lab/src/analysis/bottleneck.rs` interprets them.
 
 mod cgroup;
 mod disk;
@@ -247,7 +247,7 @@ impl Sampler {
     }
 
     fn run(mut self, interval: Duration, waiting: &Waiting, stop: &Receiver<()>) -> HostFacts {
-        // Rates need a first reading.
+        // This first sample has no rates, but rates of later samples need it.
         self.sample();
         let mut next_sample = Instant::now();
         loop {

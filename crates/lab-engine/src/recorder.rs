@@ -19,11 +19,11 @@ mod tests;
 /// Maximum number of points of the series. They cover two hours at one point per second, four hours
 /// at one per two seconds, and so on.
 pub const SERIES_MAX: usize = 7_200;
-/// Minimum thread time for a busy share, in seconds. The last second of a run can be as short as a
-/// microsecond.
+/// Minimum time, summed over threads, for the busy share of a second, in seconds. Below it the
+/// share counts as 0: the last second of a run can be as short as a microsecond.
 const BUSY_TIME_MIN: f64 = 0.1;
-/// Maximum number of incomplete seconds, which wait for slow threads. Later intervals are counted
-/// in a later second.
+/// Maximum number of incomplete seconds, which wait for slow threads. An interval that arrives
+/// after its second was closed is counted in a later second.
 const OPEN_MAX: usize = 4;
 
 /// Merges a run's intervals.
@@ -38,8 +38,8 @@ pub struct Recorder {
     open: VecDeque<OpenSecond>,
     /// Index of the next second to close, from 0.
     next: u64,
-    /// Empty totals for reuse, one or two megabytes each. They are allocated at the start. So
-    /// memory does not grow if threads are slow.
+    /// Empty totals for reuse, one or two megabytes each. They are allocated at the start, so that
+    /// memory hardly grows if threads are slow.
     spare: VecDeque<Totals>,
     total: Totals,
     /// The totals at the end of the warm-up.
@@ -143,7 +143,7 @@ impl Recorder {
         let from = Duration::from_secs(self.next);
         let is_last = self.open.is_empty();
         let end = Duration::from_secs(self.next + 1);
-        // Only the last second can be shorter.
+        // Only the last second can be shorter. If less than 50 ms is missing, it counts as whole.
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
         let to = if end.saturating_sub(to) < Duration::from_millis(50) { end } else { to };
         self.next += 1;
@@ -311,7 +311,8 @@ impl Series {
 }
 
 /// Merges the next second into a point. Counts are added. Percentiles take the maximum, so that no
-/// peak is lost. The median is averaged, weighted by calls.
+/// peak is lost. The median is averaged, weighted by calls. Numbers of calls in flight, busy
+/// workers and waiting iterations are those of the later second.
 fn merge(point: &mut Second, next: Second) {
     let (point_requests, next_requests) = (point.requests as f64, next.requests as f64);
     let requests = point_requests + next_requests;

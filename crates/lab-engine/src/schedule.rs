@@ -34,7 +34,7 @@ struct TimedStage {
     start: u64,
     end: u64,
     seconds: f64,
-    /// Level at the start of the stage.
+    /// Level at the start of the stage: iterations per second, or workers.
     from: f64,
     /// Level at the end of the stage.
     to: f64,
@@ -85,7 +85,7 @@ impl TimedStage {
     }
 }
 
-/// The iterations of an open scenario that one thread starts: every n-th of n threads.
+/// The iterations of an open scenario that one of n threads starts: every n-th iteration.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     timed_stages: Vec<TimedStage>,
@@ -149,9 +149,11 @@ pub struct Change {
     pub workers: usize,
 }
 
-/// The changes of a closed scenario in order of time. The last one is to 0 workers, at its end.
+/// The changes of a closed scenario in order of time. The last one, at the end of the scenario, is
+/// to 0 workers.
 ///
-/// The number changes when the level reaches a whole number (k6: ramping-vus).
+/// Within a stage the level is linear. The number of workers changes when the level reaches a whole
+/// number (k6: ramping-vus).
 #[derive(Clone, Debug)]
 pub struct Changes {
     timed_stages: Vec<TimedStage>,

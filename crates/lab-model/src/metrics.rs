@@ -1,8 +1,8 @@
 //! The registry of metrics. Metrics of a run are used by thresholds and exports. Metrics of hosts
 //! are in `metrics/host.rs`.
 //!
-//! To add a metric of a run, add an entry to [`Metric`]. It has a name, k6's name, the kind of
-//! samples, and the function that selects them. Parser, verdict, reports, exports and
+//! To add a metric of a run, add an entry to `metrics!`: a name, k6's name, the kind of samples,
+//! and the function that selects them. Parser, verdict, reports, exports and
 //! `docs/plan.md` use the entry.
 
 pub mod host;
@@ -35,13 +35,13 @@ named! {
 /// The kind of a metric's samples, with the function that selects them.
 #[derive(Clone, Copy)]
 pub enum Samples {
-    /// Times of calls, in a cell and in a row of a result.
+    /// Times of calls, from a cell of the counters or from a row of a result.
     CallTimes(fn(&Cell) -> &Times, fn(&Row) -> &Quantiles),
     /// Share of the calls that have one of some classes.
     CallShare(fn(Class) -> bool),
     /// Number of calls of some classes that ended under load.
     CallCount(fn(Class) -> bool),
-    /// Times of iterations.
+    /// Times of iterations, from the totals.
     IterationTimes(fn(&Totals) -> &Times),
     /// Share of the scheduled iterations.
     IterationShare(fn(Iterations) -> u64),

@@ -1,4 +1,5 @@
-//! A checked plan, ready to run. It has durations, byte templates, and indexes into existing lists.
+//! A checked plan, ready to run. It has durations, byte templates and indexes where the file has
+//! texts and names.
 //!
 //! `plan/tables.rs` has the plan as written in the file. `plan/validate.rs` converts it to the
 //! types of this module. Nothing here opens a socket or reads a clock.
@@ -379,28 +380,28 @@ pub enum Model {
 /// Handling of a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Late {
-    /// It is queued, and its latency counts from the scheduled time. If the queue is full, it is
-    /// dropped.
+    /// The iteration is queued, and its latency counts from the scheduled time. If the queue is
+    /// full, the iteration is dropped.
     Queue {
         /// Maximum number of queued iterations over all threads.
         max: usize,
     },
-    /// It is dropped and counted (k6: dropped_iterations).
+    /// The iteration is dropped and counted (k6: dropped_iterations).
     Drop,
 }
 
-/// A part of a scenario in which the level changes linearly.
+/// A part of a scenario in which the level (iterations per second, or workers) changes linearly.
 #[derive(Clone, Debug)]
 pub struct Stage {
-    /// Index over all stages of the plan. Records use it.
+    /// Index over all stages of the plan, by which [`crate::record`] counts.
     pub index: usize,
     /// Unique in its scenario.
     pub name: String,
-    /// Duration. Zero makes the level jump.
+    /// Duration. If it is zero, the level jumps from `from` to `to`.
     pub duration: Duration,
-    /// Level at its start: iterations per second, or workers.
+    /// Level at the start of the stage.
     pub from: f64,
-    /// Level at its end.
+    /// Level at the end of the stage.
     pub to: f64,
 }
 

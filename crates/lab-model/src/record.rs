@@ -1,8 +1,8 @@
 //! Counters of a run: outcome classes, and histograms of fixed size by stage, method and class.
 //!
 //! An engine thread fills one [`Interval`] per second and hands it over. The recorder merges
-//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports. All
-//! times are nanoseconds.
+//! intervals into [`Totals`] and the time series. Nothing here knows plans, sockets or reports.
+//! Times are nanoseconds, except in a published [`Row`].
 
 mod row;
 

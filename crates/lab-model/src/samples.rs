@@ -1,4 +1,4 @@
-//! Plans and seconds for tests of the analysis. They are minimal, and not samples of real data.
+//! Minimal plans and seconds for tests of the analysis. They do not resemble real data.
 
 use std::time::Duration;
 

@@ -128,7 +128,7 @@ impl Server {
 /// are those of the first plan. `on_progress` gets the number of finished calls and of all calls.
 ///
 /// # Errors
-/// If a server cannot be used, or the servers have different chains.
+/// Fails if a server cannot be used, or the servers have different chains.
 pub fn run(
     plans: [&Plan; 2],
     options: &Options,
@@ -243,10 +243,11 @@ fn check_chains(a: &Server, b: &Server) -> Result<(), EqualFault> {
     }
 }
 
-/// Blocks below the head that reorgs may replace, for servers that report no finalized block.
+/// Returns the number of blocks below the head that a reorg may replace, for servers that report no
+/// finalized block.
 fn reorg_depth(family: Family) -> u64 {
     match family {
-        // Two epochs.
+        // Two epochs of 32 slots, after which Ethereum normally finalizes a block.
         Family::Ethereum => 64,
         // A block is final once it is signed; its signers are in the next block.
         Family::Harmony => 1,
@@ -254,7 +255,8 @@ fn reorg_depth(family: Family) -> u64 {
     }
 }
 
-/// Returns the newest final block that both servers have; `None` if one returns no head.
+/// Returns the block of the options, or the newest final block that both servers have. `None` if a
+/// server returns no head.
 fn common_block(a: &Server, b: &Server, options: &Options) -> Result<Option<u64>, EqualFault> {
     let (Some(head_a), Some(head_b)) = (a.facts.head_start, b.facts.head_start) else {
         return Ok(None);

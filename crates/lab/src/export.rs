@@ -49,16 +49,16 @@ pub enum Names {
 pub enum Trends {
     /// As native histograms, which can be aggregated and queried for any quantile.
     Native {
-        /// The number of buckets for each doubling is 2 to the power of this; [`SCHEMA_MIN`] to
+        /// A doubling of the value has `2^schema` buckets. The schema is [`SCHEMA_MIN`] to
         /// [`SCHEMA_MAX`].
         schema: i32,
     },
-    /// As one gauge for each statistic, over the whole run so far. They cannot be aggregated.
+    /// As one gauge for each statistic, over the whole run so far. Gauges cannot be aggregated.
     Stats(Vec<Stat>),
 }
 
-/// Lowest allowed schema of native histograms: buckets 2.2 % wide. A lower one would be coarser
-/// than the run's own histograms.
+/// Lowest allowed schema of native histograms: buckets 2.2 % wide. Those of the run's own
+/// histograms are 0.1 % wide.
 pub const SCHEMA_MIN: i32 = 5;
 /// Highest schema that Prometheus supports: buckets 0.27 % wide.
 pub const SCHEMA_MAX: i32 = 8;
@@ -134,8 +134,9 @@ impl Labels {
     /// Parses labels of the form `name=value`.
     ///
     /// # Errors
-    /// If a name is not valid in Prometheus (<https://prometheus.io/docs/concepts/data_model/>), is
-    /// given twice or is used by one of the metrics, or if a value is missing.
+    /// Fails if a name is not valid in Prometheus
+    /// (<https://prometheus.io/docs/concepts/data_model/>), is given twice or is used by one of the
+    /// metrics, or if a value is missing.
     pub fn of<S: AsRef<str>>(arguments: &[S]) -> Result<Labels, ExportFault> {
         let mut labels: Vec<(String, String)> = Vec::new();
         for text in arguments.iter().map(AsRef::as_ref) {

@@ -1,5 +1,6 @@
 //! Describes the generator's machine, because results of different machines are hardly comparable.
-//! It is read once before the run; the host watcher samples values that change during a run.
+//! The description is read once before the run; the host watcher samples values that change during
+//! a run.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,7 +29,8 @@ pub(crate) fn read(target: Option<SocketAddr>) -> Fingerprint {
     }
 }
 
-/// Returns the CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers replace it.
+/// Returns the CPU model. `/proc/cpuinfo` of ARM has no name, so implementer and part numbers
+/// replace it.
 fn cpu_model(cpuinfo: &str) -> String {
     let value = |key: &str| {
         let line =

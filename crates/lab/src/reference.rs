@@ -79,7 +79,7 @@ impl Comparison {
     /// Starts the comparison, if the plan names a reference.
     ///
     /// # Errors
-    /// As for [`Comparison::start`].
+    /// Fails as [`Comparison::start`] does.
     pub(crate) fn of(plan: &Plan) -> Result<Option<Comparison>, ReferenceFault> {
         let Some(reference) = &plan.reference else { return Ok(None) };
         Comparison::start(plan, reference, &reference.target(&plan.target)).map(Some)
@@ -88,7 +88,7 @@ impl Comparison {
     /// Starts the comparison with the reference at `node`.
     ///
     /// # Errors
-    /// If the reference does not respond to a first call in JSON-RPC.
+    /// Fails if the reference does not respond to a first call in JSON-RPC.
     pub(crate) fn start(
         plan: &Plan,
         reference: &Reference,
@@ -238,6 +238,7 @@ impl Comparer {
             };
             let same = difference(&first_response, &reference, &self.allowed).is_none();
             let target_difference = difference(&target, &reference, &self.allowed);
+            // If the target agrees now, its first response was wrong, or the chain has moved.
             if target_difference.is_some() || !(same && self.head_unchanged(sample)) {
                 self.compared.moved += u64::from(target_difference.is_none());
                 mismatch = target_difference;

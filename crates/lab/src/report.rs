@@ -164,7 +164,7 @@ impl Report {
 /// file. `result.json` is written first, because it matters most if the disk fills up.
 ///
 /// # Errors
-/// If a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written; the files before it remain.
 pub fn write_folder(
     dir: &Path,
     result: &RunResult,
@@ -188,7 +188,7 @@ pub fn write_folder(
 /// Writes `capacity.json`, `capacity.md` and `capacity.html`, as [`write_folder`] does.
 ///
 /// # Errors
-/// If a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written; the files before it remain.
 pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::capacity(result);
     folder::write(
@@ -205,7 +205,7 @@ pub fn write_capacity(dir: &Path, result: &CapacityResult) -> Result<Vec<PathBuf
 /// [`write_folder`] does.
 ///
 /// # Errors
-/// If a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written; the files before it remain.
 pub fn write_study(
     dir: &Path,
     result: &StudyResult,
@@ -227,7 +227,7 @@ pub fn write_study(
 /// does.
 ///
 /// # Errors
-/// If a file cannot be written; the files before it remain.
+/// Fails if a file cannot be written; the files before it remain.
 pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<PathBuf>, ReportFault> {
     let report = Report::load_study(result);
     folder::write(
@@ -243,7 +243,7 @@ pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<Path
 /// Returns the time series as CSV, one row per second and method, as in the folder's `series.csv`.
 ///
 /// # Errors
-/// If a value cannot be serialized.
+/// Fails if a value cannot be serialized.
 pub fn series_csv(result: &RunResult) -> Result<Vec<u8>, ReportFault> {
     table::series(result)
 }

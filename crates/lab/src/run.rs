@@ -53,8 +53,8 @@ pub enum RunFault {
 /// Executes a plan and returns its result. `on_second` is called at the end of each second.
 ///
 /// # Errors
-/// If the target or the reference is unreachable or not what the plan needs, or if this host cannot
-/// generate the load.
+/// Fails if the target or the reference is unreachable or not what the plan needs, or if this host
+/// cannot generate the load.
 pub fn run(
     plan: &Arc<Plan>,
     stop: &Stop,
@@ -101,7 +101,7 @@ pub fn run(
 /// and result are those of [`run`].
 ///
 /// # Errors
-/// If the simulation does not support the plan.
+/// Fails if the simulation does not support the plan.
 pub fn replay(
     plan: &Arc<Plan>,
     network: &Network,
@@ -130,8 +130,9 @@ pub fn replay(
     Ok(data.into_finished())
 }
 
-/// Returns the end of the load. Engine threads end with their last call, a little before the end of the plan.
-/// The load ended with them only if the run ended early or had a limited number of iterations.
+/// Returns the end of the load. A run that ended early, or that has a limited number of iterations,
+/// ended its load with the last interval of its threads. In other runs the threads end with their
+/// last call, a little before the planned end, which counts.
 fn load_end(plan: &Plan, early: Option<Early>, reached: Duration) -> Duration {
     let counted = plan.scenarios.iter().any(|scenario| scenario.iterations_max.is_some());
     let planned = plan.duration();

@@ -1,4 +1,4 @@
-//! Studies: several runs that answer one question, which is: which variant syncs faster, and why?
+//! Studies: several runs that answer one question: which variant syncs faster, and why?
 //!
 //! The runs of a study are read from files (`study/read.rs`), polled from running nodes
 //! (`study/poll.rs`), or started by a study file (`study/runner.rs`, `study/file.rs`).

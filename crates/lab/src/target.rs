@@ -1,5 +1,5 @@
-//! The probe of a target before a run. It checks that the target is reachable and speaks JSON-RPC.
-//! It reads client, chain and head, and the chain data from which parameters are drawn.
+//! The probe of a target before a run. The probe checks that the target is reachable and speaks
+//! JSON-RPC. It reads client, chain and head, and the chain data from which parameters are drawn.
 //!
 //! The probe makes a few sequential calls before a run and one after it. These calls are not
 //! measured.
@@ -153,7 +153,7 @@ pub struct ProbeResult {
 /// Returns the family of methods that a target supports.
 ///
 /// # Errors
-/// If it cannot be reached, is not a JSON-RPC server, or its family is unknown.
+/// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
 pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
     resolve(target)?;
     let client = Client::new(target, tls)?;
@@ -163,10 +163,13 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 
 /// Identifies the target of a plan and fetches the data that parameters are drawn from.
 ///
-/// The family of the target must be known, unless the plan sets it or replays recorded requests.
+/// The family of the target must be known if the plan draws parameters from the chain. If it draws
+/// none, and sets the family or replays recorded requests, a target that cannot be identified is
+/// only a warning.
 ///
 /// # Errors
-/// If the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan needs.
+/// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
+/// needs.
 pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
     let target = &plan.target;
     let addresses = resolve(target)?;
@@ -210,7 +213,7 @@ pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
 /// Connects to a target and identifies it.
 ///
 /// # Errors
-/// If it cannot be reached, is not a JSON-RPC server, or its family is unknown.
+/// Fails if it cannot be reached, is not a JSON-RPC server, or its family is unknown.
 pub(crate) fn identify(
     target: &Target,
     tls: &Tls,

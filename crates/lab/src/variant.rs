@@ -197,7 +197,8 @@ fn facts(result: &RunResult) -> Facts {
     let target = &result.target;
     let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let settings = settings(&plan.text);
-    // A limited number of iterations ends a stage early, and runs of one plan at different times.
+    // With a limited number of iterations, a stage ends early, and at different times in runs of
+    // the same plan.
     let is_limit = |key: &String| key.starts_with("scenario.") && key.ends_with(".iterations");
     let with_end = !settings.keys().any(is_limit);
     Facts {
@@ -231,7 +232,7 @@ fn stage_text(stage: &StageRow, with_end: bool) -> String {
     format!("{scenario}/{stage_name}: {level} from {start:.0}{end} s")
 }
 
-/// Returns a plan's flattened settings; empty if the text is not TOML, as in a one-line plan.
+/// Returns a plan's flattened settings; empty if the text is not TOML.
 fn settings(text: &str) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     if let Ok(table) = text.parse::<toml::Table>() {

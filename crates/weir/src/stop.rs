@@ -33,7 +33,7 @@ impl StopSignals {
 /// Stops a run at the first signal, and exits with this code at the second.
 ///
 /// # Errors
-/// The signal handlers cannot be installed, or the thread cannot start.
+/// Fails if the signal handlers cannot be installed, or the thread cannot start.
 pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
     let stop = Arc::clone(stop);
     on_signals(code, "ending; what was measured so far is kept", move || stop.request())
@@ -43,7 +43,7 @@ pub(crate) fn stop_run_on_signals(stop: &Arc<Stop>, code: u8) -> Result<()> {
 /// second.
 ///
 /// # Errors
-/// The signal handlers cannot be installed, or the thread cannot start.
+/// Fails if the signal handlers cannot be installed, or the thread cannot start.
 pub(crate) fn on_signals(
     code: u8,
     message: &'static str,

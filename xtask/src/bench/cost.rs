@@ -1,8 +1,8 @@
 //! CPU time per request of a cache hit and of a miss, and its growth with connections, nodes and
 //! cache entries.
 //!
-//! A case interleaves its contenders (A B C A B C …). So a machine that slows down affects all of
-//! them. Ratios are computed within a repetition.
+//! A case interleaves its contenders (A B C A B C …), so that a machine that slows down affects all
+//! of them. Ratios are computed within a repetition.
 
 use anyhow::{Result, ensure};
 

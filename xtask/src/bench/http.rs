@@ -40,7 +40,7 @@ impl Connection {
             TcpStream::connect(address).with_context(|| format!("cannot reach {address}"))?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(READ_LIMIT))?;
-        // Small: the bench keeps 10,000 of these open.
+        // The buffer is small, because the bench keeps 10,000 connections open.
         Ok(Self { reader: BufReader::with_capacity(2 << 10, stream) })
     }
 

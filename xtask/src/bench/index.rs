@@ -153,7 +153,7 @@ struct Rows {
 }
 
 /// Tables in the order in which the program fills them: name, columns, and an SQL expression. The
-/// expression computes the block number by which rows are grouped into transactions.
+/// expression computes the block number by which rows are grouped into database transactions.
 const TABLES: [(&str, &str, &str); 5] = [
     ("blocks", "number, hash, time, count, body", "number"),
     ("block_hashes", "short, number", "number"),

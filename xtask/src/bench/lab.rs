@@ -2,7 +2,7 @@
 //!
 //! The generator runs alone on core 1, its server alone on core 0. The cost is the kernel's CPU
 //! time divided by the requests that the constant node counts. Both are read at two instants within
-//! the run. So startup does not count, and no generator measures itself.
+//! the run, so startup does not count, and no generator measures itself.
 
 use std::time::{Duration, Instant};
 

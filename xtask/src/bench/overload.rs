@@ -125,7 +125,7 @@ pub(crate) fn overload(bench: &Bench) -> Result<Vec<Row>> {
             problems.push(format!("{percent:.2} % of the high-priority class failed"));
         }
         let pairs = [
-            // Inverted, so that a larger ratio is worse, as in every other row.
+            // The ratio is peak to overload, so that a larger one is worse, as in every other row.
             (peak.goodput.max(overload.goodput), overload.goodput),
             (unlimited.goodput, overload.goodput),
             (overload.high_p99_ms, calm.high_p99_ms),

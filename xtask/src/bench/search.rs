@@ -21,8 +21,8 @@ const CAPACITY_SHARE: f64 = 0.03;
 struct KnownCapacity {
     /// Arguments of `weir node`.
     node: [&'static str; 2],
-    /// Iterations per second. Each calls one method and then the other: random draws would come in
-    /// bursts, which overflow a queue at its limit.
+    /// Iterations per second. Each iteration calls one method and then the other. Random draws
+    /// would come in bursts, which overflow a queue at its limit.
     rate: f64,
     /// The method that breaks the threshold first; `None` if both methods fail alike.
     breaking_method: Option<&'static str>,
@@ -37,7 +37,8 @@ const KNOWN: [KnownCapacity; 5] = [
         rate: 150.0,
         breaking_method: Some("eth_getLogs"),
     },
-    // A burst of 2: without it a call that arrives slightly early would hang below the rate.
+    // The burst is 2. Without it, a call that arrives slightly early would hang although the rate
+    // is kept.
     KnownCapacity {
         node: ["--rate", "eth_getLogs=60:hang:2"],
         rate: 60.0,
@@ -97,7 +98,8 @@ fn search(bench: &Bench, known: &KnownCapacity) -> Result<Row> {
 const COMPARISONS: usize = 40;
 /// Runs per variant of a comparison.
 const RUNS: usize = 6;
-/// Offset in runs between two comparisons. They share runs, because distinct ones would take hours.
+/// Offset in runs between two comparisons. Comparisons share runs, because separate runs would take
+/// hours.
 const STEP: usize = 2;
 /// Largest share of comparisons that may report a difference.
 const DIFFERENT_SHARE: f64 = 0.05;

@@ -192,7 +192,7 @@ fn measure_round(
     if reply.body != answer.as_bytes() {
         problems.push("the response differs from the node's".to_owned());
     }
-    // Fills caches and pools.
+    // This load fills caches and pools. It is not measured.
     load(bench, mode, target, 1)?;
     let (core, cpu) = (machine::core_seconds(SERVER_CORE)?, machine::cpu_time(server.group())?);
     let result = load(bench, mode, target, bench.seconds)?;

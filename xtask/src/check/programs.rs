@@ -35,7 +35,7 @@ const GO_PROGRAMS: &[(&str, &str)] = &[
     // The version whose output the tests of the chart expect.
     ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
 ];
-/// The version is pinned, so that a new release cannot break the check.
+/// Version of cargo-deny. It is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Versions of load generators that only the bench needs.

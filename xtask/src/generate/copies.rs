@@ -1,4 +1,4 @@
-//! Files that stand in two places.
+//! Files of which a copy must stand in a second folder.
 
 use std::path::Path;
 

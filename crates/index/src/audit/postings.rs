@@ -1,7 +1,7 @@
-//! Compares the posting lists with the logs. The table is ordered by key and the logs by block. So
-//! the table is read once in its order, and the checksums of its postings are added up for each
-//! segment, a fixed number of consecutive blocks. The logs are added up in the same way. Single
-//! postings are compared only if the sums of a segment differ.
+//! Compares the posting lists with the logs. The table is ordered by key, but the logs are ordered
+//! by block. The table is therefore read once in its order, and the checksums of its postings are
+//! added up for each segment, a fixed number of consecutive blocks. The logs are added up in the
+//! same way. Single postings are compared only if the sums of a segment differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};

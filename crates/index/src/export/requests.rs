@@ -38,7 +38,7 @@ enum RequestKind {
 /// are drawn uniformly; the same seed and index give the same requests.
 ///
 /// # Errors
-/// If the index cannot be read, or the file cannot be written.
+/// Fails if the index cannot be read, or the file cannot be written.
 pub fn write_requests(
     reader: &mut Reader,
     path: &Path,

@@ -85,7 +85,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
     /// Returns true if another element follows. Otherwise moves the cursor behind the array.
     ///
     /// # Errors
-    /// If the JSON ends before the array does.
+    /// Fails if the JSON ends before the array does.
     pub fn next_element(&mut self) -> Result<bool, Malformed> {
         self.cursor.next_element()
     }
@@ -94,7 +94,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
     /// and returns `None`.
     ///
     /// # Errors
-    /// If the JSON ends before the object does.
+    /// Fails if the JSON ends before the object does.
     pub fn next_name(&mut self) -> Result<Option<JsonString<'a>>, Malformed> {
         self.cursor.next_name()
     }
@@ -102,7 +102,7 @@ impl<'a, 'b> FragmentEncoder<'a, 'b> {
     /// Copies the next value, and returns its raw bytes.
     ///
     /// # Errors
-    /// If the JSON ends before the value does.
+    /// Fails if the JSON ends before the value does.
     pub fn value(&mut self) -> Result<&'a [u8], Malformed> {
         self.cursor.value()
     }

@@ -21,7 +21,7 @@ impl BlockHeader {
     /// Reads the header of a raw block.
     ///
     /// # Errors
-    /// Names the member that is missing or malformed.
+    /// Returns the name of the member that is missing or malformed.
     pub fn read(raw: &[u8]) -> Result<BlockHeader, String> {
         let names = ["hash", "number", "parentHash", "timestamp"];
         let [hash, number, parent_hash, timestamp] = walk::fields_of(raw, names);

@@ -37,7 +37,7 @@ impl Endpoint {
     /// Returns the same endpoint, whose connections trust only the certificates of this PEM text.
     ///
     /// # Errors
-    /// If the text has no certificate, or a damaged certificate.
+    /// Fails if the text has no certificate, or a damaged certificate.
     pub fn with_roots(mut self, pem: &[u8]) -> Result<Endpoint, String> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
         let certificates = certificates.map_err(|error| error.to_string())?;

@@ -114,7 +114,7 @@ const BLOCKS_MAX: u64 = 16_384;
 /// the chain's tip.
 ///
 /// # Errors
-/// If start and end do not fit the index.
+/// Fails if start and end do not fit the index.
 pub fn next(
     stored: Option<StoredRange>,
     start: Option<u64>,

@@ -6,7 +6,7 @@ use rusqlite::ErrorCode;
 
 use super::location::Location;
 
-/// The reason for which an index cannot be opened, read or written. No message holds a password.
+/// The reason why an index cannot be opened, read or written. No message holds a password.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The index does not exist.

@@ -66,14 +66,14 @@ pub trait Store: ReadRows + WriteRows + AuditRows + Send {
     /// ones and updates the planner's statistics.
     ///
     /// # Errors
-    /// If the disk has no room for a second copy, or the user lacks the right.
+    /// Fails if the disk has no room for a second copy, or the user lacks the right.
     fn vacuum(&self) -> Result<(), StoreError>;
 
     /// Returns the errors that SQLite finds in the structures of its file. Returns none for a
     /// server.
     ///
     /// # Errors
-    /// If the file cannot be read at all.
+    /// Fails if the file cannot be read at all.
     fn integrity_errors(&self) -> Result<Vec<String>, StoreError> {
         Ok(Vec::new())
     }

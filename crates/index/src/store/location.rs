@@ -67,8 +67,8 @@ impl Location {
     /// Creates the location that an address names.
     ///
     /// # Errors
-    /// If a parameter of the URL has an invalid value, or its file of certificates cannot be read.
-    /// The message contains no value of the URL except the path of that file.
+    /// Fails if a parameter of the URL has an invalid value, or its file of certificates cannot be
+    /// read. The message contains no value of the URL except the path of that file.
     pub fn new(database: &Database) -> Result<Location, String> {
         Ok(match database {
             Database::File(path) => Location::File(path.clone()),

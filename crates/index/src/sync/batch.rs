@@ -1,12 +1,12 @@
-//! The blocks that one transaction writes.
+//! The blocks that one database transaction writes.
 
 use std::time::{Duration, Instant};
 
 use crate::store::NewBlock;
 
-/// Maximum number of blocks of a transaction. A posting list spans at most this many blocks.
+/// Maximum number of blocks of a database transaction, and so of a posting list.
 pub(super) const COMMIT_BLOCKS: usize = 256;
-/// Maximum number of bytes of compressed rows of a transaction.
+/// Maximum number of bytes of compressed rows of a database transaction.
 const COMMIT_BYTES: usize = 32 << 20;
 /// Maximum time that a fetched block waits to be written.
 pub(super) const COMMIT_INTERVAL: Duration = Duration::from_secs(1);

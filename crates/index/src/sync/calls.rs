@@ -46,7 +46,7 @@ const RECEIPTS_PER_BATCH: usize = 50;
 /// and returns their array. `send` sends a batch, and `take_receipt` takes each raw receipt.
 ///
 /// # Errors
-/// If `send` or `take_receipt` fails.
+/// Fails if `send` or `take_receipt` fails.
 pub(super) fn receipts_one_by_one<E>(
     block: &[u8],
     mut send: impl FnMut(&[Call]) -> Result<Responses, E>,

@@ -23,7 +23,7 @@ pub(super) fn identity_calls(contents: Contents) -> Vec<Call> {
 /// Reads the chain from the responses to [`identity_calls`].
 ///
 /// # Errors
-/// A response is missing or malformed.
+/// Fails if a response is missing or malformed.
 pub(super) fn read_chain(responses: &Responses, contents: Contents) -> Result<Chain, String> {
     let id = responses.result(0).map_err(|error| format!("eth_chainId: {error}"))?;
     let id = quantity::from_value(id).ok_or("eth_chainId: not a quantity")?;

@@ -5,7 +5,7 @@ use crate::error::ReadError;
 use crate::planner::range::RangeError;
 use crate::store::StoreError;
 
-/// The reason for which a sync cannot continue. Blocks that were written before are safe.
+/// The reason why a sync cannot continue. Blocks that were written before are safe.
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The store failed.

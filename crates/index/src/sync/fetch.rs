@@ -43,13 +43,13 @@ impl FetchPlan {
     }
 }
 
-/// The reason for which blocks could not be fetched.
+/// The reason why blocks could not be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FetchError {
     /// The exchange failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The message requested too many blocks.
+    /// The request asked for too many blocks.
     #[error("{reason}")]
     TooLarge {
         /// The limit that the node stated.
@@ -71,7 +71,7 @@ pub(super) enum FetchError {
 /// The result of a fetch.
 pub(super) struct FetchedBlocks {
     pub(super) blocks: Vec<NewBlock>,
-    /// Bytes of the message.
+    /// Bytes of the response.
     pub(super) bytes: u64,
     /// The duration of the exchange.
     pub(super) duration: Duration,
@@ -270,7 +270,7 @@ fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8]
     })
 }
 
-/// Returns the error for a message that the node rejected as too large, or `None` for another
+/// Returns the error for a request that the node rejected as too large, or `None` for another
 /// error.
 fn size_rejection(error: &RpcError) -> Option<FetchError> {
     let limit = batch_size::size_rejection(error.code, &error.message)?;

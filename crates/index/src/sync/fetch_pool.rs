@@ -72,11 +72,10 @@ impl FetchPool {
     }
 
     /// Fetches a range and passes its blocks to `take_block` in order. Passes `None` when no block
-    /// arrived for a while. Ends early if `take_block` returns
-    /// false, or if the sync is stopped.
+    /// arrived for a while. Ends early if `take_block` returns false, or if the sync is stopped.
     ///
     /// # Errors
-    /// If the nodes or `take_block` fail.
+    /// Fails if the nodes or `take_block` fail.
     pub(super) fn run(
         &mut self,
         nodes: &NodePool<'_>,
@@ -256,11 +255,11 @@ impl Worker {
         }
     }
 
-    /// Handles a failed attempt. Reduces the batch size if the message was too large. Otherwise
+    /// Handles a failed attempt. Reduces the batch size if the request was too large. Otherwise
     /// pauses or removes the node, and selects another node for the next attempt.
     ///
     /// # Errors
-    /// If the blocks cannot be compressed.
+    /// Fails if the blocks cannot be compressed.
     fn handle_failure(
         &mut self,
         run: &Run<'_>,

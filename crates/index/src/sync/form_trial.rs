@@ -37,7 +37,7 @@ impl FormTrial {
     /// if the sync was stopped.
     ///
     /// # Errors
-    /// If the sampled block cannot be encoded, or no node can be called.
+    /// Fails if the sampled block cannot be encoded, or no node can be called.
     pub(super) fn run(
         metadata: &Metadata,
         dictionaries: &[Dictionary],

@@ -12,7 +12,8 @@ use crate::nodes::Responses;
 /// the chain of the index. Returns `None` if the sync was stopped before any chain is known.
 ///
 /// # Errors
-/// If all nodes are on another chain than the index, or none can be identified for a new index.
+/// Fails if all nodes are on another chain than the index, or none can be identified for a new
+/// index.
 pub(super) fn identify_chain(
     nodes: &NodePool<'_>,
     contents: Contents,

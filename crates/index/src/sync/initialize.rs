@@ -13,7 +13,7 @@ use crate::store::Store;
 /// Checks that a sync with these options may continue an index.
 ///
 /// # Errors
-/// If the index holds other parts of blocks.
+/// Fails if the index holds other parts of blocks.
 pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(), SyncError> {
     if metadata.contents == options.contents {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn check_contents(metadata: &Metadata, options: &Options) -> Result<(
 /// writes the properties. Returns `None` if the sync was stopped.
 ///
 /// # Errors
-/// If the nodes fail, or the index cannot be written.
+/// Fails if the nodes fail, or the index cannot be written.
 pub(super) fn initialize(
     store: &mut dyn Store,
     chain: Chain,
@@ -63,7 +63,7 @@ pub(super) fn initialize(
 /// forms that could not be compared in an earlier sync.
 ///
 /// # Errors
-/// If the nodes fail, or the index cannot be written.
+/// Fails if the nodes fail, or the index cannot be written.
 pub(super) fn prepare(
     store: &mut dyn Store,
     mut metadata: Metadata,

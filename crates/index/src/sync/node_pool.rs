@@ -129,7 +129,7 @@ impl<'a> NodePool<'a> {
     /// Chooses the next node to call, round robin from `first_index` on.
     ///
     /// # Errors
-    /// If no node is left, or all calls have failed for longer than the configured patience.
+    /// Fails if no node is left, or all calls have failed for longer than the configured patience.
     pub(super) fn choose(&self, first_index: usize) -> Result<Choice, SyncError> {
         let now = self.started.elapsed();
         let mut shortest_pause: Option<Duration> = None;
@@ -172,8 +172,8 @@ impl<'a> NodePool<'a> {
         *self.succeeded_at.lock() = Instant::now();
     }
 
-    /// Records the failure of a call that started at `started`; `requested_pause` is the pause that the
-    /// node asked for. Reports the node when its first pause begins.
+    /// Records the failure of a call that started at `started`; `requested_pause` is the pause that
+    /// the node asked for. Reports the node when its first pause begins.
     pub(super) fn record_failure(
         &self,
         index: usize,
@@ -203,7 +203,8 @@ impl<'a> NodePool<'a> {
     /// Calls one node until `read` can read its responses, at most [`IDENTIFY_ATTEMPTS`] times.
     ///
     /// # Errors
-    /// The reason why the last responses cannot be read, or `None` if there were no responses.
+    /// Returns the reason why the last responses cannot be read, or `None` if there were no
+    /// responses.
     pub(super) fn call_node<T>(
         &self,
         index: usize,
@@ -267,7 +268,7 @@ impl<'a> NodePool<'a> {
     /// Calls one node after the other until one responds; `None` if the sync was stopped.
     ///
     /// # Errors
-    /// The errors of [`NodePool::choose`].
+    /// Fails as [`NodePool::choose`] does.
     pub(super) fn call(&self, calls: &[Call]) -> Result<Option<Responses>, SyncError> {
         self.call_until(calls, Ok)
     }
@@ -315,7 +316,7 @@ impl<'a> NodePool<'a> {
     /// Returns the tip of the chain, or `None` if the sync was stopped.
     ///
     /// # Errors
-    /// The errors of [`NodePool::choose`].
+    /// Fails as [`NodePool::choose`] does.
     pub(super) fn tip(&self) -> Result<Option<Tip>, SyncError> {
         let calls =
             [Call::new("eth_blockNumber", "[]"), Call::new(calls::BLOCK, r#"["finalized",false]"#)];
@@ -337,7 +338,7 @@ impl<'a> NodePool<'a> {
     /// the sync was stopped.
     ///
     /// # Errors
-    /// The errors of [`NodePool::choose`].
+    /// Fails as [`NodePool::choose`] does.
     pub(super) fn block_hash(&self, number: u64) -> Result<Option<[u8; 32]>, SyncError> {
         let Some(responses) = self.call(&[calls::block(number, false)])? else { return Ok(None) };
         let hash = responses.result(0).ok().and_then(|raw| walk::member(raw, "hash"));

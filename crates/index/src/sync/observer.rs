@@ -8,7 +8,7 @@ use crate::store::{NewBlock, PageCache, Store};
 
 /// Observes a sync.
 pub trait Observer: Sync {
-    /// Called after each transaction, and about once a second while no blocks arrive.
+    /// Called after each commit, and about once a second while no blocks arrive.
     fn on_progress(&self, progress: &Progress);
     /// Called for each event, from any thread.
     fn on_event(&self, event: &Event);
@@ -52,9 +52,9 @@ pub enum Event {
         /// Its last error.
         reason: String,
     },
-    /// Messages request fewer blocks.
+    /// Requests ask for fewer blocks from now on.
     BatchReduced {
-        /// The number of blocks.
+        /// The number of blocks per request.
         blocks: u64,
         /// The node's error.
         reason: String,

@@ -24,7 +24,7 @@ pub struct Options {
     pub verify: Level,
     /// Number of exchanges in flight at the same time.
     pub concurrency: usize,
-    /// Maximum number of blocks that one message requests.
+    /// Maximum number of blocks that one request asks for.
     pub batch_max: u64,
     /// The settings of the connection that writes.
     pub settings: Settings,

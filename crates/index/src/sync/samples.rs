@@ -36,7 +36,7 @@ impl Samples {
     /// Fetches samples. They are incomplete if the sync was stopped.
     ///
     /// # Errors
-    /// If no node can be called.
+    /// Fails if no node can be called.
     pub(super) fn fetch(options: &Options, nodes: &NodePool<'_>) -> Result<Samples, SyncError> {
         let mut samples = Samples::default();
         let Some(tip) = nodes.tip()? else { return Ok(samples) };
@@ -77,7 +77,8 @@ impl Samples {
 }
 
 impl SampleBlock {
-    /// Fetches a block. Returns `None` if the node does not return all requested parts.
+    /// Fetches a block. Returns `None` if the node does not return it or a requested part of it
+    /// other than its logs.
     fn fetch(
         contents: Contents,
         number: u64,

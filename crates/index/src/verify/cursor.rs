@@ -62,8 +62,8 @@ impl<'a> Cursor<'a> {
     ///
     /// # Errors
     ///
-    /// If a known name occurs twice, with or without escapes, or a name differs from a known name
-    /// only in letter case. Parsers differ in which of two such members they use (Go's
+    /// Fails if a known name occurs twice, with or without escapes, or a name differs from a known
+    /// name only in letter case. Parsers differ in which of two such members they use (Go's
     /// `encoding/json` ignores case and uses the last member), so a check of one member would be
     /// useless.
     #[inline]

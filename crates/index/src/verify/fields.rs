@@ -69,7 +69,8 @@ impl<const N: usize> Layout<N> {
         if let Some(field) = self.names.iter().position(is_equal) {
             return Ok(Some(field));
         }
-        // Some letters beyond ASCII fold to an `s` or a `k`.
+        // Some letters beyond ASCII fold to an `s` or a `k`, so a name with such a letter may be an
+        // alias too.
         let is_alias = |known: &&str| known.as_bytes().eq_ignore_ascii_case(name);
         if self.names.iter().any(is_alias) || !name.is_ascii() {
             return Err(Error::malformed(name, "a name that readers do not take for another")
@@ -79,7 +80,7 @@ impl<const N: usize> Layout<N> {
     }
 }
 
-/// The value of a member that was found, but whose value was not stored.
+/// Marks a member that was found, but whose value was not stored.
 const FOUND: &[u8] = b"?";
 
 /// The raw values of an object's known members.
@@ -122,7 +123,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is missing or null.
+    /// Fails if it is missing or null.
     pub(super) fn required_raw(
         &self,
         field: usize,
@@ -135,7 +136,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is malformed.
+    /// Fails if it is malformed.
     #[inline]
     pub(super) fn optional<T: Value>(&self, field: usize) -> Result<Option<T>, Error> {
         let Some(raw) = self.raw(field) else { return Ok(None) };
@@ -149,7 +150,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is missing, null or malformed.
+    /// Fails if it is missing, null or malformed.
     #[inline]
     pub(super) fn required<T: Value>(&self, field: usize) -> Result<T, Error> {
         match self.optional(field)? {
@@ -162,7 +163,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is missing, null, malformed or different.
+    /// Fails if it is missing, null, malformed or different.
     #[inline]
     pub(super) fn check_required<T: Value>(
         &self,
@@ -178,7 +179,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is malformed or different.
+    /// Fails if it is malformed or different.
     #[inline]
     pub(super) fn check_optional<T: Value>(
         &self,
@@ -196,7 +197,7 @@ impl<'a, const N: usize> Fields<'a, N> {
     ///
     /// # Errors
     ///
-    /// If it is present.
+    /// Fails if it is present.
     pub(super) fn check_absent(&self, field: usize, allowed: &'static str) -> Result<(), Error> {
         match self.raw(field) {
             Some(raw) => Err(Error::malformed(raw, allowed).in_member(self.names[field])),

@@ -76,7 +76,7 @@ pub(super) fn read(raw: &[u8]) -> Result<BlockFields<'_>, Error> {
 ///
 /// # Errors
 ///
-/// The first of these errors:
+/// Returns the first of these errors:
 /// - a malformed or missing member of the header;
 /// - a missing member, if a member of a later fork is present. The encoding is a list without
 ///   names, so a value that moves from one such member to the next would not change the hash;

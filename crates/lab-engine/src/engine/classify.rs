@@ -83,8 +83,8 @@ fn is_error_without_id(response: &Response<'_>) -> bool {
     response.id == b"null" && matches!(response.outcome, Outcome::Error { .. })
 }
 
-/// Classifies the responses to a batch. Its ids begin with `first` and are `stride` apart.
-/// `outcomes` has one entry per call.
+/// Classifies the responses to a batch. The ids of its calls begin with `first` and are `stride`
+/// apart. `outcomes` has one entry per call.
 pub(crate) fn batch(
     status: u16,
     body: &[u8],

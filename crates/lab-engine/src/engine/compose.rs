@@ -113,7 +113,7 @@ struct Facts {
 }
 
 impl Composer {
-    /// Checks that the chain has all values that the plan draws.
+    /// Creates a composer. Checks that the chain has all values that the plan draws.
     ///
     /// # Errors
     /// Fails if a draw has no values, or if a header cannot be sent.

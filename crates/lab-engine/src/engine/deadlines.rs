@@ -1,5 +1,5 @@
-//! Deadlines of workers. All workers of a queue have the same timeout, so the first one is always
-//! the next to expire.
+//! Deadlines of workers, in queues. All workers of a queue have the same timeout, so the first
+//! worker of a queue is always the next to expire.
 //!
 //! Setting and removing a deadline takes constant time. The memory depends only on the number of
 //! workers. A worker has at most one deadline.
@@ -78,7 +78,8 @@ impl Deadlines {
         self.entries[worker as usize].queue = NO_QUEUE;
     }
 
-    /// Removes the first worker of a queue if it has expired. Returns it with its deadline.
+    /// If the deadline of a queue's first worker has passed, removes the worker and returns it with
+    /// its deadline.
     pub(crate) fn take_expired(&mut self, queue: usize, now: u64) -> Option<(u32, u64)> {
         let until = self.until(queue)?;
         let first = self.queues[queue].first;

@@ -134,7 +134,7 @@ enum SimEvent {
     Bytes(Vec<u8>),
     Writable(usize),
     Closed,
-    /// Closes the connection if it has had exactly this many requests.
+    /// Closes the connection if it is still idle: it has had exactly this many requests.
     ClosedIdle(u64),
     Reset,
 }
@@ -471,6 +471,7 @@ impl Socket for SimSocket {
             net.start_request(self.number, bytes);
         }
         if state != State::Open {
+            // The bytes are lost. Like a kernel, the socket accepts them without an error.
             net.counts.received += bytes.len() as u64;
             return Ok(bytes.len());
         }

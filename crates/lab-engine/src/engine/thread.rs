@@ -1,7 +1,7 @@
 //! One engine thread: a loop over socket events and planned send times.
 //!
-//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations, expire
-//! deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
+//! Only [`EngineThread::run_once`] defines the order of the steps: start scheduled iterations,
+//! expire deadlines, hand over the interval, wait, handle socket events. `thread/pace.rs` schedules
 //! iterations, `thread/call.rs` sends calls and classifies responses, `thread/read.rs` reads
 //! responses, and `thread/dial.rs` opens and closes connections.
 
@@ -34,8 +34,8 @@ mod h2_pool;
 pub(crate) mod pace;
 mod read;
 
-/// Bounds of the spin time, in nanoseconds. The thread sleeps until the spin time before a planned
-/// send, and then spins. Waking from a timer takes a few µs on an idle core and tens of
+/// Bounds of the spin time, in nanoseconds. Before a planned send, the thread sleeps until only the
+/// spin time is left. Then it spins. Waking from a timer takes a few µs on an idle core and tens of
 /// µs in a virtual machine, so the thread measures the delay continuously. Spinning does not help
 /// against longer delays, which the scheduler causes.
 const SPIN_MIN: u64 = 5_000;
@@ -56,7 +56,7 @@ const RESPONSE: usize = 0;
 const DIAL: usize = 1;
 /// Workers of the closed model that could not connect.
 const BACK_OFF: usize = 2;
-/// Workers that pause between iterations; the first of one queue per scenario.
+/// First of the queues, one per scenario, of workers that pause between iterations.
 const PAUSE: usize = 3;
 
 /// Pause of a closed-model worker after a failed connect, in nanoseconds. Without it a worker would
@@ -94,7 +94,8 @@ impl<W: World> Clock<W> {
 /// State of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WorkerState {
-    /// No call in flight: free, paused, or inactive at the current level.
+    /// No call in flight: the worker is free, paused, or above the scenario's number of active
+    /// workers.
     Idle,
     /// Waits for its connection before it sends a call.
     Dialing,
@@ -130,7 +131,7 @@ struct Worker<S> {
     scheduled: u64,
     /// Start of the call's latency.
     call_scheduled: u64,
-    /// When the call could have been sent.
+    /// Time from which the call could have been sent. The scheduling delay starts here.
     ready: u64,
     /// When the call was sent, or when connecting began if it was not.
     sent: u64,
@@ -285,6 +286,7 @@ impl<W: World> EngineThread<W> {
         self.wait(events)?;
         for event in events.drain(..) {
             self.handle_event(event);
+            // Handling takes time, so iterations due meanwhile start before the next event.
             self.start_due();
             self.drive_dirty();
         }
@@ -311,6 +313,7 @@ impl<W: World> EngineThread<W> {
             self.clock.world.yield_now();
         }
         let now = self.clock.read();
+        // A spin without events is idle time, however short it is.
         if now - wait_started > WAIT_MIN || (events.is_empty() && !has_work) {
             self.recorder.idle += now - wait_started;
         }
@@ -371,7 +374,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Counts calls and connects that have passed their deadline.
+    /// Fails the calls and connects whose deadline has passed.
     fn expire(&mut self) {
         while let Some((worker_id, until)) = self.deadlines.take_expired(RESPONSE, self.clock.now) {
             self.close(worker_id);

@@ -1,7 +1,7 @@
 //! Counters of one thread, which it hands over once per second.
 //!
-//! The hand-over never blocks. If the receiver is late, the interval becomes longer, and no count
-//! is lost.
+//! No hand-over but the last one blocks. If the receiver is late, the interval becomes longer, and
+//! no count is lost.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

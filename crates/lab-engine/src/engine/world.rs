@@ -1,7 +1,7 @@
-//! The world of an engine thread, as a trait: its clock and its sockets.
+//! The clock and the sockets of an engine thread, as a trait.
 //!
-//! [`System`] uses the kernel. `engine/simulated.rs` simulates both, so that a run can be replayed
-//! from its seed. The loop is compiled for each of the two.
+//! [`System`] uses the kernel's. `engine/simulated.rs` simulates both, so that a run can be
+//! replayed from its seed. The loop is compiled for each of the two.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -19,7 +19,7 @@ use rustix::net::{
 use super::EngineFault;
 use super::thread::pace;
 
-/// Event token of the wake-up.
+/// Event token of the eventfd that wakes the thread.
 pub(crate) const WAKEUP: u64 = u64::MAX;
 
 /// A clock, non-blocking sockets, and a way to wait for both.

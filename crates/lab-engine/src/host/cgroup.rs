@@ -1,8 +1,9 @@
 //! Limits and pressure of a process's cgroup. Version 2 is supported in full. Of version 1, which
 //! many hosts still have, the CPU quota and the memory and disk limits are supported.
 //!
-//! A limit can be set at any level. All levels up to the root are read, and the lowest limit
-//! counts. <https://docs.kernel.org/admin-guide/cgroup-v2.html>
+//! A limit can be set at any level of the hierarchy. All levels below the root are read. The lowest
+//! CPU quota counts, and the memory and disk limits of which the most is used.
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html>
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,8 +60,9 @@ impl Mounts {
 /// The cgroup of a process, with its counters at the last reading.
 #[derive(Debug)]
 pub(super) struct Cgroup {
-    /// Levels from the process's own up to the one below the root, by version.
+    /// Directories of version 2, from the process's own up to the one below the root.
     unified: Vec<PathBuf>,
+    /// The same for three controllers of version 1.
     cpu: Vec<PathBuf>,
     memory: Vec<PathBuf>,
     disk: Vec<PathBuf>,
@@ -76,7 +78,8 @@ struct Counters {
     quotas: BTreeMap<PathBuf, [f64; 3]>,
     /// CPU seconds used (version 2).
     cpu_used: Option<f64>,
-    /// Microseconds of stall, some and full: CPU, memory, disk.
+    /// Total stall time (PSI) by CPU, memory and disk, in microseconds: of some tasks, and of all
+    /// tasks.
     stalls: [Option<(f64, f64)>; 3],
     /// Number of times that a memory limit was reached.
     memory_hits: Option<f64>,
@@ -226,6 +229,7 @@ impl Cgroup {
         limits
     }
 
+    /// Adds memory use and limit of the level that has used the largest part of its limit.
     fn memory(&self, name: &str, values: &mut Values) {
         let version_2 = self.unified.iter().map(|level| (level, "memory.current", "memory.max"));
         let version_1 = self
@@ -341,6 +345,7 @@ fn number(text: &str) -> Option<f64> {
 /// Returns the CPU quota of this process, in cores.
 pub fn own_cpu_limit() -> Option<f64> {
     let mut cgroup = Cgroup::of(std::process::id(), &Mounts::read());
+    // Sets `cpu_limit`.
     cgroup.counters();
     cgroup.cpu_limit
 }

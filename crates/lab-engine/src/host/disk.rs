@@ -1,5 +1,6 @@
-//! Disks: utilization, latency and queue of each device. Partitions and virtual devices (loop, ram)
-//! are left out. Stacked devices (dm, md) are included besides the devices below them.
+//! Disks: utilization, latency and queue of each device. Partitions, virtual devices (loop, ram)
+//! and optical drives are left out. Stacked devices (dm, md) are included besides the devices below
+//! them.
 //!
 //! Formulas: <https://docs.kernel.org/admin-guide/iostats.html>. Since kernel 5.0, utilization is
 //! sampled by ticks and can be too low. 100 % is not the limit of a device that works in parallel.
@@ -24,7 +25,7 @@ const SECTOR: f64 = 512.0;
 pub(super) struct Disks {
     /// Time and counters of the last reading.
     previous: Option<(Instant, BTreeMap<String, DiskStat>)>,
-    /// By name: true for a whole device, false for a partition or a virtual device.
+    /// By name: true for a whole disk, false for the devices that are left out.
     is_whole: BTreeMap<String, bool>,
 }
 

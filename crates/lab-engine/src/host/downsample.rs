@@ -1,15 +1,15 @@
-//! Bounded storage for the samples of a run of any length. Neighbours are merged if there are too
-//! many, so that the whole run stays visible at a lower resolution.
+//! Bounded storage for the samples of a run of any length. If there are too many samples,
+//! neighbours are merged, so that the whole run stays visible at a lower resolution.
 //!
-//! A sample has about a hundred values with long names, four times a second. Each name is stored
-//! once, and a value takes eight bytes.
+//! A sample has about a hundred values with long names. Each name is stored once, and a value takes
+//! eight bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
 use lab_model::results::run::HostSample;
 
-/// Maximum number of samples per host. At an interval of 250 ms these cover 4 minutes in full, and
-/// two hours at one sample per 8 seconds. They take less than a megabyte.
+/// Maximum number of samples per host. At the default interval of 500 ms these cover 8 minutes in
+/// full, and two hours at one sample per 8 seconds. They take less than a megabyte.
 pub const SAMPLES_MAX: usize = 1_000;
 
 /// The samples of a run by host, evenly downsampled.

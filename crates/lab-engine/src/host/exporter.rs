@@ -1,5 +1,5 @@
 //! Samples of the target's host from a prometheus-node-exporter, under the same metric names as
-//! those of this host. It requests `/metrics` every second over plain HTTP.
+//! those of this host. A scrape requests `/metrics` every second over plain HTTP.
 
 mod counters;
 mod parse;

@@ -11,7 +11,8 @@ use procfs::net::DeviceStatus;
 use super::text;
 use super::values::{Values, float, rate, share};
 
-/// Maximum number of devices in a sample. Container hosts have hundreds, few of which matter.
+/// Maximum number of devices in a sample: those with the most traffic. Container hosts have
+/// hundreds, few of which matter.
 const DEVICES_MAX: usize = 16;
 
 /// Counters of the network.
@@ -29,7 +30,7 @@ struct Counters {
     tcp: [Option<f64>; 4],
 }
 
-/// The four TCP counters with their file, group and metric.
+/// The four TCP counters: group and field in `/proc/net/snmp` or `netstat`, and the metric.
 const TCP: [(&str, &str, &HostMetric); 4] = [
     ("Tcp", "RetransSegs", host!("tcp_retransmits")),
     ("Tcp", "OutSegs", host!("tcp_segments_sent")),
@@ -74,7 +75,7 @@ impl Network {
     }
 }
 
-/// Returns the line rate of a physical device. The file has megabits.
+/// Returns the line rate of a physical device in bytes per second. The file has megabits.
 fn line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;
     let megabits: f64 = text.trim().parse().ok()?;

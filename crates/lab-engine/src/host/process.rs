@@ -19,7 +19,8 @@ use super::values::{Values, float, rate};
 const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-/// Divisor of CPU time: reading threads uses at most 1/250 of a core per group.
+/// Divisor of CPU time: reading the threads of a group uses at most 1/250 of a core, and so does
+/// counting its open files.
 const THREADS_CPU_DIVISOR: u32 = 250;
 /// Shortest interval between two counts of open files. There may be thousands of files.
 const FILES_INTERVAL_MIN: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ struct Member {
     pid: u32,
     /// Start time in ticks since the host's boot, which distinguishes a reused id.
     started: u64,
-    /// CPU seconds at the start of the run.
+    /// CPU seconds at the start of the run, or when the process was found after it.
     cpu_start: f64,
     /// CPU seconds at the last reading.
     cpu: f64,
@@ -84,7 +85,8 @@ impl Processes {
         }
     }
 
-    /// Starts to watch a process. Returns true if it exists and was not watched before.
+    /// Starts to watch a process. Returns false if the process does not exist or is already
+    /// watched, or if there are too many.
     pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
         let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
         let has_process =
@@ -125,6 +127,7 @@ impl Processes {
             ProcessRole::Generator => "generator".to_owned(),
             _ => metric_name_part(&stat.comm),
         };
+        // `unique_name` may have appended a number to the name of the group.
         let is_same_group = |group: &Group| {
             group.role == role
                 && (group.name == name || group.name.starts_with(&format!("{name}-")))

@@ -1,6 +1,7 @@
-//! TCP sockets of this host from netlink socket diagnosis, as in `ss`. It is ten times cheaper than
-//! `/proc/net/tcp` and reports when a socket last sent and received, which shows which side waits
-//! for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some containers.
+//! TCP sockets of this host from netlink socket diagnosis, as in `ss`. Netlink is ten times cheaper
+//! than `/proc/net/tcp` and reports when a socket last sent and received, which shows which side
+//! waits for the other. `/proc/net/tcp` is the fallback if netlink is forbidden, as in some
+//! containers.
 //!
 //! Messages: <https://man7.org/linux/man-pages/man7/sock_diag.7.html>; `struct tcp_info` in
 //! <https://github.com/torvalds/linux/blob/master/include/uapi/linux/tcp.h>.
@@ -28,7 +29,7 @@ pub(super) struct Socket {
     pub(super) unread: u32,
     /// For a listener: length limit of the accept queue; 0 if unknown.
     pub(super) backlog: u32,
-    /// Time since it sent and received data, if the kernel reports it.
+    /// Time since the socket sent and received data, if the kernel reports it.
     pub(super) idle: Option<IdleTimes>,
 }
 
@@ -40,8 +41,8 @@ pub(super) struct IdleTimes {
 }
 
 impl Socket {
-    /// Returns true if its owner waits for a response: its last activity was to send data. If both
-    /// times are equal, the response counts as received.
+    /// Returns true if the owner of the socket waits for a response: its last activity was to send
+    /// data. If both times are equal, the response counts as received.
     pub(super) fn awaits_response(&self) -> bool {
         self.idle.is_some_and(|idle| idle.sent < idle.received)
     }
@@ -52,7 +53,8 @@ impl Socket {
         self.unread == 0 && self.idle.is_some_and(|idle| idle.received == idle.sent)
     }
 
-    /// Returns true if its owner owes a response: its last activity was to receive data.
+    /// Returns true if the owner of the socket owes a response: its last activity was to receive
+    /// data.
     pub(super) fn owes_response(&self) -> bool {
         self.unread > 0 || self.idle.is_some_and(|idle| idle.received < idle.sent)
     }

@@ -109,7 +109,7 @@ impl TargetSockets {
         self.outbound(sockets, processes, values);
     }
 
-    /// Adds the local ports that connections to the target use.
+    /// Adds the number of ephemeral local ports that connections to the target use.
     fn ports_used(&self, sockets: &[Socket], values: &mut Values) {
         let (first, last) = self.ports;
         let uses_port = |socket: &&Socket| {

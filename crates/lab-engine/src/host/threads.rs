@@ -15,7 +15,7 @@ use super::values::{Values, float, rate};
 
 /// Maximum number of threads per group that get their own series.
 const SERIES_MAX: usize = 8;
-/// Minimum busy share of one core at which a thread gets its own series.
+/// Minimum share of one core's time at which a thread gets its own series.
 const SERIES_SHARE_MIN: f64 = 0.2;
 /// Maximum number of threads per process that are read.
 const THREADS_MAX: usize = 1_024;

@@ -53,7 +53,7 @@ impl HostMetric {
         METRICS.iter().find(|metric| matches(metric.name, name))
     }
 
-    /// Returns the name in a sample for one device or process. For a thread it is
+    /// Returns the name in a sample for one device or process. The owner of a thread's metric is
     /// `PROCESS.thread.THREAD`.
     pub fn of(&self, owner: &str) -> HostName {
         HostName(match self.around_owner() {

@@ -169,7 +169,7 @@ impl UrlOptions {
     }
 
     /// Returns the plan of the options for a URL. `detect` finds the target's family. It is called
-    /// last, and only if the family is not set and the requests depend on it.
+    /// last, and only if the family is not set.
     ///
     /// # Errors
     /// Fails with the error of `detect`. Otherwise returns all problems of the options, each with

@@ -17,9 +17,10 @@ mod tests;
 
 /// A method can fail for the rest of a run without breaking a threshold if its share of the calls
 /// is below this multiple of the tolerated share. At a rising rate, about a third of the calls
-/// precede the failure onset. So a method with 1.5 times the tolerated share stays unnoticed. In
-/// the published case (Somnia) the method had 1.087 % of the calls, the threshold tolerated 1 %,
-/// and the failures began at 43 to 50 % of the run.
+/// precede the failure onset, so two thirds of a method's calls can fail. With 1.5 times the
+/// tolerated share, these failures are just tolerated. In the published case (Somnia) the method
+/// had 1.087 % of the calls, the threshold tolerated 1 %, and the failures began at 43 to 50 % of
+/// the run.
 const BLIND_FACTOR: f64 = 1.5;
 
 /// Minimum number of samples beyond a percentile. With 100 samples, the relative standard error of
@@ -29,7 +30,7 @@ const SAMPLES_BEYOND_MIN: f64 = 100.0;
 /// Shortest stage that is not reported. A shorter stage has fewer than five one-second samples.
 const STAGE_MIN: Duration = Duration::from_secs(5);
 
-/// Assumed longest iteration if no threshold limits the latency.
+/// Assumed duration of the longest iteration if no threshold limits the latency.
 const ITERATION_DEFAULT: Duration = Duration::from_millis(100);
 
 /// Returns all warnings, most important first.

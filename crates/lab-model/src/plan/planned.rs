@@ -131,7 +131,7 @@ impl Plan {
 }
 
 impl Scenario {
-    /// Returns the number of iterations that it starts.
+    /// Returns the number of iterations that the scenario starts.
     pub fn iterations(&self) -> Planned {
         let area: f64 = self
             .stages
@@ -152,8 +152,8 @@ impl Scenario {
         }
     }
 
-    /// Returns the planned level just before an instant of the run, or just after it if `after` is
-    /// true. Returns 0 outside of the scenario's stages.
+    /// Returns the planned level (iterations per second, or workers) just before an instant of the
+    /// run, or just after it if `after` is true. Returns 0 outside of the scenario's stages.
     pub fn level(&self, instant: Duration, after: bool) -> f64 {
         let mut start = self.start;
         for stage in &self.stages {

@@ -26,7 +26,7 @@ const PRINTED_MAX: usize = 20;
 #[derive(Default)]
 pub(super) struct Methods {
     names: Vec<Box<str>>,
-    /// True if methods are missing because of a problem.
+    /// True if the list is incomplete, because a call of the plan could not be read.
     pub(super) are_partial: bool,
 }
 

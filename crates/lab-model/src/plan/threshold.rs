@@ -31,7 +31,7 @@ pub struct Threshold {
     pub abort_delay: Duration,
     /// True if missing data is a failure, which is the default.
     pub no_data_fails: bool,
-    /// The expression as written.
+    /// The selector and the expression as written.
     pub text: String,
 }
 
@@ -52,7 +52,7 @@ pub enum Aggregation {
     Rate,
     /// Count.
     Count,
-    /// The value itself (gauges).
+    /// The value itself (k6: gauges). No metric has it.
     Value,
 }
 

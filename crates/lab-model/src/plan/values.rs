@@ -181,7 +181,7 @@ impl Scalar for Reused {
     }
 }
 
-/// Request bodies as JSON texts. Nothing in them is replaced.
+/// Request bodies as JSON texts, which are sent unchanged.
 pub(super) struct Bodies;
 
 impl ValueType for Bodies {

@@ -42,7 +42,7 @@ pub fn load_study() -> String {
     closed::<LoadStudyResult>()
 }
 
-/// Returns the schema of written results, in which every field is present.
+/// Returns the schema of written results, in which every field is present and no other is.
 fn closed<T: JsonSchema>() -> String {
     let settings = SchemaSettings::draft2020_12().for_serialize();
     let mut schema = settings.into_generator().into_root_schema_for::<T>();

@@ -17,10 +17,10 @@
 //! evidence. The start of saturation is a change above the resource's own baseline
 //! (`bottleneck/time_series.rs`).
 //!
-//! Confidence is high without a doubt, medium with one doubt, and low with more. The doubts are: the load
-//! did not vary (no correlation exists); there was no time without load (no baseline exists);
-//! another resource saturated within a second; the generator's sends were late; a metric is
-//! missing.
+//! Confidence is high without a doubt, medium with one doubt, and low with more. The doubts are:
+//! the load did not vary (no correlation exists); there was no time without load (no baseline
+//! exists); another resource saturated within a second; the generator's sends were late; a metric
+//! is missing.
 
 pub(crate) mod diagnosis;
 mod exclude;
@@ -132,8 +132,8 @@ impl<'a> Context<'a> {
         let is_generator = |pid: &u32| generator_pids.contains(pid);
         let in_process =
             with_role(ProcessRole::Target).any(|process| process.pids.iter().any(is_generator));
-        // The listener of a target in a container is not found. Then the processes that the plan
-        // names are used as the target.
+        // If the target runs in a container, its listener is not found. The processes that the plan
+        // names then count as the target's.
         let role = match with_role(ProcessRole::Target).next() {
             None => ProcessRole::Watched,
             Some(_) => ProcessRole::Target,
@@ -181,8 +181,8 @@ impl<'a> Context<'a> {
         mean(&self.window().map(value).collect::<Vec<f64>>())
     }
 
-    /// Returns the largest p99 of any method in the window, and the smallest p99 of a second of the
-    /// run, in milliseconds.
+    /// Returns two p99 latencies in milliseconds: the largest of any method in the window, and that
+    /// of the fastest second of the run. The p99 of a second is the largest of its methods.
     fn p99_range(&self) -> (f64, f64) {
         let p99 =
             |second: &Second| second.methods.iter().map(|method| method.p99_ms).fold(0.0, f64::max);
@@ -204,8 +204,8 @@ impl<'a> Context<'a> {
     }
 }
 
-/// Returns the result if no rule applies. It says why the cause is unknown and lists the metrics
-/// that were read.
+/// Returns the result if no rule applies: the reason why the cause is unknown, and the metrics that
+/// were read.
 fn cannot_tell(context: &Context<'_>) -> Bottleneck {
     let watched = context.input.watched;
     let reason = if context.in_process {

@@ -1,11 +1,11 @@
-//! Classifies the difference of a metric between two variants: better, worse, negligible, the same, or
-//! cannot tell.
+//! Classifies the difference of a metric between two variants: better, worse, negligible, the same,
+//! or cannot tell.
 //!
 //! The unit of replication is the run, never the request: requests of one run are correlated, so
 //! thousands of them carry little more information than a few. A difference counts only if its
 //! whole interval lies beyond a floor, and if its p-value, corrected for the number of metrics, is
-//! below 0.05. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they may
-//! be compared.
+//! below 0.05. `import.rs` and `compare.rs` read the variants; `comparability.rs` decides if they
+//! may be compared.
 
 use lab_model::results::compare::Metric;
 use lab_model::results::{Basis, ComparisonVerdict};
@@ -16,8 +16,8 @@ use crate::analysis::statistics::{Interval, mean, median, ranks, resample, varia
 
 /// Significance level of a whole comparison: two of 40 A/A comparisons may report a difference.
 const LEVEL: f64 = 0.05;
-/// Smallest number of runs per variant for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3 only
-/// 0.1.
+/// Smallest number of runs per variant for a rank test. 4 and 4 runs can reach p = 0.029, 3 and 3
+/// only 0.1.
 const RANKS_MIN: usize = 4;
 /// Smallest number of pairs for a sign randomisation test in addition to Student's t. 6 pairs can
 /// reach p = 0.031.
@@ -39,9 +39,9 @@ const SECONDS_MIN: usize = 3;
 /// Smallest value whose logarithm is taken.
 const LEAST: f64 = 1e-9;
 
-/// The floor for one run per variant, in place of the unknown spread between runs. On a shared machine
-/// the medians of two equal runs differ by up to a tenth. Their tails differ by far more, because a
-/// single garbage collection or another tenant can produce a tail.
+/// The floor for one run per variant, in place of the unknown spread between runs. On a shared
+/// machine the medians of two equal runs differ by up to a tenth. Their tails differ by far more,
+/// because a single garbage collection or another tenant can produce a tail.
 fn floor_of_one_run(metric: Metric) -> f64 {
     match metric {
         Metric::LatencyP95 | Metric::ServiceP95 => 0.25,
@@ -95,7 +95,7 @@ pub struct MetricDifference {
     pub p: Option<f64>,
     /// Two-sided p-value of a rank or sign test, if there are enough runs. It keeps a single
     /// outlier from counting as a difference. It is not corrected: 5 and 5 runs reach 0.008 at
-    /// best, and a correction for ten metrics would raise that above the level.
+    /// best, and a correction for ten metrics would raise that above the significance level.
     pub p_alone: Option<f64>,
     /// Smallest change that matters.
     pub floor: f64,
@@ -170,8 +170,9 @@ struct TestResult {
     basis: Basis,
 }
 
-/// Student's t of the paired differences of logarithms, that is, of ratios. A bootstrap of six to
-/// ten pairs covers 70 to 86 % instead of 95 %; t covers 95 % (`compare/tests/coverage.rs`).
+/// Applies Student's t to the paired differences of logarithms, that is, to ratios. A 95 % interval
+/// from a bootstrap of six to ten pairs contains the true value in only 70 to 86 % of all cases,
+/// one from t in 95 % (`compare/tests/coverage.rs`).
 fn pairs(
     x: &[f64],
     y: &[f64],
@@ -251,8 +252,8 @@ fn one_against_many(x: &[f64], y: &[f64]) -> Option<TestResult> {
     Some(few((first, second)))
 }
 
-/// Compares one run per variant by its seconds. Their autocorrelation is taken into account, and the
-/// floor is raised to the usual difference between equal runs.
+/// Compares one run per variant by its seconds. Their autocorrelation is taken into account, and
+/// the floor is raised to the usual difference between equal runs.
 fn within_runs(
     mut found: MetricDifference,
     a: &Values,
@@ -385,7 +386,8 @@ fn classify(difference: &MetricDifference, p: Option<f64>) -> ComparisonVerdict 
     }
     let small = interval.low >= down && interval.high <= difference.floor;
     let zero = interval.low <= ROUNDING && interval.high >= -ROUNDING;
-    // A raised floor is the difference of equal variants. A difference below it may be real or noise.
+    // A raised floor is the difference of equal variants. A difference below it may be real or
+    // noise.
     let raised =
         difference.basis == Basis::WithinRun || difference.floor > floor(difference.metric, None);
     match (small, zero, raised) {

@@ -10,9 +10,9 @@ use lab_model::results::run::Second;
 #[cfg(test)]
 mod tests;
 
-/// One failed call outweighs this many successful calls when the period is extended backwards. So
-/// it is extended while more than one call in ten fails. Servers that fail above some rate fail
-/// only a few calls at first.
+/// When the period is extended backwards, one failed call outweighs this many successful calls. The
+/// extension therefore covers a time in which more than one call in ten failed. Servers that fail
+/// above some rate fail only a few calls at first.
 const FAILED_WEIGHS: i64 = 9;
 /// Smallest number of failed calls in a period; fewer may be chance.
 const FAILED_MIN: u64 = 10;
@@ -48,7 +48,7 @@ impl Bucket {
         self.failed.iter().sum()
     }
 
-    /// Returns a positive number if more than one of `weight + 1` calls failed.
+    /// Returns a positive number if more than one call in `weight + 1` failed.
     fn score(&self, weight: i64) -> i64 {
         let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX / 1024);
         weight * count(self.failed()) - count(self.answered)
@@ -60,7 +60,7 @@ impl Bucket {
 ///
 /// The period is the segment with the largest sum (Kadane's algorithm; Bentley, Programming Pearls,
 /// column 8), where a failed call counts 1 and a successful one -1. It is then extended backwards
-/// while more than one call in ten failed.
+/// over a time in which more than one call in ten failed.
 pub fn find(series: &[Second], method: &str, timeout: f64) -> Option<FailurePeriod> {
     let buckets = count_by_second(series, method, timeout);
     let (first, last) = largest_segment(&buckets)?;
@@ -130,8 +130,8 @@ fn largest_segment(buckets: &[Bucket]) -> Option<(usize, usize)> {
     Some((first_bucket, last_bucket))
 }
 
-/// Returns the earliest index such that more than one call in ten failed between it and `first`.
-/// Returns `first` if there is none.
+/// Returns the index from which on the calls before `first` have the largest score, or `first` if
+/// no score is positive. A score is positive if more than one call in ten failed.
 fn onset(buckets: &[Bucket], first: usize) -> usize {
     let (mut best, mut best_sum, mut sum) = (first, 0, 0_i64);
     for (index, bucket) in buckets[..first].iter().enumerate().rev() {

@@ -18,15 +18,16 @@ const FAILING_SHARE: f64 = 0.01;
 const CALLS_MIN: u64 = 10;
 /// Smallest number of points of the time series for the search for stalls and drift.
 const SECONDS_MIN: usize = 5;
-/// A stalled second has less than this share of the median number of results.
+/// A stalled second has less than this share of the median number of ended requests.
 const STALLED_SHARE: f64 = 0.75;
 /// A stalled second holds a call that took at least this long, in milliseconds.
 const STALL_MS: f64 = 100.0;
 /// The same call also took at least this multiple of the typical median.
 const STALL_TIMES: f64 = 10.0;
-/// Smallest median of results per second for the search for stalls.
+/// Smallest median of ended requests per second for the search for stalls.
 const RESULTS_MIN: f64 = 20.0;
-/// Drift is reported if the last median is at least this multiple of the first, or the reverse.
+/// Drift is reported if the median latency in the last third of the run is at least this multiple
+/// of that in the first third, or the reverse.
 const DRIFT_TIMES: f64 = 2.0;
 /// Smallest difference of both medians for drift to be reported, in milliseconds.
 const DRIFT_MS: f64 = 1.0;
@@ -53,7 +54,8 @@ pub enum Finding {
 pub struct Stalls {
     /// Ends of the stalled seconds, in seconds since the start of the run.
     pub at: Vec<f64>,
-    /// Results that are missing in the stalled seconds, as a share of the expected results of the run.
+    /// Requests that are missing in the stalled seconds, as a share of the expected requests of the
+    /// run.
     pub missing: f64,
     /// The longest call in the stalled seconds, in milliseconds.
     pub longest_ms: f64,

@@ -13,7 +13,7 @@ use super::json_compare::all::{ClassifiedDifference, Spelling};
 #[cfg(test)]
 mod tests;
 
-/// A known habit. A difference is explained by it if all its conditions hold.
+/// A known habit. It explains a difference if all its conditions hold.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Habit {
@@ -32,7 +32,7 @@ pub struct Habit {
     /// segments. Empty for all pointers.
     #[serde(default)]
     pointers: Vec<String>,
-    /// Clients: one of the two servers must be one of them. Empty for all clients.
+    /// Clients, one of which must be one of the two servers. Empty for all clients.
     #[serde(default)]
     clients: Vec<String>,
     /// Spellings; empty for all.

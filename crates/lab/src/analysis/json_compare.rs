@@ -17,8 +17,8 @@ mod tests;
 
 /// Maximum nesting of arrays and objects that are parsed. Deeper ones are compared as text.
 const DEPTH_MAX: usize = 100;
-/// Maximum number of elements of unordered arrays that are matched pairwise with a tolerance,
-/// because that takes quadratic time. Longer arrays are compared by canonical text.
+/// Maximum number of elements of unordered arrays that are matched pairwise, because that takes
+/// quadratic time. Longer arrays are compared by canonical text, without allowed differences.
 const MATCHED_MAX: usize = 256;
 
 /// Differences that a plan allows.
@@ -50,7 +50,7 @@ pub enum Side {
     Json(String),
     /// The value is missing.
     Nothing,
-    /// A set has no element that equals the other set's element.
+    /// No element of an unordered array equals the element of the other array.
     NothingLike,
     /// The length of an array; the other array has a different length.
     Elements(usize),

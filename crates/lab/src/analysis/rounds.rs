@@ -15,7 +15,7 @@ mod tests;
 
 /// Significance level of a drift.
 const LEVEL: f64 = 0.05;
-/// Rounds in sequence with a run that could not be made, after which the study ends.
+/// The study ends after this many consecutive rounds in which a run could not be made.
 const FAULTY_ROUNDS_MAX: usize = 3;
 
 /// Returns the order of the variants in a round, by index. Rounds count from 0.
@@ -77,9 +77,9 @@ pub struct Limits {
 pub struct Progress {
     /// Rounds that were run.
     pub rounds: usize,
-    /// Rounds that can be compared, under the plan with the fewest.
+    /// Rounds that can be compared. Plans may differ in this number, and the lowest one counts.
     pub usable: usize,
-    /// The last rounds in sequence that had a run that could not be made.
+    /// Consecutive rounds at the end in which a run could not be made.
     pub faulty: usize,
     /// True if all intervals are as narrow as required.
     pub precise: bool,

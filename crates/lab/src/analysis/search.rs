@@ -258,7 +258,7 @@ fn narrow_interval(
     Step::End(end_reason(levels, upper))
 }
 
-/// Returns the step after a soak. If the soak failed, it is a soak at a lower rate, else the end.
+/// Returns the step after a soak: a soak at a lower rate if it failed, else the end.
 fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last_soak = soaks.last()?;
@@ -423,8 +423,8 @@ struct Contradiction {
     fails_below: usize,
 }
 
-/// Returns the contradiction between the passes of `good` and the fails of `bad`. None if the lowest
-/// fail is above the highest pass, or if one group contradicts itself.
+/// Returns the contradiction between the passes of `good` and the fails of `bad`. None if the
+/// lowest fail is above the highest pass, or if one group contradicts itself.
 fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> {
     let rates = |probes: &[&Probe], judged| -> Vec<f64> {
         probes.iter().filter(|probe| probe.judged == judged).map(|probe| probe.rate).collect()

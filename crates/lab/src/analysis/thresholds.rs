@@ -7,8 +7,8 @@
 //!   threshold. With `sustained`, a series of broken windows of that length does;
 //! - with `sustained` alone: the same with windows of one second.
 //!
-//! Windows cover only the time of the selected stages, because only late calls end after it. The
-//! caller leaves out the warm-up.
+//! Windows cover only the time of the selected stages, because only late calls end after that time.
+//! The caller leaves out the warm-up.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -40,8 +40,8 @@ pub struct Ruling {
     pub outcome: ThresholdOutcome,
     /// The content of the note.
     pub remark: Option<Remark>,
-    /// True if the server's error responses alone break the threshold, without the calls that got no
-    /// response. The generator's health does not matter then.
+    /// True if most of the counted failures are error responses of the server. For a threshold over
+    /// the whole run, these must also break it alone. The generator's health does not matter then.
     pub by_server: bool,
     /// Distance of a broken threshold to its limit, in the threshold's unit. With `sustained`, the
     /// value stayed at least that far outside for the whole time. None if unknown.
@@ -158,7 +158,7 @@ struct Collector {
 }
 
 /// A completed step of a window. Its histogram is stored as a list of the non-empty buckets, which
-/// is far smaller.
+/// takes far less memory.
 #[derive(Debug)]
 struct Step {
     counts: Counts,
@@ -206,6 +206,7 @@ impl Collector {
             return;
         };
         self.ready = false;
+        // Windows leave out seconds of which less than half was under load.
         if offered * 2 < to.saturating_sub(from) || offered.is_zero() {
             return;
         }
@@ -370,7 +371,7 @@ impl ThresholdState {
                 self.record(value, collector.sum.collected.counts, from, in_windows);
             }
         }
-        // Time without load does not count, because no call can end the breach in it.
+        // Time without load does not count, because no call ends in it that could end the breach.
         let lasted = self.breach.map(|since| to.min(collector.moved_to).saturating_sub(since));
         let long_enough = |lasted: Duration| {
             // A second of the run may be slightly shorter than one second.

@@ -1,5 +1,5 @@
-//! Checks if the numbers of a run are valid. They are valid if the generator was healthy, the plan itself
-//! did not limit the rate, and the target accepted the offered load.
+//! Checks if the numbers of a run are valid. They are valid if the generator was healthy, the plan
+//! itself did not limit the rate, and the target accepted the offered load.
 //!
 //! The checks cover the time after the warm-up, except where they compute the plan's own limit.
 //! `verdict.rs` decides what follows from the doubts; `wording/verdict.rs` writes the sentences.
@@ -25,8 +25,7 @@ const HEAVY_BYTES: f64 = 50e6;
 /// A method is named if it has at least this share of the response bytes.
 const HEAVY_SHARE: f64 = 0.5;
 /// The pauses limited the rate if the achieved rate is at least this share of the rate that the
-/// pauses alone allow.
-/// The target then took less than a tenth of the time.
+/// pauses alone allow. The target then took at most a tenth of the time.
 const PACED_SHARE: f64 = 0.9;
 
 /// Smallest number of calls for a p99. With fewer, the 95 % interval of the p99 reaches from the
@@ -121,7 +120,8 @@ pub struct Delivered {
 pub struct Doubts {
     /// Nothing was measured.
     pub empty: Option<Doubt>,
-    /// The engine threads had no CPU time or no free port left.
+    /// The engine threads had no CPU time or no free port left. If they were overloaded, starved or
+    /// late, large responses that they had to read are listed too.
     pub overloaded: Vec<Doubt>,
     /// The engine threads waited for a core.
     pub starved: Option<Delay>,
@@ -207,9 +207,9 @@ fn is_busy(second: &Second) -> bool {
     second.generator_busy >= BUSY_MAX
 }
 
-/// Returns the wait of engine threads for a core. The wait delays a call by at most its whole
-/// length. In an open scenario each wait delays the next send, and reads are delayed as much as
-/// sends.
+/// Returns a delay if engine threads waited too long for a core. It lengthens a call by at most the
+/// sum of all waits. In an open scenario, a wait also delays the next send, and reads are delayed
+/// as much as sends, so twice the longest scheduling delay is a limit too.
 fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
@@ -230,7 +230,8 @@ fn check_ports(judged: &Totals) -> Option<Doubt> {
     (refused > 0).then_some(Doubt::NoPorts(refused))
 }
 
-/// Returns a method with responses so large that reading them may limit the generator.
+/// Returns a doubt if reading large responses may limit the generator. The doubt names the method
+/// with the most response bytes.
 fn check_response_sizes(input: ValidityInput<'_>) -> Option<Doubt> {
     let seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
     let bytes = &input.judged.answer_bytes;
@@ -272,7 +273,7 @@ fn late_share(input: ValidityInput<'_>) -> f64 {
     aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
-/// Returns true if a p99 delay of `lateness` ms is late for calls with a median of `median` ms.
+/// Returns true if a p99 of the scheduling delay in ms is late for calls with this median in ms.
 fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
     let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
     scheduling_delay > limit && scheduling_delay > validity.lateness_share_max * median
@@ -324,7 +325,8 @@ fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> 
 }
 
 /// Returns a doubt if too few of the scheduled iterations started. The doubt names the limit: the
-/// plan or the target. The number is the distance of the delivered share to the smallest allowed share.
+/// plan or the target. The number is the distance of the delivered share to the smallest allowed
+/// share.
 ///
 /// The best time of each method, weighted by its calls, is the target's time without queueing. If
 /// the workers are too few for the rate even at that time, the plan is the limit. Otherwise the

@@ -6,8 +6,8 @@
 //!    and no wrong result. It causes 429 responses only up to the share of late sends. It causes no
 //!    timeout longer than its own delay. It causes no latency that exceeds its limit by more than
 //!    that delay. If its threads had no CPU time left, its delay is unbounded;
-//! 3. the generator was the limit: client-limited. Broken thresholds are reported, but do not
-//!    count;
+//! 3. the generator was the limit, or the plan has too few workers for its rate: client-limited.
+//!    Broken thresholds are reported, but do not count;
 //! 4. a threshold was broken by less than the generator's delay: invalid;
 //! 5. only thresholds about throughput are broken, and the plan's own pauses limited the
 //!    throughput: client-limited;
@@ -101,7 +101,8 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Returns true if the reason is that calls of the method `name` failed.
+    /// Returns true if the reason is a broken threshold about the method `name`, or that its calls
+    /// failed.
     fn is_about(&self, name: &str) -> bool {
         match self {
             Reason::Broken(ruling, _) => ruling.outcome.method.as_deref() == Some(name),

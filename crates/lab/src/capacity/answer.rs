@@ -113,7 +113,7 @@ fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Find
     Some(finding)
 }
 
-/// Returns the CPU time per request of the target's processes in a probe.
+/// Returns the CPU time per request of all watched processes except the generator, in a probe.
 fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
     let target_processes =
         finished.processes.iter().filter(|process| process.role != ProcessRole::Generator);

@@ -16,8 +16,8 @@ use crate::capacity::search::CapacityFault;
 /// Smallest number of calls of a baseline for a stable median.
 const BASELINE_CALLS: f64 = 20.0;
 /// Length of the queue of waiting iterations, as the time in which the probe's rate fills it. It is
-/// short, because the target must drain it after the probe, and dropped iterations reveal a rate that
-/// is too high as well as a long queue does.
+/// short, because the target must drain it after the probe, and dropped iterations reveal a rate
+/// that is too high as well as a long queue does.
 const QUEUE: Duration = Duration::from_secs(2);
 /// Minimum length of the queue, in iterations. At low rates a short pause then drops none.
 const QUEUE_MIN: usize = 100;
@@ -25,8 +25,8 @@ const QUEUE_MIN: usize = 100;
 const BEYOND_MIN: f64 = 10.0;
 /// Maximum extension of a probe to get enough calls beyond a percentile.
 const NEEDED_MAX: Duration = Duration::from_secs(300);
-/// Time of a run without load. It includes the first calls to the target, samples of the idle
-/// hosts, and the grace period for calls in flight.
+/// Time that a run takes besides its load: for the first calls to the target, samples of the idle
+/// hosts, and calls in flight at the end.
 const RUN_OVERHEAD: Duration = Duration::from_secs(2);
 
 /// The plan of a search. The plans of the probes are derived from it.
@@ -43,7 +43,7 @@ impl Probes {
     /// Derives the settings of a search from its plan.
     ///
     /// # Errors
-    /// If the plan has a closed scenario.
+    /// Fails if the plan has a closed scenario.
     pub(super) fn of(plan: &Plan) -> Result<Probes, CapacityFault> {
         let closed = plan.scenarios.iter().find(|scenario| scenario.model == Model::Closed);
         if let Some(scenario) = closed {
@@ -213,7 +213,7 @@ fn highest_level(scenario: &Scenario) -> f64 {
     scenario.stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max)
 }
 
-/// Returns half of a probe's time after the warm-up, because a baseline needs no tail percentiles.
+/// Returns the warm-up and half of a probe's time after it. A baseline needs no tail percentiles.
 fn baseline_time(plan: &Plan) -> Duration {
     let capacity = &plan.capacity;
     capacity.probe_warmup + capacity.probe.saturating_sub(capacity.probe_warmup) / 2
@@ -254,7 +254,7 @@ pub struct Cost {
 /// Estimates the cost of a search for a target that is not noisy and recovers quickly.
 ///
 /// # Errors
-/// If the plan cannot be searched.
+/// Fails if the plan cannot be searched.
 pub fn cost(plan: &Plan) -> Result<Cost, CapacityFault> {
     let probes = Probes::of(plan)?;
     let drain = plan.capacity.drain;

@@ -90,8 +90,8 @@ const TICK: Duration = Duration::from_millis(100);
 /// partial result.
 ///
 /// # Errors
-/// If the plan cannot be searched, or if the first run fails. After the first probe an error ends
-/// the search with a partial result and a warning.
+/// Fails if the plan cannot be searched, or if the first run fails. After the first probe an error
+/// ends the search with a partial result and a warning.
 pub fn search(
     plan: &Plan,
     save: &mut SaveRun<'_>,
@@ -198,8 +198,8 @@ impl Search<'_> {
         time.as_secs_f64()
     }
 
-    /// Runs a probe. An unreachable target is tried again after a longer wait, because a failed
-    /// probe may have crashed it.
+    /// Runs a probe. If the run fails, it is tried again after a longer wait, because a failed
+    /// probe may have crashed the target.
     fn try_run(
         &mut self,
         plan: &Arc<Plan>,

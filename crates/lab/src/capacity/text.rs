@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use lab_model::results::capacity::ProbeRow;
 
-/// The header of all [`probe_line`]s.
+/// Returns the header of all [`probe_line`]s.
 pub fn probe_head() -> String {
     format!(
         "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  judged",
@@ -12,7 +12,7 @@ pub fn probe_head() -> String {
     )
 }
 
-/// One line about a finished probe.
+/// Returns one line about a finished probe.
 pub fn probe_line(row: &ProbeRow) -> String {
     let behind = (1.0 - row.delivered_share).max(row.backlog_growth / row.rate.max(1e-9));
     let mut text = format!(

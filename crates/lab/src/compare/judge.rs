@@ -39,8 +39,8 @@ const METRICS: [(Metric, Option<Metric>); 5] = [
     (Metric::FailedShare, None),
 ];
 
-/// Compares every other variant with the first. If a mismatch refuses the comparison, the result has no
-/// differences, unless [`Options::anyway`] is set.
+/// Compares every other variant with the first. If a mismatch refuses the comparison, the result
+/// has no differences, unless [`Options::anyway`] is set.
 pub fn compare(
     mut variants: Vec<Variant>,
     options: &Options,
@@ -215,7 +215,7 @@ fn values(variant: &Variant, key: &Key) -> Values {
     Values { seconds: seconds.cloned().unwrap_or_default(), calls, runs }
 }
 
-/// Returns the spread of a metric between equal runs. If the variants have a single run, it is the
+/// Returns the spread of a metric between equal runs. If a variant has a single run, it is the
 /// largest difference of any two equal runs. Otherwise it is the difference between the medians of
 /// two halves of them.
 fn floor(options: &Options, a: &Variant, b: &Variant, key: &Key) -> Option<f64> {
@@ -339,7 +339,8 @@ fn sentence(result: &CompareResult, first: &Variant, other: &Variant) -> String 
     text
 }
 
-/// Returns a warning if all runs of one variant started before all runs of the other, as far as known.
+/// Returns a warning if all runs of one variant started before all runs of the other, as far as
+/// known.
 fn one_after_another(first: &Variant, other: &Variant) -> Option<String> {
     let started = |variant: &Variant| -> Option<Vec<f64>> {
         variant

@@ -34,8 +34,8 @@ impl Calls {
     }
 }
 
-/// Returns the calls about this block and the `count - 1` blocks before it, and the blocks that the
-/// server did not return.
+/// Returns the calls about the block `newest` and the `count - 1` blocks before it, and the blocks
+/// that the server did not return.
 pub(super) fn default_calls(
     client: &Client,
     family: Family,
@@ -136,12 +136,12 @@ fn ethereum_constants(calls: &mut Calls, newest: u64, count: u64) {
     calls.add("eth_getBlockByNumber", &json!(["0x0", false]));
     calls.add("eth_feeHistory", &json!(["0x4", at, [25, 75]]));
     calls.add("eth_getLogs", &json!([{"fromBlock": oldest, "toBlock": at}]));
-    // Null.
+    // The responses to these calls must be null.
     calls.add("eth_getBlockByNumber", &json!([hex(FAR_BLOCK), false]));
     calls.add("eth_getBlockByHash", &json!([UNKNOWN_HASH, false]));
     calls.add("eth_getTransactionByHash", &json!([UNKNOWN_HASH]));
     calls.add("eth_getTransactionReceipt", &json!([UNKNOWN_HASH]));
-    // Errors.
+    // The responses to these calls must be errors.
     calls.add("eth_getBalance", &json!([UNKNOWN_ADDRESS, hex(FAR_BLOCK)]));
     calls.add("eth_getBalance", &json!(["0x12", at]));
     calls.add("eth_getLogs", &json!([{"fromBlock": at, "toBlock": hex(newest.saturating_sub(1))}]));
@@ -173,7 +173,7 @@ fn harmony_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> 
 fn harmony_constants(calls: &mut Calls) {
     calls.add("hmyv2_chainId", &json!([]));
     calls.add("hmyv2_getShardID", &json!([]));
-    // Null and errors.
+    // The responses to these calls must be null or errors.
     calls.add("hmyv2_getBlockByNumber", &json!([FAR_BLOCK, {}]));
     calls.add("hmyv2_getTransactionByHash", &json!([UNKNOWN_HASH]));
     calls.add("hmyv2_noSuchMethod", &json!([]));
@@ -196,7 +196,7 @@ fn bitcoin_block(calls: &mut Calls, client: &Client, height: u64) -> Option<()> 
 
 fn bitcoin_constants(calls: &mut Calls) {
     calls.add("getblockhash", &json!([0]));
-    // Errors.
+    // The responses to these calls must be errors.
     calls.add("getblockhash", &json!([1_000_000_000]));
     calls.add("getblockheader", &json!([&UNKNOWN_HASH[2..]]));
     calls.add("nosuchmethod", &json!([]));

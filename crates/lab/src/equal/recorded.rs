@@ -15,7 +15,7 @@ use wire::method::{Method, Repeat, Validity, methods_of};
 use super::{Call, Options, Selected};
 use crate::reference::names_its_block;
 
-/// Returns the calls to send, each once, and the number of the others.
+/// Returns the calls to send, each once, and how many calls must not be sent, by reason.
 pub(super) fn calls<'a>(
     requests: impl Iterator<Item = &'a RecordedRequest>,
     family: Family,

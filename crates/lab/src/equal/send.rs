@@ -26,7 +26,7 @@ const LIMITED_WAIT: Duration = Duration::from_millis(500);
 pub(super) enum Outcome {
     /// Both responded.
     Compared(Vec<ClassifiedDifference>),
-    /// Neither responded, for these reasons.
+    /// Neither server responded.
     Unanswered,
     /// The responses differ, but the heads of the servers were never the same for long enough.
     Changing,
@@ -43,7 +43,7 @@ pub(super) struct Pair<'a> {
 type Sent = Result<Vec<u8>, String>;
 
 impl Pair<'_> {
-    /// Sends a call to both servers, again after a difference.
+    /// Sends a call to both servers, and again after a difference or if neither responded.
     pub(super) fn compare(&self, call: &Call) -> Outcome {
         let body = call.body();
         let mut outcome = self.compare_once(&body);

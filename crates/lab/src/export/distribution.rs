@@ -1,8 +1,8 @@
 //! Distributions in the formats of exports: statistics, a native histogram or a classic histogram.
 //! Each is computed from the run's histograms in one pass.
 //!
-//! All results are in seconds. A value is exported as the middle of its bucket in the run's
-//! histogram. A bucket is a thousandth of the value wide.
+//! All results are in seconds. In sums and buckets, a value counts as the middle of its bucket in
+//! the run's histogram. That bucket is a thousandth of the value wide.
 
 use lab_model::record::Times;
 
@@ -49,7 +49,7 @@ pub(super) struct Native {
     pub(super) buckets: Vec<(i32, u64)>,
 }
 
-/// Shorter times, in seconds, are in the zero bucket (100 ns, the resolution of `record.rs`).
+/// Times up to this, in seconds, are in the zero bucket (100 ns, the resolution of `record.rs`).
 pub(super) const ZERO: f64 = 1e-7;
 
 /// Upper bounds of the classic buckets in seconds: three per decade, from 100 µs to a minute.

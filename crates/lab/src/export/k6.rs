@@ -1,9 +1,9 @@
 //! The metrics of a run under the names and labels of k6's Prometheus output.
 //!
-//! The differences from k6 are also in `docs/metrics.md`. `name` is the JSON-RPC method. A JSON-RPC
-//! error with HTTP 200 is not an expected response. The failed share covers all calls of a method
-//! and is not 0 or 1 by `expected_response`, so it can be averaged. Durations are measured from the
-//! scheduled time of a call.
+//! `docs/metrics.md` lists the differences from k6 too. The label `name` is the JSON-RPC method. A
+//! JSON-RPC error with HTTP 200 is not an expected response. The failed share covers all calls of a
+//! method, so that it can be averaged; in k6 it is 0 or 1 for each value of `expected_response`.
+//! Durations are measured from the scheduled time of a call.
 
 use std::collections::BTreeMap;
 
@@ -168,7 +168,7 @@ fn tags<'p>(out: &SampleBuilder<'_, 'p>, slot: Slot) -> Tags<'p> {
 }
 
 /// Returns the status that k6 would report. The run counts classes, so only the first digit is
-/// known for some of them.
+/// known for some of them. JSON-RPC errors and malformed responses are assumed to have status 200.
 fn status(class: Class) -> &'static str {
     match class {
         Class::Ok | Class::RpcError | Class::WrongId | Class::WrongAnswer | Class::Malformed => {

@@ -1,5 +1,5 @@
-//! The messages of Prometheus remote write 1.0 and the conversion of samples to them. They are
-//! sent in `remote.rs`.
+//! The messages of Prometheus remote write 1.0 and the conversion of samples to them. `remote.rs`
+//! sends the messages.
 //!
 //! <https://prometheus.io/docs/specs/prw/remote_write_spec/>; the fields of native histograms are
 //! those of `prompb/types.proto` of Prometheus 2.40 and later.

@@ -2,8 +2,8 @@
 //! argument, from any clock that begins at zero.
 //!
 //! Pushes are sent in order, so the samples of each series stay in order of time. While one push is
-//! retried, the others wait. As the specification requires, network errors, 5xx and 429 are
-//! retried, and other statuses are not.
+//! retried, the others wait. As the specification requires or allows, network errors, 5xx
+//! and 429 are retried, and other statuses are not.
 
 use std::collections::VecDeque;
 use std::time::Duration;

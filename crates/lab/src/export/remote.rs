@@ -37,8 +37,8 @@ pub const INTERVAL: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of series in one request. Prometheus's own sender sends as many samples.
 const SERIES_MAX: usize = 2_000;
-/// Maximum number of batches of samples that wait for the sending thread. An attempt takes less
-/// time than these batches cover.
+/// Maximum number of batches of samples that wait for the sending thread. At the default interval,
+/// an attempt takes less time than these batches cover.
 const PENDING_MAX: usize = 4;
 /// Maximum number of bytes that are read from an error response.
 const ERROR_BYTES_MAX: u64 = 64 * 1024;
@@ -139,7 +139,7 @@ impl RemoteWrite {
     /// Starts the sending thread; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
-    /// If the URL, a header, the interval or the schema is invalid.
+    /// Fails if the URL, a header, the interval or the schema is invalid.
     pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
         match &settings.trends {
             Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {

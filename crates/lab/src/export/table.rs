@@ -23,7 +23,7 @@ pub(super) struct Metric {
     pub(super) unit: &'static str,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
-    /// Adds its samples.
+    /// Adds the metric's samples.
     pub(super) samples: fn(&mut SampleBuilder<'_, '_>),
 }
 

@@ -1,8 +1,8 @@
 //! k6's end-of-test summaries: `--summary-export` and `handleSummary` (`metrics` by name, values
 //! plain or under `values`), and the machine-readable one of k6 1.x (`results.metrics`, a list).
 //!
-//! k6's `http_req_duration` starts when the request is sent and excludes connecting. So it is
-//! compared with service times, never with latency from the scheduled start.
+//! k6's `http_req_duration` starts when the request is sent and excludes connecting. It is
+//! therefore compared with service times, never with latency from the scheduled start.
 
 use std::path::Path;
 

@@ -2,7 +2,8 @@
 //! `encode -to=csv` (nine or more columns; the format is in `lib/results.go` of tsenart/vegeta 12).
 //!
 //! vegeta's clock starts when a worker takes a request, and includes connecting. If no worker is
-//! free, that is after the scheduled time. So its times are compared with service times.
+//! free, that is after the scheduled time. vegeta's times are therefore compared with service
+//! times, which start at the actual send.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +22,7 @@ const NANOS_PER_S: i64 = 1_000_000_000;
 /// Maximum length of a run in seconds. Wrong time stamps could otherwise create too many entries,
 /// one for each second.
 const SECONDS_MAX: i64 = 1_000_000;
-/// Error messages of vegeta's client that the client itself caused.
+/// Error messages of vegeta that mean that the client had no free local port.
 const OUT_OF_PORTS: [&str; 2] = ["address already in use", "cannot assign requested address"];
 
 fn note() -> String {
@@ -35,7 +36,7 @@ pub(super) fn is_report(value: &Value) -> bool {
     value.get("latencies").is_some_and(Value::is_object)
 }
 
-/// A report.
+/// Reads a report.
 pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::Vegeta);
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);

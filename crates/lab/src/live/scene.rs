@@ -27,8 +27,8 @@ pub(crate) struct Scene {
 pub(crate) const METHODS: [&str; 3] = ["eth_blockNumber", "eth_getLogs", "eth_call"];
 
 impl Scene {
-    /// Creates a run of a minute with two stages. After twelve seconds it has 12,000 calls, of which
-    /// 70 failed and 30 were limited.
+    /// Creates a run of a minute with two stages. After twelve seconds it has 12,000 calls, of
+    /// which 70 failed and 30 were limited.
     pub(crate) fn new() -> Scene {
         let mut interval = Interval::new(0, 2, METHODS.len());
         let mut record = |stage, method, class, count: u64, ms: f64| {

@@ -54,11 +54,11 @@ struct Shared {
 static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
-    /// Switches to the full screen. The keys `q` and Ctrl-C request `stop`. The environment
+    /// Switches to the full screen. The keys `q`, Esc and Ctrl-C request `stop`. The environment
     /// variable `NO_COLOR` disables colours (<https://no-color.org>).
     ///
     /// # Errors
-    /// If standard error is not a suitable terminal. The terminal is not changed then.
+    /// Fails if standard error is not a suitable terminal. The terminal is not changed then.
     pub fn start(plan: &Arc<Plan>, stop: &Arc<Stop>) -> io::Result<Screen> {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let shared = Arc::new(Shared {

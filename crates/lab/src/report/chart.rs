@@ -131,7 +131,7 @@ pub(super) struct Chart {
 }
 
 impl Chart {
-    /// A chart with its size in pixels and its axes.
+    /// Creates a chart from its title, its size in pixels, its axes and its shapes.
     pub(super) fn new(
         title: impl Into<String>,
         size: (i32, i32),

@@ -138,8 +138,8 @@ impl Checks {
         }
     }
 
-    /// Returns the cases of a study: the main result of each variant. A variant that is slower is no
-    /// failure, because a study asks which one is faster.
+    /// Returns the cases of a study: the main result of each variant. A variant that is slower is
+    /// no failure, because a study asks which one is faster.
     pub fn study(result: &StudyResult) -> Checks {
         let conclusions: Vec<&str> =
             result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();

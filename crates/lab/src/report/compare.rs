@@ -1,4 +1,5 @@
-//! The document of a comparison: the differences of each variant from the first one, with intervals.
+//! The document of a comparison: the differences of each variant from the first one, with
+//! intervals.
 
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference, Mismatch, Weight};
@@ -202,8 +203,8 @@ fn bar(difference: &Difference) -> Option<String> {
 const CAUTION: &str = "Per core and per request. Machines differ in more than cores: use these figures \
                        to choose what to measure side by side, not to decide which is faster.";
 
-/// Returns figures per core and per request, for variants from different machines or for three or more
-/// variants.
+/// Returns figures per core and per request, for variants from different machines or for three or
+/// more variants.
 pub(super) fn normalised_section(result: &CompareResult) -> Option<Section> {
     let mut machines: Vec<&str> =
         result.normalised.iter().map(|row| row.machine.as_str()).collect();

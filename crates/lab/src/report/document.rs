@@ -1,8 +1,8 @@
 //! The document of a result: sections of text, lists, tables, facts and charts.
 //!
 //! One function per kind of result builds the document (`run.rs`, `capacity.rs`, `compare.rs`,
-//! `study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs` and `page.rs`. Each block
-//! lists the formats in which it appears ([`On`]).
+//! `equal.rs`, `study.rs`, `load_study.rs`). Three renderers write it: `terminal.rs`, `markdown.rs`
+//! and `page.rs`. Each block lists the formats in which it appears ([`On`]).
 
 use std::ops::{BitAnd, BitOr};
 
@@ -375,7 +375,8 @@ macro_rules! text {
 macro_rules! cells {
     ($($cell:expr),* $(,)?) => { vec![$($crate::report::document::Text::from($cell)),*] };
 }
-/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each item.
+/// Creates a table from a [`Column`] and a cell expression for each column, with a row for each
+/// item.
 macro_rules! table {
     ($rows:expr, |$row:pat_param| $($column:expr => $cell:expr),+ $(,)?) => {{
         let mut table = $crate::report::document::Table::new([$($column),+]);

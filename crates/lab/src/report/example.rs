@@ -330,7 +330,7 @@ pub(crate) fn quantiles(times: &Times) -> Quantiles {
     }
 }
 
-/// A row of the calls that `wanted` selects.
+/// A row of the calls that `selects` selects.
 fn row(name: &str, totals: &Totals, seconds: f64, selects: impl Fn(Slot) -> bool + Copy) -> Row {
     let calls = totals.count(selects);
     let calls_of_class = |class: Class| totals.count(|slot| selects(slot) && slot.class == class);

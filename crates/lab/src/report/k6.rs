@@ -64,7 +64,7 @@ impl SummaryWriter<'_> {
     /// Returns one metric over the calls that the tags select. Thresholds select calls in the same
     /// way.
     fn metric(&self, metric: Metric, tags: &str) -> Value {
-        // A batch is one HTTP request.
+        // k6 counts HTTP requests, and a batch of calls is one request.
         if metric == Metric::Calls && tags.is_empty() {
             return self.counter(self.totals.traffic.requests);
         }

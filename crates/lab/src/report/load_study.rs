@@ -79,7 +79,7 @@ fn arrangement(result: &LoadStudyResult) -> String {
     parts.join(" · ")
 }
 
-/// Returns the verdicts of all comparisons, without those of the A/A control.
+/// Returns the differences of all comparisons, without those of the A/A control.
 fn differences(result: &LoadStudyResult) -> impl Iterator<Item = &Difference> {
     result.plans.iter().flat_map(|plan| &plan.comparison.differences)
 }
@@ -211,7 +211,8 @@ fn control(plan: &PlanResult) -> Option<Section> {
     Some(section)
 }
 
-/// Values per core and per request. All variants are measured on the same machine.
+/// Values per core and per request. The caution about machines is left out, because all variants
+/// are measured on the same machine.
 fn per_request(index: usize, plan: &PlanResult) -> Option<Section> {
     let mut section = compare::normalised_section(&plan.comparison)?;
     section.id = format!("normalised-{index}");
@@ -265,7 +266,8 @@ fn drift(result: &LoadStudyResult) -> Section {
         .on(PAGE, figure)
 }
 
-/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of ten.
+/// Returns an axis over a range, with at most eight ticks at multiples of 1, 2 or 5 × a power of
+/// ten.
 fn axis((lowest, highest): (f64, f64), label: impl Fn(f64) -> String) -> Axis {
     let least = ((highest - lowest) / TICKS_MAX).max(1.0);
     let power = 10f64.powf(least.log10().floor());

@@ -1,8 +1,8 @@
 //! The document of a sync study: conclusions, heights, leads, rates and hit ratios.
 //!
-//! Each variant has one colour in all charts. Several runs of a variant are thin lines, and values over
-//! all of them are thick ones. In every chart a lead above zero means that the other variant leads.
-//! `wording/conclude.rs` writes the conclusions.
+//! Each variant has one colour in all charts. Several runs of a variant are thin lines, and values
+//! over all of them are thick ones. In every chart a lead above zero means that the other variant
+//! leads. `wording/conclude.rs` writes the conclusions.
 
 mod charts;
 

@@ -132,8 +132,8 @@ fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailureP
     plan.methods.iter().filter_map(|method| period_of(method)).collect()
 }
 
-/// Returns the earliest time at which a threshold was broken, a method began to fail, or iterations of a
-/// target that fell behind were dropped or had to wait.
+/// Returns the earliest time at which a threshold was broken, a method began to fail, or iterations
+/// of a target that fell behind were dropped or had to wait.
 fn broken_at(
     rulings: &[Ruling],
     failure_periods: &[(String, FailurePeriod)],

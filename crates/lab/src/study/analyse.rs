@@ -81,7 +81,7 @@ impl Options {
 /// randomisation tests.
 ///
 /// # Errors
-/// If there are fewer than two variants, a variant has no run, or an option is out of range.
+/// Fails if there are fewer than two variants, a variant has no run, or an option is out of range.
 pub fn analyse(
     variants: &[VariantRuns],
     left_out: &[Vec<String>],
@@ -324,7 +324,7 @@ impl Parameters<'_> {
             |heights: &[u64]| heights.iter().map(|height| *height as f64).collect::<Vec<_>>();
         let at_edges = lead::over_height(a, b, self.align, &as_floats(&edges));
         edges.extend(self.heights.iter().filter(|height| **height <= common));
-        // The chart also has heights between those.
+        // The chart also needs heights between the edges of the bins.
         let fine = (self.bin / FINE).max(common / POINTS_MAX as u64).max(1);
         edges.extend((1..=common / fine).map(|index| index * fine));
         edges.sort_unstable();

@@ -1,4 +1,5 @@
-//! Study files: the variants, which differ in one setting, and how often and in which order they run.
+//! Study files: the variants, which differ in one setting, and how often and in which order they
+//! run.
 //!
 //! The tables below declare the keys of the file; `docs/study-file.md` is generated from them.
 //! `runner.rs` runs a study.
@@ -158,7 +159,7 @@ pub fn schema() -> String {
 /// Reads a study file; `file` is its name in diagnostics.
 ///
 /// # Errors
-/// All problems, in the order of the text.
+/// Returns all problems, in the order of the text.
 pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
     let world = ReadContext::new(Path::new("."), &environment);
@@ -237,8 +238,8 @@ fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
     }
 }
 
-/// Placeholders of a word: names in braces of lower-case letters. Other braces are left as they
-/// are.
+/// Returns the placeholders of a word: names of lower-case letters in braces. Other texts in braces
+/// are not placeholders.
 fn placeholders(word: &str) -> Vec<String> {
     let candidates = word.split('{').skip(1).filter_map(|text| text.split_once('}'));
     let names = candidates.map(|(name, _)| name);
@@ -246,7 +247,8 @@ fn placeholders(word: &str) -> Vec<String> {
     names.filter(is_name).map(str::to_owned).collect()
 }
 
-/// The settings in which the variants differ: options, positions and variables, by name.
+/// Returns the settings in which the variants differ, by name: options, other words by position,
+/// and environment variables.
 fn differing_settings(
     study_file: &StudyFile,
     variants: &[Variant],
@@ -288,7 +290,8 @@ fn differing_settings(
     differing
 }
 
-/// The settings of a variant: options by name, other words by position, and environment variables.
+/// Returns the settings of a variant: options by name, other words by position, and environment
+/// variables.
 fn settings_of(variant: &Variant) -> BTreeMap<String, String> {
     let setting = variant.setting.as_deref().unwrap_or_default();
     let words: Vec<String> = variant
@@ -323,12 +326,12 @@ fn settings_of(variant: &Variant) -> BTreeMap<String, String> {
 }
 
 impl Study {
-    /// How often each variant runs.
+    /// Returns how often each variant runs.
     pub fn repeats(&self) -> u32 {
         u32::try_from(*self.file.repeats).expect("at most 100 repeats")
     }
 
-    /// A summary of the study for `weir check`, in several lines.
+    /// Returns a summary of the study for `weir check`, in several lines.
     pub fn summary(&self) -> String {
         let variants: Vec<String> = self
             .variants

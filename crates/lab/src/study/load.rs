@@ -1,8 +1,8 @@
 //! Studies of load runs: `weir study load`. Several variants of a target take turns under the same
-//! plans, and the study says which differ, in what, and by how much.
+//! plans. The study reports which variants differ, in which metrics, and by how much.
 //!
-//! `load/file.rs` reads the study file. `load/runner.rs` runs the rounds, with `load/servers.rs` for
-//! the servers of the variants and `load/store.rs` for the finished runs on disk, from which an
+//! `load/file.rs` reads the study file. `load/runner.rs` runs the rounds, with `load/servers.rs`
+//! for the servers of the variants and `load/store.rs` for the finished runs on disk, from which an
 //! interrupted study continues. [`analyse()`] turns the runs into the published result.
 
 mod analyse;

@@ -26,7 +26,8 @@ use crate::wording::number::count;
 
 /// How often the threads check if the study was stopped.
 const TICK: Duration = Duration::from_millis(50);
-/// Maximum number of polled heights that wait to be recorded. A node produces one per second.
+/// Maximum number of polled heights that wait to be recorded. A node produces one per poll
+/// interval.
 const WAITING_MAX: usize = 64;
 /// Maximum number of nodes.
 const NODES_MAX: usize = 16;
@@ -81,8 +82,8 @@ pub const fn block_time(family: Family) -> f64 {
 /// the family of the first node, and one run per node.
 ///
 /// # Errors
-/// If a node is unreachable at the start, is of an unknown family, or never returns a height, or if
-/// samples cannot be written.
+/// Fails if a node is unreachable at the start, is of an unknown family, or never returns a height,
+/// or if samples cannot be written.
 pub fn poll(
     nodes: &[Node],
     watch: &Watch,

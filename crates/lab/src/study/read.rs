@@ -50,7 +50,7 @@ pub enum Form {
 /// Reads a run from a file.
 ///
 /// # Errors
-/// If it cannot be read, a line is invalid, or it has no sample.
+/// Fails if it cannot be read, a line is invalid, or it has no sample.
 pub fn read_run(path: &Path, form: Form) -> Result<SyncRun, StudyFault> {
     let fault = |source| StudyFault::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(fault)?;
@@ -107,7 +107,7 @@ impl Lines<'_> {
         while matches!(self.line.last(), Some(b'\n' | b'\r')) {
             self.line.pop();
         }
-        // A line that is not UTF-8 is not a sample. The lines after it are still read.
+        // Bytes that are not UTF-8 are replaced, because a line of a log may contain any bytes.
         if std::str::from_utf8(&self.line).is_err() {
             self.line = String::from_utf8_lossy(&self.line).into_owned().into_bytes();
         }

@@ -40,8 +40,8 @@ const CONNECT: Duration = Duration::from_secs(1);
 pub struct StudyRuns {
     /// Usable runs by variant; a variant may have none.
     pub variants: Vec<VariantRuns>,
-    /// Reasons of the runs that are left out, by variant. A usable run is left out too if another run of
-    /// its repeat is unusable.
+    /// Reasons of the runs that are left out, by variant. A usable run is left out too if another
+    /// run of its repeat is unusable.
     pub left_out: Vec<Vec<String>>,
     /// True if the study ended before its plan.
     pub partial: bool,
@@ -114,7 +114,7 @@ struct EndedRun {
 /// `weir` is the program that replaces `{weir}`.
 ///
 /// # Errors
-/// If a folder cannot be created, or a process cannot be started. A failure of a started
+/// Fails if a folder cannot be created, or a process cannot be started. A failure of a started
 /// variant is a result and not an error.
 pub fn run(
     study: &Study,
@@ -407,7 +407,8 @@ impl<'a> Runner<'a> {
             .and_then(|()| read_run(&samples, Form::Samples).map_err(|fault| fault.to_string()));
         let run = read_result.map(|mut run| {
             run.label = format!("repeat {repeat}");
-            // A variant uses this machine's clock. Its first sample comes some time after its start.
+            // Times count from the start of the process, because its first sample comes some time
+            // later. Both times are from this machine's clock.
             run.origin = began.min(run.origin);
             fill_in(&mut run.samples, &usage);
             if run_time >= *self.study.file.timeout {

@@ -55,7 +55,7 @@ impl Client {
     /// Creates a client; it connects with the first call.
     ///
     /// # Errors
-    /// If the CA file cannot be used.
+    /// Fails if the CA file cannot be used.
     pub(crate) fn new(target: &Target, tls: &Tls) -> Result<Client, TargetFault> {
         let fault = |reason| TargetFault { url: target.url.to_string(), reason };
         let anchors = match &tls.ca {
@@ -90,7 +90,7 @@ impl Client {
     /// Calls a method; `params` is JSON text. A JSON-RPC error is returned as a reply.
     ///
     /// # Errors
-    /// If the target cannot be reached or the response is not JSON-RPC.
+    /// Fails if the target cannot be reached or the response is not JSON-RPC.
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
@@ -112,7 +112,7 @@ impl Client {
     /// Sends a body and returns status and body of the response.
     ///
     /// # Errors
-    /// If the target cannot be reached or does not speak HTTP.
+    /// Fails if the target cannot be reached or does not speak HTTP.
     pub(crate) fn post(&self, body: &[u8]) -> Result<(u16, Vec<u8>), TargetFault> {
         let mut request = self.agent.post(self.url()).header("content-type", "application/json");
         for (name, value) in &self.target.headers {

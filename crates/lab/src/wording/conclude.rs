@@ -1,8 +1,8 @@
 //! Sentences with the conclusions of a study.
 //!
-//! Each sentence names its evidence, or says that nothing can be concluded. A single run of a variant
-//! is never an effect size, however large the difference. Conclusions from cache counters are in
-//! `conclude/cause.rs`, the limits of the data in `conclude/limits.rs`.
+//! Each sentence names its evidence, or says that nothing can be concluded. A single run of a
+//! variant is never an effect size, however large the difference. Conclusions from cache counters
+//! are in `conclude/cause.rs`, the limits of the data in `conclude/limits.rs`.
 
 mod cause;
 mod limits;
@@ -208,7 +208,8 @@ fn heights(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Heights, text))
 }
 
-/// Names the heights at which a variant is faster, and the distance to the height at which it leads.
+/// Names the heights at which a variant is faster, and the distance to the height at which it
+/// leads.
 fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let (first, other) = (&against.first, &against.other);
     let crosses = &against.rate_crosses;
@@ -248,12 +249,13 @@ fn rates(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Rates, text))
 }
 
-/// Returns the value of a bucket, if there is one.
+/// Returns the value of a bin, if there is one.
 fn value_at(values: &[Option<f64>], index: usize) -> Option<f64> {
     values.get(index).copied().flatten()
 }
 
-/// Returns the rate of a variant over some buckets: the sum of blocks of all runs ÷ the sum of seconds.
+/// Returns the rate of a variant over some bins: the sum of blocks of all runs ÷ the sum of
+/// seconds.
 fn rate_over(variant: &VariantRow, bins: &[usize]) -> Option<f64> {
     let bin_rows =
         || variant.runs.iter().flat_map(|run| bins.iter().filter_map(|index| run.bins.get(*index)));

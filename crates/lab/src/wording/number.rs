@@ -1,5 +1,5 @@
-//! Formats numbers for people: with units and three significant digits. A number is never rounded
-//! to a false statement: 99.996 % does not become 100 %.
+//! Formats numbers for people: with units and about three significant digits. A number is never
+//! rounded to a false statement: 99.996 % does not become 100 %.
 //!
 //! Terminal, HTML page and Markdown share these functions, so they agree.
 
@@ -21,8 +21,8 @@ pub(crate) fn count(number: u64) -> String {
     text
 }
 
-/// Formats a number with three digits, or as an integer with commas from 100 on: `0.0123`, `1.23`, `12.3`,
-/// `1,235`.
+/// Formats a number with at most three significant digits, or as an integer with commas from 100
+/// on: `0.012`, `1.23`, `12.3`, `1,235`.
 pub(crate) fn short(number: f64) -> String {
     if !number.is_finite() {
         return String::from("–");
@@ -57,8 +57,8 @@ pub(crate) fn ms(ms: f64) -> String {
     }
 }
 
-/// Formats a share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values become 0
-/// % and 100 %.
+/// Formats a share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values
+/// become 0 % and 100 %.
 pub(crate) fn percent(share: f64) -> String {
     if !share.is_finite() {
         return String::from("–");

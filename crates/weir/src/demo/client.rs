@@ -1,6 +1,6 @@
 //! The demo's HTTP/1.1 client: blocking, with one persistent connection and one request at a time.
-//! It never retries, so that every failure counts. It reads only responses with a content length;
-//! the gateway and the simulated node send no others.
+//! The client never retries, so that every failure counts. It reads only responses with a content
+//! length; the gateway and the simulated node send no others.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};

@@ -68,7 +68,7 @@ pub(super) struct Report {
     /// True if Ctrl-C ended the run early.
     pub(super) interrupted: bool,
     pub(super) latency_ms: LatencyByPath,
-    /// Scheduling delay of idle clients; every latency above includes it.
+    /// Scheduling delay of idle clients, in milliseconds. Every latency above includes it.
     pub(super) late_p99_ms: Option<f64>,
     /// Direct calls to a node that returned no result.
     pub(super) direct_errors: u64,

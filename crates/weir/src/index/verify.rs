@@ -132,7 +132,7 @@ impl Verify {
 /// Compares a node's response to `eth_chainId` with the chain id of the index.
 ///
 /// # Errors
-/// How the response differs, for a sentence whose subject is the node.
+/// Describes how the response differs, for a sentence whose subject is the node.
 fn compare_chain(response: Result<&[u8], &RpcError>, index_chain: &str) -> Result<(), String> {
     match response.map(quantity::from_value) {
         Ok(Some(id)) if id.to_string() == index_chain => Ok(()),
@@ -145,7 +145,7 @@ fn compare_chain(response: Result<&[u8], &RpcError>, index_chain: &str) -> Resul
 /// Compares a node's response to `eth_getBlockByNumber` with the hash of the stored block.
 ///
 /// # Errors
-/// How the response differs, for a sentence whose subject is the node.
+/// Describes how the response differs, for a sentence whose subject is the node.
 fn compare_block(
     response: Result<&[u8], &RpcError>,
     stored_hash: Option<[u8; 32]>,
@@ -164,7 +164,8 @@ fn compare_block(
     Ok(())
 }
 
-/// Returns the default level: full, or off if the chain's hashes cannot be verified.
+/// Returns the default level: full, or off if the index records that hashes were not verified, for
+/// example because the chain's hashes cannot be recomputed.
 fn default_level(reader: &Reader) -> Level {
     let recorded = &reader.metadata().verification;
     if recorded.parse::<Level>().is_ok() {

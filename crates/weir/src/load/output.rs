@@ -166,7 +166,7 @@ impl Output {
     /// Writes all requested files, even if one of them fails.
     ///
     /// # Errors
-    /// The first failure; further ones are printed on standard error.
+    /// Returns the first failure. Further failures are printed on standard error.
     pub(super) fn write(&self, result: &RunResult, totals: &Totals, plan: &Plan) -> Result<()> {
         let methods = &plan.methods;
         let mut results = Vec::new();

@@ -30,7 +30,7 @@ impl Format {
     /// accepted, because nginx has more variables than the gateway.
     ///
     /// # Errors
-    /// A description of the error.
+    /// Describes what is wrong with the format.
     pub(crate) fn parse(text: &str) -> Result<Format, &'static str> {
         match text {
             "json" => return Ok(Format::Json),

@@ -8,7 +8,7 @@ use super::read::LineParser;
 /// both as JSON lines.
 ///
 /// # Panics
-/// If a parsed line violates an invariant.
+/// Panics if a parsed line violates an invariant.
 pub(crate) fn logs(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let (format, line) = text.split_once('\n').unwrap_or((text, ""));

@@ -101,7 +101,7 @@ impl LineParser {
     /// Creates a parser for this format.
     ///
     /// # Errors
-    /// [`FormatFault`].
+    /// Fails if the format cannot be parsed; see [`FormatFault`].
     pub(crate) fn new(format: &Format) -> Result<LineParser, FormatFault> {
         let Format::Text(segments) = format else { return Ok(LineParser { segments: None }) };
         let is_variable = |segment: &Segment| matches!(segment, Segment::Variable(_));
@@ -122,7 +122,7 @@ impl LineParser {
     /// Parses a line without its line end.
     ///
     /// # Errors
-    /// [`LineFault`].
+    /// Fails if the line does not have the format; see [`LineFault`].
     pub(crate) fn parse<'a>(&self, line: &'a str) -> Result<Line<'a>, LineFault> {
         if line.len() > LINE_BYTES_MAX {
             return Err(LineFault::Length);

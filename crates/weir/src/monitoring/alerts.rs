@@ -1,8 +1,8 @@
 //! The alerts. Each is declared with what it means, what to look at and what to do, from which
 //! `docs/alerts.md` is generated.
 //!
-//! Queries keep the labels of the gateway, so that an alert names it. `deploy/prometheus` has a file
-//! of cases in which each alert fires, and cases in which it does not.
+//! Queries keep the labels of the gateway, so that an alert names it. `deploy/prometheus` has a
+//! file of cases in which each alert fires, and cases in which it does not.
 
 /// An alert.
 #[derive(Debug)]

@@ -115,7 +115,7 @@ impl Dashboard {
     /// Returns the dashboard as JSON with a line break at its end.
     ///
     /// # Panics
-    /// If a query names a metric or a label that is not declared.
+    /// Panics if a query names a metric or a label that is not declared.
     pub(super) fn json(&self, catalogue: &Catalogue) -> String {
         let mut used: Vec<&str> = Vec::new();
         let mut rows: Vec<(&str, Vec<Drawn>)> = Vec::new();

@@ -1,7 +1,7 @@
 //! Checks PromQL against the declared metrics, and adds label matchers to every metric in it.
 //!
-//! It knows only as much of the language as this takes: names, matchers, lists of labels, strings
-//! and ranges. Prometheus itself parses the queries in the tests.
+//! The parser knows only the parts of the language that this needs: names, matchers, lists of
+//! labels, strings and ranges. Prometheus itself parses the queries in the tests.
 
 use anyhow::{Result, bail, ensure};
 
@@ -54,7 +54,7 @@ impl Catalogue {
     /// Checks a query, and adds the matchers to each metric that has their labels.
     ///
     /// # Errors
-    /// If it names a metric or a label that is not declared.
+    /// Fails if it names a metric or a label that is not declared.
     pub(super) fn complete(&self, query: &str, matchers: &[Matcher]) -> Result<Query<'_>> {
         let tokens = tokens(query)?;
         let mut completed = Query { text: String::new(), metrics: Vec::new() };

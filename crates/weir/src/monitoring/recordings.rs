@@ -1,7 +1,7 @@
-//! The recording rules: shares and rates that several alerts or people ask for again and again.
+//! The recording rules: shares and rates that several alerts need or that people often ask for.
 //!
-//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION, where the level names what is still
-//! distinguished beside the gateway: <https://prometheus.io/docs/practices/rules/>
+//! Names follow Prometheus' scheme LEVEL:METRIC:OPERATION, where the level is the list of remaining
+//! labels besides the gateway's: <https://prometheus.io/docs/practices/rules/>
 
 /// A recording rule.
 #[derive(Debug)]

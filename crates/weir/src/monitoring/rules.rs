@@ -1,4 +1,5 @@
-//! The file of rules for Prometheus, and `docs/alerts.md`, which says what to do about each alert.
+//! The file of rules for Prometheus, and `docs/alerts.md`, which says what each alert means and
+//! what to do.
 
 use super::alerts::{ALERTS, Alert};
 use super::catalogue::{self, Catalogue, Kind, Metric};
@@ -13,7 +14,7 @@ const PAGE_PATH: &str = "docs/alerts.md";
 /// Returns the metrics of the gateway, and what the recording rules store.
 ///
 /// # Panics
-/// If a recording rule names a metric or a label that is not declared.
+/// Panics if a recording rule names a metric or a label that is not declared.
 pub(super) fn catalogue() -> Catalogue {
     let mut catalogue = catalogue::gateway();
     for recording in RECORDINGS {
@@ -35,7 +36,7 @@ pub(super) fn catalogue() -> Catalogue {
 /// Returns the text of `deploy/prometheus/weir.rules.yml`.
 ///
 /// # Panics
-/// If an alert names a metric or a label that is not declared.
+/// Panics if an alert names a metric or a label that is not declared.
 pub(crate) fn rules() -> String {
     let catalogue = catalogue();
     let mut text = String::from(

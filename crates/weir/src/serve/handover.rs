@@ -62,7 +62,7 @@ pub(super) fn program_path() -> io::Result<PathBuf> {
 /// Starts a process that takes over these sockets, and returns its id once it serves.
 ///
 /// # Errors
-/// The reason why the new process does not serve.
+/// Returns the reason why the new process does not serve.
 pub(super) fn hand_over(program: &Path, sockets: &Sockets) -> Result<u32, String> {
     let (our_end, child_end) =
         UnixStream::pair().map_err(|error| format!("cannot make a pair of sockets: {error}"))?;
@@ -149,7 +149,7 @@ impl OldProcess {
     /// Returns the connection to the old process, or `None` if this process replaces no other one.
     ///
     /// # Errors
-    /// The environment variable is set, but the standard input is not a socket.
+    /// Fails if the environment variable is set, but the standard input is not a socket.
     pub(super) fn connect() -> io::Result<Option<OldProcess>> {
         if std::env::var_os(TAKEOVER_VARIABLE).is_none() {
             return Ok(None);

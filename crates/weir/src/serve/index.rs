@@ -54,7 +54,7 @@ const STOP_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The gateway's handle of the reader threads.
 pub(super) struct Readers {
     chain: String,
-    /// Chain id of the index plus one; 0 until a reader has opened it.
+    /// Chain id of the index plus one; 0 before a reader has opened the index.
     id: Arc<AtomicU64>,
     /// True if the chain mismatch has been logged.
     mismatch_logged: AtomicBool,

@@ -10,8 +10,8 @@ use lab::study::read::{Form, read_run};
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
-/// Reads variants from files. The outer error is a file that cannot be read; the inner one describes an
-/// error in the arguments.
+/// Reads variants from files. The outer error is a file that cannot be read; the inner one
+/// describes an error in the arguments.
 pub(super) fn read_variants(
     arguments: &[String],
     form: Form,
@@ -41,7 +41,7 @@ pub(super) fn read_variants(
 /// Parses nodes given as `NAME=URL` or `URL`.
 ///
 /// # Errors
-/// A description of the first error.
+/// Describes the first error.
 pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
     let node = |text: &String| {
         let (name, url) = split_name(text);

@@ -232,7 +232,7 @@ struct Parties {
     holders: Vec<String>,
 }
 
-/// Times in microseconds, ours and theirs.
+/// Times in microseconds: ours, and the peer's.
 type Times = [Vec<f64>; 2];
 
 impl Queries {

@@ -42,10 +42,10 @@ pub(super) fn from_client(server: &Server, error: &tokio_postgres::Error) -> Sto
     }
     match error.source().is_some_and(|source| source.is::<std::io::Error>()) || error.is_closed() {
         true => unreachable(server, &reason),
-        // Without a source, the client itself fails: it lacks a password, or the server lacks TLS.
         false if error.source().is_none() => {
             StoreError::Server { location: location_of(server), reason }
         }
+        // The source is an error of the client itself: a password or the server's TLS is missing.
         false => denied(
             server,
             reason,

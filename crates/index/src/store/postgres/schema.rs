@@ -56,7 +56,7 @@ const MIGRATIONS: [&str; 2] = [
     ALTER TABLE log_places ALTER others SET STORAGE EXTERNAL;
     ALTER TABLE harmony_blocks ALTER body SET STORAGE EXTERNAL;
 ",
-    // Standard names.
+    // Renames tables and columns to standard terms.
     "
     ALTER TABLE log_places RENAME TO log_postings;
     ALTER TABLE log_postings RENAME COLUMN others TO rest;

@@ -12,8 +12,8 @@ use crate::store::rows::{
     BlockRow, HarmonyRow, Postings, TransactionPart, TransactionRow, short_hash, to_signed,
 };
 
-/// Maximum number of rows that a scan for receipts skips. Then it searches for the next position
-/// from the root of the tree. Skipping a row costs a fraction of a search.
+/// Maximum number of rows that a scan for receipts skips in a row. Then the scan searches for the
+/// next position from the root of the tree. Skipping a row costs a fraction of a search.
 const SKIPPED_ROWS_MAX: u32 = 3;
 
 impl ReadRows for Sqlite {
@@ -128,7 +128,7 @@ impl ReadRows for Sqlite {
             if stopped {
                 break;
             }
-            // The scan did not pass this position, so it has no row.
+            // If this position is still there, the scan found no row at or after it.
             remaining.next_if_eq(&from);
         }
         Ok(())

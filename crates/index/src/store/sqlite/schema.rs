@@ -46,7 +46,7 @@ const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE harmony_blocks (number INTEGER PRIMARY KEY, body BLOB NOT NULL);
 ",
-    // Standard names.
+    // Renames tables and columns to standard terms.
     "
     ALTER TABLE log_places RENAME TO log_postings;
     ALTER TABLE log_postings RENAME COLUMN others TO rest;

@@ -48,8 +48,8 @@ impl<W: World> EngineThread<W> {
             self.deadlines.set(RESPONSE, worker_id, worker.sent);
             self.gauges.in_flight += worker.request.calls as u64;
         } else if connection.uses > 0 {
-            // The server closed the idle connection and its event has not arrived yet. No response
-            // was lost.
+            // The server closed the idle connection, and the event for that has not arrived yet. No
+            // response was lost, so the call is sent on a new connection.
             traffic.closed_by_server += 1;
             worker.connection = None;
             self.dial(worker_id);
@@ -60,7 +60,7 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Classifies a response whose body is not in the connection's own buffers.
+    /// Classifies a response over HTTP/2, and sends its sample to the comparison.
     pub(super) fn classify_response(
         &mut self,
         worker_id: u32,

@@ -1,7 +1,8 @@
 //! The HTTP/2 connections of one thread. Workers share them, one stream per worker at a time.
 //!
-//! Each connection has an id after those of the real workers. So the code for connects and TLS
-//! handshakes is the same as for HTTP/1.1. A connection is dirty if it has data to send or to read.
+//! Each connection is an additional entry in the list of workers, with an id above those of the
+//! real workers. The code for connects and TLS handshakes is therefore the same as for HTTP/1.1. A
+//! connection is dirty if it has data to send or to read.
 
 use std::sync::Arc;
 use std::task::Waker;

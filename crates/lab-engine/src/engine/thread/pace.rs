@@ -334,7 +334,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Activates workers as the plan's level changes.
+    /// Applies the planned changes of the number of active workers up to now. Activates the workers
+    /// that a higher number adds.
     fn change_level(&mut self, index: usize) {
         let now = self.clock.now;
         while let Executor::Closed { changes, next, active, .. } =
@@ -353,7 +354,8 @@ impl<W: World> EngineThread<W> {
         }
     }
 
-    /// Queues a worker's first iteration, unless the worker is still active.
+    /// Queues an iteration of an activated worker. A worker that still calls, pauses, backs off or
+    /// is queued from an earlier activation continues by itself.
     fn activate(&mut self, index: usize, worker_id: u32, now: u64) {
         let is_idle = self.workers[worker_id as usize].state == WorkerState::Idle;
         let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor else { return };

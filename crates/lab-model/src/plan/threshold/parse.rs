@@ -197,7 +197,7 @@ fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseErr
         "med" => Aggregation::Med,
         "rate" => Aggregation::Rate,
         "count" => Aggregation::Count,
-        // For shares, `rate` and `value` mean the same number.
+        // The metric `delivered` has `value` too, which means the same as `rate`.
         "value" if matches!(metric.samples(), Samples::IterationShare(_)) => Aggregation::Rate,
         "value" => Aggregation::Value,
         _ => percentile(text, allowed)?,

@@ -31,7 +31,7 @@ pub(super) fn check(
                 thresholds.extend(selected.list.iter().filter_map(build));
             }
             Err(ParseError { message, allowed, unknown }) => {
-                // A table that has a problem may define the name.
+                // A table that was skipped because of a problem may define the name.
                 let may_exist = match unknown {
                     Some(Tag::Method) => methods.are_partial,
                     Some(Tag::Stage) => stages.are_partial,

@@ -13,7 +13,8 @@ pub struct Bottleneck {
     pub cause: Cause,
     /// High without a doubt, medium with one doubt, low with more.
     pub confidence: Confidence,
-    /// Time at which the limit was reached, in seconds since the start of the run; `None` if unknown.
+    /// Time at which the limit was reached, in seconds since the start of the run; `None` if
+    /// unknown.
     pub at: Option<f64>,
     /// The limit itself.
     pub claim: Claim,

@@ -95,7 +95,8 @@ fn count_calls(context: &Context<'_>, is_counted: impl Fn(Class) -> bool) -> (f6
     (counted, total)
 }
 
-/// Returns the first second in which the counted classes made up at least `share` of the calls.
+/// Returns the end of the first second in which the counted classes made up at least `share` of the
+/// calls.
 fn first_second_with(
     context: &Context<'_>,
     is_counted: impl Fn(Class) -> bool,
@@ -119,7 +120,8 @@ pub(super) fn check_connections(
     if let Some(finding) = check_connecting_time(context) {
         return Some(finding);
     }
-    // A target that lacks CPU accepts no connections either. The lack of CPU is then the cause.
+    // A target that lacks a resource, such as CPU, may not accept connections either. That resource
+    // is then the cause.
     if saturated.iter().any(|resource| resource.precedes_breach(context)) {
         return None;
     }

@@ -18,8 +18,8 @@ pub(super) struct Saturated {
     pub(super) cause: Cause,
     /// Start of the saturation, in seconds since the start of the run.
     pub(super) at: f64,
-    /// True if metrics of the target's processes show the saturation. False if only metrics of their
-    /// host do.
+    /// True if metrics of the target's processes show the saturation, false if only metrics of
+    /// their host do.
     pub(super) of_target: bool,
     /// Rank correlation with the load; none if the load did not vary.
     association: Option<f64>,
@@ -29,8 +29,8 @@ pub(super) struct Saturated {
 }
 
 impl Saturated {
-    /// Returns true if the resource saturated before the threshold was broken. One second of slack allows for
-    /// the resolution of the time series.
+    /// Returns true if the resource saturated before the threshold was broken. One second of slack
+    /// allows for the resolution of the time series.
     pub(super) fn precedes_breach(&self, context: &Context<'_>) -> bool {
         self.at <= context.broken_at + 1.0
     }
@@ -67,7 +67,8 @@ pub(super) fn saturated_resources(context: &Context<'_>) -> Vec<Saturated> {
     of_target.chain(of_host).flatten().collect()
 }
 
-/// Returns the resource that saturated first, if that was before the threshold was broken.
+/// Returns the resource that saturated first, among those that follow the load and saturated before
+/// the threshold was broken.
 pub(super) fn find_first(context: &Context<'_>, saturated: &[Saturated]) -> Option<Bottleneck> {
     let before_breach = || saturated.iter().filter(|resource| resource.precedes_breach(context));
     // A used-up quota also shows as a lack of CPU. A small lack of CPU appears as soon as several
@@ -221,8 +222,8 @@ fn cpu_wait(context: &Context<'_>) -> Option<f64> {
     Some(waited / (waited + used).max(0.01))
 }
 
-/// A resource that may be saturated. It is if `wait` rose above its baseline and `used` has been
-/// high since then.
+/// A resource that may be saturated. It is saturated if `wait` rose above its baseline and `used`
+/// has been high since then.
 struct Candidate<'a> {
     cause: Cause,
     of_target: bool,
@@ -342,8 +343,8 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
     let mean_since_rise =
         |metric: &HostMetric| context.generator_host.get(metric.of(name)).mean(rise.at, window_end);
-    // CPU time that the other threads used or waited for. If they need a core too, the CPU is the
-    // limit.
+    // `others` is the CPU time that the other threads used or waited for. If they need a core too,
+    // or if the thread itself often waits for one, the CPU is the limit.
     let others = mean_since_rise(host!("process.*.cpu"))?
         + mean_since_rise(host!("process.*.run_delay"))?
         - ran
@@ -537,8 +538,9 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
     })
 }
 
-/// Returns the CPU time that a process's busiest thread used or waited for. It is 0 if the thread
-/// waited less than half as long as it ran. Otherwise the thread's core is in use all that time.
+/// Returns the share of a core that a process's busiest thread used or waited for. The share is 0
+/// if the thread waited at most half as long as it ran. Otherwise other threads use its core
+/// whenever the thread waits.
 fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
     let ran = context.generator_host.get(host!("process.*.thread_max").of(name));
     let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));

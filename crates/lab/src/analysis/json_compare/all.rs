@@ -12,7 +12,7 @@ use super::{DEPTH_MAX, Members, Side, canonical, exact, kind, lossy, string, tex
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of differences of two responses that are returned.
+/// Number of differences of two responses at which the search ends.
 pub const DIFFERENCES_MAX: usize = 1_000;
 /// Hexadecimal digits of a word of the EVM.
 const WORD_DIGITS: usize = 64;
@@ -56,8 +56,8 @@ pub enum Observed<'a> {
     Nothing(&'a str),
 }
 
-/// Returns the differences between two responses to the same call, at most [`DIFFERENCES_MAX`].
-/// `id` is the raw id of the call.
+/// Returns the differences between two responses to the same call. The search ends at
+/// [`DIFFERENCES_MAX`]. `id` is the raw id of the call.
 pub fn differences(
     left: Observed<'_>,
     right: Observed<'_>,
@@ -282,8 +282,8 @@ fn is_reordered(left: &[&RawValue], right: &[&RawValue], depth: usize) -> bool {
 
 /// Returns how two hexadecimal texts of one value differ, or `None` if they have different values.
 ///
-/// Bytes of different length are different values. So leading zeros mean nothing only if one side
-/// must be a quantity, or if one side is a word.
+/// Bytes of different length are different values. Leading zeros are therefore ignored only if one
+/// side must be a quantity, or if one side is a word of the EVM.
 fn hex_spelling(left: &str, right: &str) -> Option<Spelling> {
     let digits = |text: &str| {
         let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"))?;

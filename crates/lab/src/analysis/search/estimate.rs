@@ -33,8 +33,8 @@ pub fn estimate(settings: &Settings, cost: impl Fn(Kind, f64, u32) -> f64) -> Es
     Estimate { probes, cost: costs }
 }
 
-/// Runs a search against a target that passes up to its capacity and fails above. Returns the number
-/// of probes and their total cost.
+/// Runs a search against a target that passes up to its capacity and fails above. Returns the
+/// number of probes and their total cost.
 fn search_ideal_target(
     settings: &Settings,
     capacity: f64,

@@ -121,9 +121,10 @@ const GROWTH_VALUES_MAX: usize = 1000;
 /// A broken limit of the delivery: too few iterations started, or the backlog grew.
 struct DeliveryBreach {
     limit: Limit,
-    /// Observed share.
+    /// Observed share: of the scheduled iterations that started, or of the rate by which the
+    /// backlog grew.
     observed: f64,
-    /// Allowed share.
+    /// Allowed value of this share.
     allowed: f64,
 }
 
@@ -225,7 +226,8 @@ fn find_few_calls(probe: ProbeRun<'_>) -> Option<Reason> {
     Some(Reason::FewCalls { threshold, beyond, rate })
 }
 
-/// Returns true if the only failures are thresholds about percentiles of too few calls.
+/// Returns true if the only failures are thresholds about percentiles of too few calls. The verdict
+/// has one reason for each failure.
 fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
     let broken = probe.thresholds.iter().zip(probe.outcomes).filter(|(_, outcome)| !outcome.kept);
     let broken: Vec<&Threshold> = broken.map(|(threshold, _)| threshold).collect();
@@ -366,6 +368,7 @@ fn worst(probe: ProbeRun<'_>, threshold: &Threshold) -> Option<String> {
     }
 }
 
+/// Returns the published quantile of an aggregation. Other percentiles use the next higher one.
 fn quantile(quantiles: &lab_model::results::Quantiles, aggregation: Aggregation) -> f64 {
     match aggregation {
         Aggregation::Avg => quantiles.mean_ms,

@@ -1,4 +1,5 @@
-//! Rates by height: blocks per second, hit ratio and accesses per block, in buckets of equal width.
+//! Rates by height: blocks per second, hit ratio and accesses per block, in bins. A bin is a
+//! range of heights; all bins have the same width.
 //!
 //! Rates by time would compare different blocks once one variant leads.
 
@@ -6,18 +7,18 @@ use lab_model::results::study::{Accesses, Bin, RateCross};
 
 use super::{Sample, SyncRun};
 
-/// Maximum number of buckets of the default width.
+/// Maximum number of bins of the default width.
 const BINS_WANTED: u64 = 20;
-/// Smallest mean number of samples per bucket of the default width. With fewer, one or two steps
+/// Smallest mean number of samples per bin of the default width. With fewer, one or two steps
 /// would decide a rate.
 const SAMPLES_WANTED: u64 = 4;
-/// Maximum number of buckets of any width.
+/// Maximum number of bins of any width.
 pub const BINS_MAX: usize = 2_000;
 /// Rates that differ by less than this share are equal.
 pub const EVEN: f64 = 0.01;
 
-/// Returns the buckets of a run from height 0 to its last height, with `width` blocks each; at most
-/// [`BINS_MAX`]. Buckets without a sample are included, so an index has the same heights in every
+/// Returns the bins of a run from height 0 to its last height, with `width` blocks each; at most
+/// [`BINS_MAX`]. Bins without a sample are included, so an index has the same heights in every
 /// run.
 pub fn bins(run: &SyncRun, width: u64) -> Vec<Bin> {
     let width = width.max(1);
@@ -56,7 +57,7 @@ fn bin(from: u64, to: u64, samples: &[Sample]) -> Bin {
     }
 }
 
-/// Returns the default width: 1, 2 or 5 × a power of ten. It gives at most 20 buckets, with four
+/// Returns the default width: 1, 2 or 5 × a power of ten. It gives at most 20 bins, with four
 /// samples or more on average.
 pub fn default_width(height: u64, samples: usize) -> u64 {
     let bins = (samples as u64 / SAMPLES_WANTED).clamp(1, BINS_WANTED);
@@ -73,8 +74,8 @@ pub fn round_step(minimum: u64) -> u64 {
     steps.into_iter().find(|step| *step >= minimum.max(1)).unwrap_or(u64::MAX)
 }
 
-/// For each bucket: true if the first variant is faster, false if the second is; none if their rates
-/// are within 1 % or unknown.
+/// For each bin: true if the first variant is faster, false if the second is; none if their
+/// rates are within 1 % or unknown.
 pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> {
     let faster_of = |(a, b): (&Option<f64>, &Option<f64>)| {
         let (a, b) = (*a).zip(*b)?;
@@ -83,7 +84,7 @@ pub fn faster_by_bin(a: &[Option<f64>], b: &[Option<f64>]) -> Vec<Option<bool>> 
     a.iter().zip(b).map(faster_of).collect()
 }
 
-/// Heights at which the other variant becomes the faster one; buckets with equal rates are skipped.
+/// Heights at which the other variant becomes the faster one; bins with equal rates are skipped.
 pub fn rate_crosses(faster: &[Option<bool>], width: u64) -> Vec<RateCross> {
     let mut crosses = Vec::new();
     let mut leader = None;

@@ -9,7 +9,7 @@ use lab_model::results::study::{Against, Judged, StudyResult, TimeRow};
 use crate::analysis::compare::{Design, MetricDifference, Values, classify_all, compare};
 use crate::analysis::statistics::{median, sorted};
 
-/// The comparison uses this metric, because it is compared like a time: by ratio, and lower is
+/// The metric as which times are compared. Like a time, it is compared by ratio, and lower is
 /// better.
 const TIME: Metric = Metric::ServiceMean;
 
@@ -22,14 +22,14 @@ pub struct Times {
     pub b: Vec<Option<f64>>,
     /// True if run n of one variant belongs to run n of the other.
     pub paired: bool,
-    /// Seconds between samples, from the variant with the longer period. It is the resolution of the
-    /// times.
+    /// Seconds between samples, from the variant with the longer period. It is the resolution of
+    /// the times.
     pub period: f64,
 }
 
 /// Judges times to several heights. The first height is the main result, so its p-value is not
-/// corrected. Those of the other heights are corrected for their number. None for a height that a
-/// variant never reached.
+/// corrected. The p-values of the other heights are corrected for the number of these heights. None
+/// for a height that a variant never reached.
 pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
     let differences: Vec<Option<MetricDifference>> =
         heights.iter().map(|times| compare_times(times, random)).collect();
@@ -59,12 +59,13 @@ fn compare_times(times: &Times, random: &mut dyn FnMut() -> u64) -> Option<Metri
         b.runs = pairs.iter().map(|pair| pair.1).collect();
     }
     let shortest = sorted(&[a.runs.as_slice(), &b.runs].concat()).first().copied()?;
-    // A single run has no spread. So the medians are compared, even if the other variant has several
-    // runs.
+    // A single run has no spread. So the medians are compared, even if the other variant has
+    // several runs.
     if a.runs.len().min(b.runs.len()) < 2 {
         a.runs = median(&a.runs).into_iter().collect();
         b.runs = median(&b.runs).into_iter().collect();
     }
+    // A change of less than one sample period is below the resolution, so it does not count.
     let design = Design { paired, spread: Some(times.period / shortest), bootstrap: false };
     compare(TIME, &a, &b, design, random)
 }

@@ -11,8 +11,8 @@ pub const HOLD: usize = 3;
 /// Maximum number of reported changes of the leader.
 pub const CROSSES_MAX: usize = 50;
 
-/// Returns the lead at the chain tip from the times of all runs of both variants. None if a run did not
-/// reach the tip.
+/// Returns the lead at the chain tip from the times of all runs of both variants. None if a run did
+/// not reach the tip.
 pub fn tip_lead(first: &[Option<f64>], other: &[Option<f64>]) -> Option<TipLead> {
     let median_if_complete =
         |times: &[Option<f64>]| median(&times.iter().copied().collect::<Option<Vec<f64>>>()?);

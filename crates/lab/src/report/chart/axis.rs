@@ -97,8 +97,8 @@ impl Axis {
         Axis { from: 0.0, to: end, ticks }
     }
 
-    /// Returns an axis of milliseconds on a logarithmic scale, from below `minimum` to above `maximum`.
-    /// [`log`] converts values.
+    /// Returns an axis of milliseconds on a logarithmic scale, from below `minimum` to above
+    /// `maximum`. [`log`] converts values.
     pub(crate) fn log_ms(minimum: f64, maximum: f64) -> Axis {
         let minimum = if minimum.is_finite() && minimum > 0.0 { minimum } else { 1.0 };
         let maximum =

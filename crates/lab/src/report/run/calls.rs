@@ -13,7 +13,8 @@ use super::super::document::{
 use super::over_time::WIDE;
 use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, short};
 
-/// Smallest number of calls for a certain p99.9: with fewer calls, fewer than 100 lie beyond the 99.9th percentile.
+/// Smallest number of calls for a certain p99.9: with fewer calls, fewer than 100 lie beyond the
+/// 99.9th percentile.
 const WEAK_P999: u64 = 100_000;
 /// Maximum number of methods on the terminal.
 const METHODS: usize = 9;

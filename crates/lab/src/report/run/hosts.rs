@@ -25,6 +25,7 @@ const CHARTS_MAX: usize = 40;
 /// Returns the charts of each host, and a table of the processes.
 pub(super) fn hosts(result: &RunResult) -> Section {
     let mut hosts: Vec<&str> = result.host.iter().map(|sample| sample.host.as_str()).collect();
+    // In descending order, the target comes before the generator.
     hosts.sort_unstable_by(|a, b| b.cmp(a));
     hosts.dedup();
     let lead = match hosts.is_empty() {

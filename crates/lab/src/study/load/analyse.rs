@@ -23,7 +23,7 @@ pub struct RunFacts {
     pub started_unix: f64,
     /// Seconds that the run took, with the pause before it.
     pub seconds: f64,
-    /// Milliseconds of a fixed computation before the run.
+    /// Milliseconds that a fixed computation took before the run; see `load/machine.rs`.
     pub machine_ms: f64,
     /// Why the run could not be made.
     pub fault: Option<String>,
@@ -59,7 +59,7 @@ pub(super) fn unusable(run: &FinishedRun) -> Option<String> {
 /// The state of a study between two rounds.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StudyState {
-    /// For the decision whether the study ends; without times.
+    /// Input of the decision whether the study ends. The caller sets the elapsed time.
     pub(super) progress: rounds::Progress,
     /// Largest half-width of an interval, if all are known.
     pub(super) precision: Option<f64>,
@@ -170,7 +170,8 @@ fn compare_plan(
     let options =
         Options { same: None, paired: true, anyway: study.loads_differ(), bootstrap: true };
     let control = control.map(|control| {
-        // The control itself is judged without a raised floor.
+        // The control sets the floor of the other comparisons. Its own comparison has the usual
+        // floor.
         compare(vec![variants[0].clone(), control], &options, random)
     });
     let comparison = compare(variants, &Options { same, ..options }, random);
@@ -202,7 +203,7 @@ fn interleave(first: &Variant, second: &Variant) -> Variant {
 }
 
 /// Returns the half-width of each interval of a metric as a share of the value; none for a
-/// difference without an interval.
+/// difference without an interval. Service times count if they replace a missing latency.
 fn half_widths(result: &CompareResult, metric: Metric) -> Vec<Option<f64>> {
     let service = match metric {
         Metric::LatencyP50 => Metric::ServiceP50,

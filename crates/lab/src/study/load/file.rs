@@ -1,4 +1,5 @@
-//! Study files of load runs: the variants, their plans and servers, and how their runs are arranged.
+//! Study files of load runs: the variants, their plans and servers, and how their runs are
+//! arranged.
 //!
 //! The tables below declare the keys of the file; `docs/load-study-file.md` is generated from them.
 //! `runner.rs` runs a study.
@@ -279,7 +280,7 @@ pub fn schema() -> String {
 /// start at its folder. `overrides` replace values of the plans' variables in all variants.
 ///
 /// # Errors
-/// All problems of the file and of its plans, in the order of the text.
+/// Returns all problems of the file and of its plans, in the order of the text.
 pub fn read(text: &str, name: &str, overrides: &[(String, f64)]) -> Result<LoadStudy, Diagnostics> {
     let environment = |name: &str| std::env::var(name).ok();
     let folder = Path::new(name).parent().unwrap_or(Path::new(""));
@@ -430,7 +431,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// Each name of a variant occurs once, also as the name of the control.
+    /// Checks that variants have different names, and none that of the A/A control.
     fn check_names(&mut self, file: &LoadStudyFile) {
         let mut names = BTreeSet::new();
         if let Some(first) = file.variant.first().filter(|_| *file.control) {
@@ -456,7 +457,7 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// All variants have the same number of plans, and the names of plans are distinct.
+    /// Checks that all variants have the same number of plans, and that plans have different names.
     fn check_plans(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
         let Some(first) = variants.first() else { return };
         let expected = first.plan_files.len();
@@ -480,7 +481,8 @@ impl Checker<'_, '_> {
         }
     }
 
-    /// A port is used at least twice: by its server, and by a client or the check for readiness.
+    /// Checks that a port is used at least twice: by its server, and by a client or the check for
+    /// readiness.
     fn check_ports(&mut self, file: &LoadStudyFile, shared: &[Server], variants: &[StudyVariant]) {
         let shared_ports = ports(shared, None);
         let mut uses: BTreeMap<String, usize> = shared_ports.clone();
@@ -552,7 +554,8 @@ fn plan_names(files: &[String]) -> Vec<String> {
     files.iter().map(name).collect()
 }
 
-/// Hashes everything that defines the runs. Limits, names and questions may change in between.
+/// Hashes everything that defines the runs. The limits, the name and the question of the study may
+/// change in between.
 fn hash(file: &LoadStudyFile, servers: &[Server], variants: &[StudyVariant]) -> String {
     let mut text = format!("{:?} {:?} ", file.order, file.restart);
     servers.iter().for_each(|server| server.write(&mut text));

@@ -1,5 +1,5 @@
-//! The speed of this machine: the time of a fixed computation on one core, measured before each run.
-//! If it drifts during a study, the machine was not the same for all rounds.
+//! The speed of this machine: the time of a fixed computation on one core, measured before each
+//! run. If it drifts during a study, the machine was not the same for all rounds.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Placeholders in the texts of a load study: `{weir}`, `{dir}`, `{variant}`, `{port.NAME}`.
 //!
-//! A placeholder is a name in braces: lower-case letters, digits, `.`, `-` and `_`, a letter first.
-//! Configuration files contain other braces too, so they are left as they are.
+//! A placeholder is a name in braces: lower-case letters, digits, `.`, `-` and `_`, beginning with
+//! a letter. Other braces, such as those of configuration files, remain unchanged.
 
 use std::collections::BTreeMap;
 

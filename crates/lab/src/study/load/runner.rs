@@ -68,8 +68,9 @@ pub struct Surroundings<'a> {
 /// Runs a study in its folder. Rounds that are in the folder already are not run again.
 ///
 /// # Errors
-/// If a server cannot be started, a result cannot be written, or a run of the first rounds cannot be
-/// made. Later runs that cannot be made are recorded, and their round is left out.
+/// Fails if a shared server cannot be started, a result cannot be written, or a run of a warm-up
+/// round or of the first counted round cannot be made. Later runs that cannot be made are recorded,
+/// and their round is left out.
 pub fn run(
     study: &LoadStudy,
     store: &Store,

@@ -74,7 +74,7 @@ impl RunBuilder {
     /// two samples of the same instant are merged.
     ///
     /// # Errors
-    /// If the sample is older than the last one, or if its height is far below the last
+    /// Fails if the sample is older than the last one, or if its height is far below the last
     /// height.
     pub(crate) fn push(&mut self, mut sample: Sample) -> Result<(), String> {
         if !sample.at.is_finite() {

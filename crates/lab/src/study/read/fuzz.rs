@@ -25,7 +25,7 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 /// name their line.
 ///
 /// # Panics
-/// When that does not hold.
+/// Panics if one of these conditions does not hold.
 pub(crate) fn study_log(bytes: &[u8]) {
     for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
         let whole = run_of(bytes, form, ROOMY, bytes.len().max(1));

@@ -45,7 +45,7 @@ impl Line {
     /// Converts the line to a sample; none while there is no height.
     ///
     /// # Errors
-    /// If its time is invalid.
+    /// Fails if its time is invalid.
     fn sample(&self, run: &mut RunBuilder) -> Result<Option<Sample>, String> {
         let at = instant(&self.time)?;
         let Some(height) = self.height else { return Ok(None) };

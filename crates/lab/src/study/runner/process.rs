@@ -193,7 +193,8 @@ fn group_usage(id: u32) -> Option<(u64, f64)> {
     sums.2.then(|| (sums.0, sums.1 as f64 / ticks as f64))
 }
 
-/// Returns the disk space of a folder in bytes; none if it has too many entries to count every second.
+/// Returns the disk space of a folder in bytes; none if it has too many entries to count every
+/// second.
 fn disk_usage(folder: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
     const BLOCK: u64 = 512;

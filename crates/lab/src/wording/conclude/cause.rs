@@ -1,5 +1,6 @@
 //! Conclusions from page cache counters: whether a cold cache explains a slow start, whether a
-//! block costs both variants the same work, and which variant reads less.
+//! block costs both variants the same work, and which variant reads less. A bin is a range of block
+//! heights.
 
 use lab_model::results::study::{About, Conclusion, RunRow, VariantRow};
 
@@ -7,11 +8,12 @@ use super::conclusion;
 use super::{rate_over, value_at};
 use crate::wording::number::{count, percent, short};
 
-/// Ratios of rates from which a start is slow. The second is used if the first is never reached.
+/// Ratios of the rates of two variants from which the start of the slower one is slow. The second
+/// is used if the first bin does not reach the first ratio.
 const SLOW: [f64; 2] = [1.5, 1.1];
 /// Relative difference of accesses per block up to which the work is the same.
 const SAME_WORK: f64 = 0.05;
-/// Share of buckets with the same work from which the work is the same overall.
+/// Minimum share of bins with the same work at which the work is the same overall.
 const SAME_BINS: f64 = 0.8;
 /// Ratio of reads per block from which a difference is reported.
 const FEWER: f64 = 1.25;
@@ -79,8 +81,8 @@ pub(super) fn warmup(bin: u64, slow: &VariantRow, quick: &VariantRow) -> Option<
     Some(conclusion(About::Cause, text))
 }
 
-/// Checks if a block costs both variants the same number of page accesses. Only then is a difference of
-/// rates a difference of speed.
+/// Checks if a block costs both variants the same number of page accesses. Only then is a
+/// difference of rates a difference of speed.
 pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     let pairs = a.pages_per_block.iter().zip(&b.pages_per_block).enumerate();
     let differences: Vec<(usize, f64)> = pairs
@@ -127,7 +129,7 @@ pub(super) fn work(a: &VariantRow, b: &VariantRow) -> Option<Conclusion> {
     Some(conclusion(About::Work, text))
 }
 
-/// Names the variant that reads fewer pages per block, and states if it is faster in those buckets.
+/// Names the variant that reads fewer pages per block, and states if it is faster there.
 pub(super) fn reads(
     bin: u64,
     a: &VariantRow,

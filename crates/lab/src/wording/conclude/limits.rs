@@ -51,8 +51,8 @@ pub(super) fn tip_lead(against: &Against) -> Option<Conclusion> {
     Some(conclusion(About::Tip, text))
 }
 
-/// Lists the runs that reached the tip, the runs that stopped below it, and the target heights above
-/// it.
+/// Lists the runs that reached the tip, the runs that stopped below it, and the target heights
+/// above it.
 pub(super) fn tips(result: &StudyResult) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     let arrived: Vec<String> = runs_with_names(result)
