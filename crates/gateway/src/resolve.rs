@@ -29,7 +29,7 @@ use crate::call::failure::{Failure, Kind};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload, UpstreamResponse};
 use crate::config::group::{Balance, HashKey};
-use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, Stamp, is_valid};
+use crate::policy::cacheable::{Admission, CacheRule, Caching, ResponseKind, is_valid};
 use crate::policy::choose::hash64;
 use crate::policy::complete::{BRIEF_RETENTION, Retention, Trust};
 use crate::policy::heads::ChainView;
@@ -82,41 +82,41 @@ pub(crate) async fn resolve(
 ) -> (UpstreamResponse, CacheStatus) {
     let view = cx.snapshot.chains[route.chain].view.load();
     let call = route.call;
-    let mut request = upstream_request(cx, route, &view, now);
     let cache = &cx.snapshot.config.cache;
     let switches = Switches { cache: cache.enabled, coalesce: cache.coalesce };
     let lookup = match plan(route.method(), &call.params, &view, switches) {
         Plan::Lookup(lookup) => lookup,
         Plan::Head(number) => return (head_response(&call.method, number), CacheStatus::Hit),
         Plan::Logs(method) => {
+            let request = upstream_request(cx, route, Caching::never(&view), now);
             drop(view);
-            request.flow = flow_of(route);
             return Box::pin(logs::resolve(cx, request, call, method)).await;
         }
         Plan::Forward => {
+            let request = upstream_request(cx, route, Caching::never(&view), now);
             drop(view);
-            request.flow = flow_of(route);
             return (Box::pin(fetch_with_permit(cx, &request, None)).await, CacheStatus::Bypass);
         }
     };
     let Lookup { method, caching, block, coalesce } = lookup;
-    let mut request = UpstreamRequest { caching, coalesce, ..request };
     let mut key = cx.upstream.buffers.take();
-    let resolved_block = request.caching.resolved.map(ResolvedBlock::Number);
-    let has_key = write_call_key(cx, &mut key, &request, method, &call.params, resolved_block);
+    let resolved_block = caching.resolved.map(ResolvedBlock::Number);
+    let has_key = is_keyed(&caching, coalesce)
+        && write_call_key(cx, &mut key, route.chain, method, &call.params, resolved_block);
+    // A hit needs no upstream request.
     if has_key && let Some(response) = cached_response(cx, &key, &view) {
         cx.upstream.buffers.give(key);
         return (response, CacheStatus::Hit);
     }
     drop(view);
+    let mut request = upstream_request(cx, route, caching, now);
     if let (Some(number), Ok(Some((_, span))), Some(block_param)) =
-        (request.caching.resolved, block, method.block)
+        (caching.resolved, block, method.block)
     {
         let mut params = Vec::new();
         write_params_at(&mut params, &call.params, span, block_param.format, number);
         request.params = Some(Cow::Owned(params));
     }
-    request.flow = flow_of(route);
     let resolved_call = resolve_uncached(cx, request, has_key.then_some(&key[..])).await;
     cx.upstream.buffers.give(key);
     resolved_call
@@ -140,7 +140,7 @@ fn head_response(method: &str, number: u64) -> UpstreamResponse {
 fn upstream_request<'a>(
     cx: &ThreadContext,
     route: &Route<'a>,
-    view: &ChainView,
+    caching: Caching,
     now: Instant,
 ) -> UpstreamRequest<'a> {
     let (snapshot, call) = (&cx.snapshot, route.call);
@@ -160,17 +160,9 @@ fn upstream_request<'a>(
         method,
         row,
         class: priority_class(cx, route),
-        // The flow is computed later, and only if the call needs an upstream.
-        flow: Flow::default(),
+        flow: Flow::new(route.caller.hash(), method.map_or(1, |method| method.weight)),
         params: call.params.raw().map(Cow::Borrowed),
-        caching: Caching {
-            rule: CacheRule::Never,
-            resolved: None,
-            min_head: 0,
-            behind_head: 0,
-            from_view: false,
-            stamp: Stamp::new(view),
-        },
+        caching,
         coalesce: method.is_some_and(|method| method.coalesce) && snapshot.config.cache.coalesce,
         balance_key,
         deadline: now + config.deadline,
@@ -186,12 +178,6 @@ fn priority_class(cx: &ThreadContext, route: &Route<'_>) -> Class {
     class.unwrap_or(Class::Normal)
 }
 
-/// Returns the flow for fair queueing at overloaded upstreams. A flow is the calls of one client
-/// and one class of methods.
-fn flow_of(route: &Route<'_>) -> Flow {
-    Flow::new(route.caller.hash(), route.method().map_or(1, |method| method.weight))
-}
-
 fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     let call = route.call;
     match key {
@@ -204,19 +190,21 @@ fn balance_key(route: &Route<'_>, key: &HashKey) -> u64 {
     }
 }
 
-/// Writes the key of a call. Returns false if the call is neither cacheable nor coalesced.
+/// Returns true if a call is looked up by its key, because it is cacheable or coalesced.
+fn is_keyed(caching: &Caching, coalesce: bool) -> bool {
+    caching.rule != CacheRule::Never || coalesce
+}
+
+/// Writes the key of a call. Returns false if the parameters have no canonical form.
 fn write_call_key(
     cx: &ThreadContext,
     key: &mut Vec<u8>,
-    request: &UpstreamRequest<'_>,
+    chain: usize,
     method: &Method,
     params: &Params<'_>,
     block: Option<ResolvedBlock>,
 ) -> bool {
-    if request.caching.rule == CacheRule::Never && !request.coalesce {
-        return false;
-    }
-    let chain = &cx.snapshot.chains[request.chain].key;
+    let chain = &cx.snapshot.chains[chain].key;
     write_key(key, &KeyParts { chain, method, params, block }).is_ok()
 }
 

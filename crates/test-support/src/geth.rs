@@ -31,13 +31,7 @@ impl Geth {
     /// Starts the program and waits until it serves the head of the chain.
     pub fn start(geth: &Path) -> Geth {
         let home = tempfile::tempdir().unwrap();
-        let run = |arguments: &[&str]| {
-            let output = geth_command(geth, home.path()).args(arguments).output().unwrap();
-            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-            assert!(output.status.success(), "geth {arguments:?}: {stderr}");
-        };
-        run(&["init", folder().join("genesis.json").to_str().unwrap()]);
-        run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()]);
+        import_chain(geth, home.path(), &[]);
         let log_path = home.path().join("log");
         let log = File::create(&log_path).unwrap();
         let mut child = geth_command(geth, home.path())
@@ -77,6 +71,25 @@ impl Drop for Geth {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Imports the tests' chain into a new folder. Returns the log in one of geth's formats: `terminal`,
+/// `logfmt` or `json`.
+pub fn import_log(geth: &Path, format: &str) -> String {
+    let home = tempfile::tempdir().unwrap();
+    import_chain(geth, home.path(), &["--log.format", format])
+}
+
+/// Imports the tests' chain into a folder and returns the log.
+fn import_chain(geth: &Path, home: &Path, options: &[&str]) -> String {
+    let run = |arguments: &[&str]| {
+        let output = geth_command(geth, home).args(options).args(arguments).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "geth {arguments:?}: {stderr}");
+        stderr
+    };
+    run(&["init", folder().join("genesis.json").to_str().unwrap()]);
+    run(&["--gcmode", "archive", "import", folder().join("chain.rlp").to_str().unwrap()])
 }
 
 fn geth_command(geth: &Path, home: &Path) -> Command {

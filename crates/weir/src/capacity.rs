@@ -10,10 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use lab::capacity::{CapacityFault, Cost, Event, probe_head, probe_line};
 use lab::report::checks::Checks;
-use lab::report::{self, Colour, Report};
+use lab::report::{self, Report};
 use lab::run::Stop;
 use lab::self_check;
 use lab_model::plan::lint::NO_THRESHOLD;
@@ -27,6 +26,7 @@ use crate::load::arguments::TargetArgs;
 use crate::load::{
     CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, argument_error, report_self_check,
 };
+use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{FAULTY, stop};
 
 /// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
@@ -211,15 +211,16 @@ impl Capacity {
         }
         let stop = Arc::new(Stop::new());
         stop::stop_run_on_signals(&stop, INTERRUPTED)?;
-        let output = ProgressOutput::new(self.quiet);
+        let progress = ProgressOutput::new(self.quiet);
+        progress.line(probe_head());
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let Some(dir) = &self.out else { return Ok(false) };
             let written = lab::report::write_folder(&dir.join(name), run, totals, methods);
             written.map(|_| true).map_err(|fault| fault.to_string())
         };
-        let mut on_event = |event: Event<'_>| output.on_event(event);
+        let mut on_event = |event: Event<'_>| show_event(&progress, event);
         let outcome = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
-        output.finish();
+        progress.finish();
         let result = match outcome {
             Err(CapacityFault::Run(fault)) => return Err(fault.into()),
             other => other?,
@@ -259,8 +260,7 @@ impl Capacity {
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else {
-            let colour = if io::stdout().is_terminal() { Colour::Ansi } else { Colour::Plain };
-            print!("{}", Report::capacity(result).text(colour));
+            print!("{}", Report::capacity(result).text(stdout_colour()));
         }
         if let Some(dir) = &self.out {
             let written = report::write_capacity(dir, result)
@@ -285,52 +285,25 @@ fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     }
 }
 
-/// Progress output: a line per finished probe, and a spinner for the current one.
-struct ProgressOutput {
-    bar: ProgressBar,
-    quiet: bool,
-}
-
-impl ProgressOutput {
-    fn new(quiet: bool) -> ProgressOutput {
-        // indicatif hides the bar if standard error is not a terminal.
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
-        let output = ProgressOutput { bar, quiet };
-        output.line(&probe_head());
-        output
-    }
-
-    fn line(&self, text: &str) {
-        if !self.quiet {
-            self.bar.suspend(|| eprintln!("{text}"));
+/// Shows an event of the search.
+fn show_event(progress: &ProgressOutput, event: Event<'_>) {
+    match event {
+        Event::Waits { time, .. } => {
+            progress.message(format!("waiting {:.0} s", time.as_secs_f64()));
         }
-    }
-
-    fn on_event(&self, event: Event<'_>) {
-        match event {
-            Event::Waits { time, .. } => {
-                self.bar.set_message(format!("waiting {:.0} s", time.as_secs_f64()));
-            }
-            Event::Begins { kind, rate, time } => {
-                let (kind, time) = (kind.as_str(), time.as_secs_f64());
-                self.bar.set_message(format!("{kind} at {rate}/s for {time:.0} s"));
-            }
-            Event::Second(progress) => {
-                let (elapsed, duration) = (progress.elapsed.as_secs(), progress.duration.as_secs());
-                let (started, waiting) = (progress.second.started, progress.second.waiting);
-                self.bar.set_message(format!(
-                    "{elapsed} of {duration} s: {started}/s started, {waiting} waiting"
-                ));
-            }
-            Event::Ended(row) => self.line(&probe_line(row)),
-            Event::DefaultThresholds(text) => self.line(text),
-            Event::Warning(text) => self.line(&format!("warning: {text}")),
+        Event::Begins { kind, rate, time } => {
+            let (kind, time) = (kind.as_str(), time.as_secs_f64());
+            progress.message(format!("{kind} at {rate}/s for {time:.0} s"));
         }
-        self.bar.tick();
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
+        Event::Second(second) => {
+            let (elapsed, duration) = (second.elapsed.as_secs(), second.duration.as_secs());
+            let (started, waiting) = (second.second.started, second.second.waiting);
+            progress.message(format!(
+                "{elapsed} of {duration} s: {started}/s started, {waiting} waiting"
+            ));
+        }
+        Event::Ended(row) => progress.line(probe_line(row)),
+        Event::DefaultThresholds(text) => progress.line(text),
+        Event::Warning(text) => progress.line(format_args!("warning: {text}")),
     }
 }

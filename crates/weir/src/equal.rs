@@ -1,8 +1,6 @@
 //! `weir equal`: the same calls to two servers without load, and the differences of the responses.
 //! `lab::equal` does the work; this file has the arguments, the progress output and the exit codes.
 
-use std::io;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -10,8 +8,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use lab::equal::Options;
+use lab::report::Report;
 use lab::report::checks::Checks;
-use lab::report::{Colour, Report};
 use lab_model::plan::Plan;
 use lab_model::plan::line::{CallOptions, UrlOptions};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
@@ -20,6 +18,7 @@ use wire::family::Family;
 use crate::FAULTY;
 use crate::ci::CiOutput;
 use crate::load::argument_error;
+use crate::terminal::stdout_colour;
 
 /// Exit code if a response differs. Code 2 means that the servers could not be compared.
 const DIFFERENT: u8 = 1;
@@ -243,12 +242,10 @@ impl Equal {
     fn write(&self, result: &EqualResult) -> Result<()> {
         let report = Report::equal(result);
         let json = || serde_json::to_string_pretty(result).context("the result as JSON");
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let colour = if colour { Colour::Ansi } else { Colour::Plain };
         match self.json.as_deref() {
             Some(path) if path == Path::new("-") => println!("{}", json()?),
             _ if self.markdown => print!("{}", report.markdown()),
-            _ => print!("{}", report.text(colour)),
+            _ => print!("{}", report.text(stdout_colour())),
         }
         if let Some(path) = self.json.as_deref().filter(|path| *path != Path::new("-")) {
             std::fs::write(path, json()? + "\n")

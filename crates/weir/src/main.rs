@@ -24,6 +24,7 @@ mod serve;
 mod source;
 mod stop;
 mod study;
+mod terminal;
 
 use std::process::ExitCode;
 

@@ -4,20 +4,18 @@
 mod load;
 mod variants;
 
-use std::io;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
 use lab::analysis::sync::VariantRuns;
 use lab::analysis::sync::judge::main_row;
 use lab::report::checks::Checks;
-use lab::report::{self, Colour, Report};
+use lab::report::{self, Report};
 use lab::run::Stop;
 use lab::study::read::Form;
 use lab::study::runner::{self, Event, Groups, StudyRuns, VariantProgress};
@@ -30,6 +28,7 @@ use wire::family::Family;
 
 use crate::ci::CiOutput;
 use crate::load::{INTERRUPTED, INVALID};
+use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{FAULTY, stop};
 use variants::{parse_nodes, read_variants};
 pub(crate) use variants::{split_name, variant_name};
@@ -65,7 +64,7 @@ impl Study {
 /// time and the counters of its page cache, from files, polls it from running nodes, or runs the
 /// variants of a study file. It compares every variant with the first: the time to reach a height, the lead
 /// over time and at equal height, rates and hit ratios by height, crossovers, stalls, and when a
-/// variant reaches the newest block.
+/// variant reaches the newest block. A single variant gets the same tables and charts.
 ///
 /// The report states the conclusions and their limits in sentences. One run of each variant shows no
 /// effect size; for a verdict give several runs of a variant, as NAME=FILE,FILE.
@@ -73,7 +72,8 @@ impl Study {
 #[command(after_long_help = "\
 Examples:
   weir study sync studies/page-cache.toml --out results/page-cache     # run the variants
-  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # with debug=stat  
+  weir study sync --log pocketcoin 5MB=a/debug.log 500MB=b/debug.log   # with debug=stat
+  weir study sync --log geth pebble=a/geth.log leveldb=b/geth.log
   weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each variant
   weir study sync --samples small=a.jsonl large=b.jsonl                # written by --samples
   weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
@@ -128,8 +128,9 @@ struct Sync {
 #[group(multiple = false)]
 #[command(next_help_heading = "Input")]
 struct InputArgs {
-    /// The variants are log files of nodes: pocketcoin (debug.log with debug=stat)
-    #[arg(long, value_name = "KIND", value_parser = ["pocketcoin"])]
+    /// The variants are log files of nodes: pocketcoin (debug.log with debug=stat), geth, or
+    /// bitcoind (debug.log)
+    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Form::log_names()))]
     log: Option<String>,
 
     /// The variants are CSV files with a header: time (or seconds), height, and columns of the page
@@ -221,8 +222,8 @@ impl Sync {
             let context = || format!("cannot make the folder {}", dir.display());
             std::fs::create_dir_all(dir).with_context(context)?;
         }
-        let form = match (&self.from.log, self.from.csv, self.from.samples) {
-            (Some(_), _, _) => Some((Form::PocketcoinLog, Source::Logs)),
+        let form = match (self.from.log.as_deref(), self.from.csv, self.from.samples) {
+            (Some(name), _, _) => Form::log(name).map(|form| (form, Source::Logs)),
             (_, true, _) => Some((Form::Table, Source::Tables)),
             (_, _, true) => Some((Form::Samples, Source::Samples)),
             _ => None,
@@ -238,7 +239,8 @@ impl Sync {
                 Some(
                     StudyFault::Line { .. }
                     | StudyFault::Empty { .. }
-                    | StudyFault::Variants { .. },
+                    | StudyFault::NoVariant
+                    | StudyFault::TooManyVariants { .. },
                 ) => {
                     eprintln!("weir: {error:#}");
                     Ok(ExitCode::from(FAULTY))
@@ -266,7 +268,7 @@ impl Sync {
         };
         let stop = Arc::new(Stop::new());
         stop::stop_run_on_signals(&stop, INTERRUPTED)?;
-        let output = ProgressOutput::new(self.quiet);
+        let progress = ProgressOutput::new(self.quiet);
         let watch = poll::Watch {
             every: self.live.every,
             family: self.live.family,
@@ -283,9 +285,9 @@ impl Sync {
                     format!("{name} {}{failed}", height.map_or("–".to_owned(), |h| h.to_string()))
                 })
                 .collect();
-            output.set(&format!("{:.0} s  {}", at.as_secs_f64(), texts.join("  ")));
+            progress.message(format!("{:.0} s  {}", at.as_secs_f64(), texts.join("  ")));
         });
-        output.finish();
+        progress.finish();
         let (family, variants) = polled?;
         let mut options = self.override_options(Options::new("", Source::Nodes));
         if self.analysis.block_time.is_none() {
@@ -320,10 +322,10 @@ impl Sync {
         let folder = RunFolder::new(self.out.as_deref())?;
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
         stop_study_on_signals(&stop, &groups)?;
-        let output = ProgressOutput::new(self.quiet);
-        let on_event = &mut |event: Event<'_>| output.on_event(&event);
+        let progress = ProgressOutput::new(self.quiet);
+        let on_event = &mut |event: Event<'_>| show_event(&progress, &event);
         let runs = runner::run(&study, &weir, &folder.path, (&stop, &groups), on_event);
-        output.finish();
+        progress.finish();
         let StudyRuns { variants, left_out, partial } = runs?;
         if let Some(at) = variants.iter().position(|variant| variant.runs.is_empty()) {
             eprintln!("weir: variant {:?} has no run that can be used", variants[at].name);
@@ -379,12 +381,10 @@ impl Sync {
             Err(StudyFault::Asked(message)) => return Ok(argument_error(&message)),
             other => other?,
         };
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let colour = if colour { Colour::Ansi } else { Colour::Plain };
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(&result)?),
             () if self.markdown => print!("{}", Report::study(&result).markdown()),
-            () => print!("{}", Report::study(&result).text(colour)),
+            () => print!("{}", Report::study(&result).text(stdout_colour())),
         }
         if let Some(dir) = &self.out {
             let written = report::write_study(dir, &result, variants)
@@ -422,7 +422,8 @@ fn exit_code(result: &StudyResult) -> u8 {
     let compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.judged.is_some())
     };
-    if result.against.iter().any(compared) { 0 } else { INVALID }
+    let is_alone = result.against.is_empty();
+    if is_alone || result.against.iter().any(compared) { 0 } else { INVALID }
 }
 
 fn argument_error(message: &str) -> ExitCode {
@@ -459,62 +460,32 @@ impl Drop for RunFolder {
     }
 }
 
-/// Progress output: a line per finished run, and a spinner for the current one.
-struct ProgressOutput {
-    bar: ProgressBar,
-    quiet: bool,
-}
-
-impl ProgressOutput {
-    fn new(quiet: bool) -> ProgressOutput {
-        // indicatif hides the bar if standard error is not a terminal.
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
-        ProgressOutput { bar, quiet }
-    }
-
-    fn set(&self, text: &str) {
-        self.bar.set_message(text.to_owned());
-        self.bar.tick();
-    }
-
-    fn line(&self, text: &str) {
-        if !self.quiet {
-            self.bar.suspend(|| eprintln!("{text}"));
+/// Shows an event of the study.
+fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
+    let height =
+        |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
+    match event {
+        Event::Begins { repeat: 0, variants, .. } => {
+            progress.line(format_args!("warming up: {}", variants.join(", ")));
         }
-    }
-
-    fn on_event(&self, event: &Event<'_>) {
-        let height =
-            |height: &Option<u64>| height.map_or("–".to_owned(), |height| height.to_string());
-        match event {
-            Event::Begins { repeat: 0, variants, .. } => {
-                self.line(&format!("warming up: {}", variants.join(", ")));
-            }
-            Event::Begins { repeat, repeats, variants } => {
-                self.line(&format!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
-            }
-            Event::Second(variants) => {
-                let texts: Vec<String> = variants
-                    .iter()
-                    .map(|VariantProgress { variant, elapsed, height: reached }| {
-                        format!("{variant} {} ({elapsed:.0} s)", height(reached))
-                    })
-                    .collect();
-                self.set(&texts.join("  "));
-            }
-            Event::Ended { variant, seconds, height: reached, reason } => {
-                let reason =
-                    reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-                self.line(&format!(
-                    "  {variant}: {seconds:.1} s, height {}{reason}",
-                    height(reached)
-                ));
-            }
+        Event::Begins { repeat, repeats, variants } => {
+            progress.line(format_args!("repeat {repeat} of {repeats}: {}", variants.join(", ")));
         }
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
+        Event::Second(variants) => {
+            let texts: Vec<String> = variants
+                .iter()
+                .map(|VariantProgress { variant, elapsed, height: reached }| {
+                    format!("{variant} {} ({elapsed:.0} s)", height(reached))
+                })
+                .collect();
+            progress.message(texts.join("  "));
+        }
+        Event::Ended { variant, seconds, height: reached, reason } => {
+            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            progress.line(format_args!(
+                "  {variant}: {seconds:.1} s, height {}{reason}",
+                height(reached)
+            ));
+        }
     }
 }

@@ -73,7 +73,7 @@ settings::table! {
         /// Methods whose calls are limited. If this key is not set, request bodies that are no
         /// valid call count too.
         methods: List<MethodPattern> = follows "every method";
-        /// If true, the limit counts requests rejected with 401 or 403 instead of calls, so that
+        /// If true, the limit counts requests that fail authentication instead of calls, so that
         /// keys cannot be guessed fast. A client over the limit gets `status` before its key is
         /// checked, right or wrong. Clients behind one address share the limit. The key of its zone
         /// must be `client` or `client-net` alone.
@@ -147,7 +147,7 @@ pub struct Limit {
     pub chain: Option<usize>,
     /// Exact names, or prefixes that end in `*`; empty for every method.
     pub methods: Vec<Box<str>>,
-    /// True if the limit counts requests rejected with 401 or 403, instead of calls.
+    /// True if the limit counts requests that fail authentication, instead of calls.
     pub failures: bool,
     /// The quantity that is limited.
     pub kind: LimitKind,

@@ -69,6 +69,20 @@ pub struct Caching {
     pub stamp: Stamp,
 }
 
+impl Caching {
+    /// Returns the decision for a response that is never cached.
+    pub fn never(view: &ChainView) -> Self {
+        Self {
+            rule: CacheRule::Never,
+            resolved: None,
+            min_head: 0,
+            behind_head: 0,
+            from_view: false,
+            stamp: Stamp::new(view),
+        }
+    }
+}
+
 /// State of the chain at the start of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
@@ -187,14 +201,7 @@ impl RejectReason {
 /// Decides what the response to a call depends on. `block` is the block that the call names, or the
 /// method's default (`wire::method::Method::block_ref`).
 pub fn decide(method: &Method, block: Option<&BlockRef>, view: &ChainView) -> Caching {
-    let uncached = Caching {
-        rule: CacheRule::Never,
-        resolved: None,
-        min_head: 0,
-        behind_head: 0,
-        from_view: false,
-        stamp: Stamp::new(view),
-    };
+    let uncached = Caching::never(view);
     if method.write || method.sticky {
         return uncached;
     }

@@ -11,7 +11,6 @@ use wire::call::{Call, Id, Params, Version};
 
 use super::{logs, resolve_uncached};
 use crate::access::caller::Caller;
-use crate::call::request::UpstreamRequest;
 use crate::call::response::Payload;
 use crate::policy::cacheable::{CacheRule, Caching};
 use crate::policy::plan::without_cache_unless;
@@ -56,12 +55,10 @@ pub(crate) async fn resolve_internal(
         hash_header: None,
         waiting: &waiting,
     };
-    let request = upstream_request(cx, &route, &view, now);
-    let caching = Caching { rule: CacheRule::AtHash, min_head: internal.height, ..request.caching };
-    let request = UpstreamRequest {
-        caching: without_cache_unless(cx.snapshot.cache.is_some(), caching),
-        ..request
-    };
+    let (rule, min_head) = (CacheRule::AtHash, internal.height);
+    let caching = Caching { rule, min_head, ..Caching::never(&view) };
+    let caching = without_cache_unless(cx.snapshot.cache.is_some(), caching);
+    let request = upstream_request(cx, &route, caching, now);
     let response = match row {
         Some((_, method)) if !internal.bypass_cache => {
             logs::resolve_part(cx, request, &call.params, method, None, &view).await.0

@@ -17,7 +17,7 @@ use wire::filter::LogFilter;
 use wire::key::ResolvedBlock;
 use wire::method::Method;
 
-use super::{cached_response, resolve_uncached, write_call_key};
+use super::{cached_response, is_keyed, resolve_uncached, write_call_key};
 use crate::cache::index;
 use crate::cache::index::IndexResult;
 use crate::call::cache_status::CacheStatus;
@@ -154,7 +154,8 @@ pub(super) async fn resolve_part(
     view: &ChainView,
 ) -> (UpstreamResponse, CacheStatus) {
     let mut key = Vec::new();
-    let has_key = write_call_key(cx, &mut key, &request, method, params, block);
+    let has_key = is_keyed(&request.caching, request.coalesce)
+        && write_call_key(cx, &mut key, request.chain, method, params, block);
     if has_key && let Some(response) = cached_response(cx, &key, view) {
         return (response, CacheStatus::Hit);
     }

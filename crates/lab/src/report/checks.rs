@@ -7,6 +7,7 @@
 use lab_model::results::capacity::{CapacityResult, End};
 use lab_model::results::compare::{CompareResult, Weight};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
+use lab_model::results::load_study::{End as StudyEnd, LoadStudyResult};
 use lab_model::results::run::RunResult;
 use lab_model::results::study::StudyResult;
 use lab_model::results::{ComparisonVerdict, Outcome, ThresholdOutcome};
@@ -144,7 +145,9 @@ impl Checks {
         let conclusions: Vec<&str> =
             result.conclusions.iter().map(|conclusion| conclusion.text.as_str()).collect();
         let output = conclusions.join("\n");
-        let cases = result.against.iter().map(|against| {
+        let alone = result.variants.first().filter(|_| result.against.is_empty());
+        let alone = alone.map(|variant| Case::passed(&variant.name, output.clone()));
+        let compared = result.against.iter().map(|against| {
             let name = format!("{} against {}", against.other, against.first);
             let judged = main_row(result, against).filter(|row| !row.above_tip);
             match judged.and_then(|row| row.judged.as_ref()) {
@@ -160,6 +163,39 @@ impl Checks {
             class: "weir.study",
             started: None,
             seconds: 0.0,
+            cases: alone.into_iter().chain(compared).collect(),
+        }
+    }
+
+    /// Returns the cases of a study of load runs: one for each plan. As in [`Checks::study`], a
+    /// variant that is slower is no failure.
+    pub fn load_study(result: &LoadStudyResult) -> Checks {
+        let cases = result.plans.iter().map(|plan| {
+            let differences = plan.comparison.differences.iter();
+            let output: Vec<String> = differences
+                .map(|row| format!("{}: {}", row.variant, wording::difference(row)))
+                .collect();
+            let outcome = match result.end {
+                StudyEnd::Interrupted => {
+                    CaseOutcome::Error("partial", wording::PARTIAL_STUDY.to_owned())
+                }
+                _ if output.is_empty() => {
+                    CaseOutcome::Error("no-result", wording::NO_ROUNDS.to_owned())
+                }
+                _ => CaseOutcome::Passed,
+            };
+            Case { output: output.join("\n"), ..Case::new(&plan.plan, outcome) }
+        });
+        Checks {
+            name: format!("weir study load {}", result.name),
+            class: "weir.study",
+            started: Some(result.started.clone()).filter(|started| !started.is_empty()),
+            seconds: result
+                .rounds
+                .iter()
+                .flat_map(|round| &round.runs)
+                .map(|run| run.seconds)
+                .sum(),
             cases: cases.collect(),
         }
     }

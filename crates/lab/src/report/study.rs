@@ -70,11 +70,13 @@ pub(super) fn document(result: &StudyResult) -> Document {
     }
 }
 
-/// Returns the verdict about the other variants if all verdicts agree, else "cannot tell".
-fn verdict(result: &StudyResult) -> ComparisonVerdict {
+/// Returns the verdict about the other variants if all verdicts agree, else "cannot tell". `None`
+/// if there is no other variant.
+fn verdict(result: &StudyResult) -> Option<ComparisonVerdict> {
     let mut words = result.conclusions.iter().filter_map(|conclusion| conclusion.word);
-    let first_word = words.next().unwrap_or(ComparisonVerdict::CannotTell);
-    if words.all(|word| word == first_word) { first_word } else { ComparisonVerdict::CannotTell }
+    let first_word = words.next()?;
+    let is_common = words.all(|word| word == first_word);
+    Some(if is_common { first_word } else { ComparisonVerdict::CannotTell })
 }
 
 /// Returns the word for a verdict about times.
@@ -115,13 +117,14 @@ fn how(result: &StudyResult) -> String {
 fn head(result: &StudyResult) -> Section {
     let verdict_word = verdict(result);
     let class = match verdict_word {
-        ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::Negligible => {
-            "pass"
-        }
-        ComparisonVerdict::Worse => "fail",
-        ComparisonVerdict::CannotTell => "invalid",
+        None
+        | Some(
+            ComparisonVerdict::Better | ComparisonVerdict::Same | ComparisonVerdict::Negligible,
+        ) => "pass",
+        Some(ComparisonVerdict::Worse) => "fail",
+        Some(ComparisonVerdict::CannotTell) => "invalid",
     };
-    let head = word(verdict_word).to_uppercase();
+    let head = verdict_word.map_or("measured", word).to_uppercase();
     let verdicts =
         result.conclusions.iter().filter(|conclusion| conclusion.about == About::Verdict);
     let reasons = verdicts.map(|conclusion| conclusion.text.clone()).collect();

@@ -81,7 +81,7 @@ impl Options {
 /// randomisation tests.
 ///
 /// # Errors
-/// Fails if there are fewer than two variants, a variant has no run, or an option is out of range.
+/// Fails if there is no variant, a variant has no run, or an option is out of range.
 pub fn analyse(
     variants: &[VariantRuns],
     left_out: &[Vec<String>],
@@ -134,12 +134,8 @@ fn until_tip(variant: &VariantRuns, options: &Options) -> VariantRuns {
 }
 
 fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> {
-    if variants.len() < 2 {
-        let description = match variants {
-            [only] => format!("there is only {:?}", only.name),
-            _ => "there is none".to_owned(),
-        };
-        return Err(StudyFault::Variants { found: description });
+    if variants.is_empty() {
+        return Err(StudyFault::NoVariant);
     }
     let bare = |variant: &&VariantRuns| variant.runs.is_empty();
     if let Some(variant) = variants.iter().find(bare) {

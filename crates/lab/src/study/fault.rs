@@ -31,11 +31,16 @@ pub enum StudyFault {
         /// The missing data.
         what: String,
     },
-    /// Fewer than two variants.
-    #[error("a study compares at least two variants; {found}")]
-    Variants {
-        /// The variants that exist.
-        found: String,
+    /// No variant was given.
+    #[error("a study has at least one variant; there is none")]
+    NoVariant,
+    /// More nodes were given than one study polls.
+    #[error("a study polls at most {max} nodes; {count} were given")]
+    TooManyVariants {
+        /// The number of nodes.
+        count: usize,
+        /// The maximum.
+        max: usize,
     },
     /// An option or an operation failed; the text is the message.
     #[error("{0}")]

@@ -90,9 +90,8 @@ pub fn poll(
     stop: &Stop,
     on_poll: &mut dyn FnMut(Duration, &[State<'_>]),
 ) -> Result<(Family, Vec<VariantRuns>), StudyFault> {
-    if nodes.len() < 2 || nodes.len() > NODES_MAX {
-        let description = format!("there are {}, and at most {NODES_MAX} are allowed", nodes.len());
-        return Err(StudyFault::Variants { found: description });
+    if nodes.len() > NODES_MAX {
+        return Err(StudyFault::TooManyVariants { count: nodes.len(), max: NODES_MAX });
     }
     let fault = |error: String| StudyFault::Asked(error);
     let mut targets = Vec::new();

@@ -1,11 +1,12 @@
-//! Reads runs from files: logs of nodes (`read/log.rs`), tables (`read/table.rs`) and sample files
+//! Reads runs from files: logs of nodes (`read/pocketcoin_log.rs`, `read/line_log.rs`), tables (`read/table.rs`) and sample files
 //! (`read/samples.rs`). Files are streamed, and memory is bounded. `read/fuzz.rs` has the
 //! invariants for arbitrary bytes.
 
 mod builder;
 #[cfg(test)]
 mod fuzz;
-mod log;
+mod line_log;
+mod pocketcoin_log;
 mod samples;
 mod table;
 
@@ -17,6 +18,7 @@ use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
 pub(crate) use builder::{RunBuilder, RunLimits};
+pub use line_log::LogFormat;
 pub use samples::Line as SampleLine;
 
 use super::StudyFault;
@@ -37,15 +39,35 @@ impl Limits {
 }
 
 /// Format of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Form {
     /// A `debug.log` of a Pocketcoin node with log category `stat`.
     PocketcoinLog,
+    /// A log of a node in which one line announces a new block.
+    LineLog(&'static LogFormat),
     /// A table with a header.
     Table,
     /// JSON lines, as `--samples` of the index commands writes them.
     Samples,
 }
+
+impl Form {
+    /// Names of the log formats.
+    pub fn log_names() -> impl Iterator<Item = &'static str> {
+        let line_logs = LogFormat::all().iter().map(|format| format.name.as_str());
+        std::iter::once(POCKETCOIN).chain(line_logs)
+    }
+
+    /// Returns the log format with a name.
+    pub fn log(name: &str) -> Option<Form> {
+        match name {
+            POCKETCOIN => Some(Form::PocketcoinLog),
+            _ => LogFormat::all().iter().find(|format| format.name == name).map(Form::LineLog),
+        }
+    }
+}
+
+const POCKETCOIN: &str = "pocketcoin";
 
 /// Reads a run from a file.
 ///
@@ -67,9 +89,11 @@ pub(super) fn read(
     let lines = Lines { path, reader, limits, line: Vec::new(), number: 0, ends_with_break: true };
     let label = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into());
     let (run, missing) = match form {
-        Form::PocketcoinLog => {
-            (log::read(lines)?, "it has no statistic: the node must log category stat (debug=stat)")
-        }
+        Form::PocketcoinLog => (
+            pocketcoin_log::read(lines)?,
+            "it has no statistic: the node must log category stat (debug=stat)",
+        ),
+        Form::LineLog(format) => (line_log::read(lines, format)?, "no line announces a new block"),
         Form::Table => (table::read(lines)?, "it has no row after its header"),
         Form::Samples => (samples::read(lines)?, "it has no sample with a height"),
     };

@@ -405,17 +405,30 @@ fn repeats_are_judged_and_their_spread_is_told() {
 }
 
 #[test]
+fn a_single_variant_is_described() {
+    let only = [variant("a", vec![run_of("1", &[0, 50, 50, 100])])];
+    let options = Options::new("x", Source::Tables);
+    let result = analyse(&only, &[], &options, &mut counted()).unwrap();
+    assert!(result.against.is_empty());
+    says(
+        &result,
+        "verdict: a syncs blocks 0 to 100 in 3 min; it is compared with no other variant",
+    );
+    assert!(
+        crate::report::Report::study(&result)
+            .text(crate::report::Colour::Plain)
+            .contains("MEASURED")
+    );
+}
+
+#[test]
 fn what_cannot_be_compared_is_refused() {
     let one = [variant("a", vec![run_of("1", &[0, 1])])];
     let output = |variants: &[VariantRuns], options: &Options| {
         analyse(variants, &[], options, &mut counted()).unwrap_err().to_string()
     };
     let options = Options::new("x", Source::Tables);
-    assert_eq!(
-        output(&one, &options),
-        "a study compares at least two variants; there is only \"a\""
-    );
-    assert_eq!(output(&[], &options), "a study compares at least two variants; there is none");
+    assert_eq!(output(&[], &options), "a study has at least one variant; there is none");
     let none = [one[0].clone(), variant("b", Vec::new())];
     assert_eq!(output(&none, &options), "variant \"b\" has no usable run");
     let far = [one[0].clone(), variant("b", vec![run_of("1", &[0, 1_000_000_000])])];

@@ -10,6 +10,10 @@ use super::number::{clock, plural, with_unit};
 
 /// Reason of a run that was stopped early.
 pub(crate) const PARTIAL: &str = "the run ended before its plan";
+/// Reason of an interrupted study.
+pub(crate) const PARTIAL_STUDY: &str = "the study was interrupted";
+/// Reason of a study of load runs without enough rounds.
+pub(crate) const NO_ROUNDS: &str = "fewer than two rounds could be compared";
 /// Reason of a study without a result for a variant.
 pub(crate) const NOT_COMPARED: &str =
     "the variants could not be compared: one of them did not reach the height to compare";

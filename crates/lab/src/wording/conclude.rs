@@ -41,9 +41,21 @@ pub(crate) fn conclusions(result: &StudyResult) -> Vec<Conclusion> {
             Conclusion { variant, ..conclusion }
         }));
     }
+    if result.against.is_empty() {
+        conclusions.extend(progress(first));
+    }
     conclusions.extend(limits::tips(result));
     conclusions.extend(limits::stalls(result));
     conclusions
+}
+
+/// Describes each run of a variant that is compared with no other.
+fn progress(variant: &VariantRow) -> impl Iterator<Item = Conclusion> {
+    variant.runs.iter().map(|run| {
+        let progress = format!("{} to {}", count(run.height_first), count(run.height));
+        let text = format!("{} syncs blocks {progress} in {}", variant.name, span(run.elapsed));
+        conclusion(About::Verdict, format!("{text}; it is compared with no other variant"))
+    })
 }
 
 fn verdict(result: &StudyResult, against: &Against) -> Conclusion {

@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use crate::terminal::no_color;
+
 /// Colours text, or leaves it plain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Paint {
@@ -9,10 +11,9 @@ pub(super) struct Paint {
 }
 
 impl Paint {
-    /// Colours text for terminals only. `NO_COLOR` (no-color.org) turns colours off.
+    /// Colours text for terminals only, and not if [`no_color`] is true.
     pub(super) fn of(is_terminal: bool) -> Paint {
-        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        Paint { coloured: is_terminal && !no_color }
+        Paint { coloured: is_terminal && !no_color() }
     }
 
     /// Colours text unconditionally.

@@ -14,13 +14,14 @@ use lab::export::{Labels, Names, Stat, Trends};
 use lab::live::plain::Plain;
 use lab::live::screen::Screen;
 use lab::report::checks::Checks;
-use lab::report::{self, Colour, Report};
+use lab::report::{self, Report};
 use lab::run::{Progress, Stop};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::run::RunResult;
 
 use crate::ci::CiOutput;
+use crate::terminal::stdout_colour;
 
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Output")]
@@ -156,10 +157,8 @@ impl Output {
     /// Prints the result.
     pub(super) fn print(&self, result: &RunResult, totals: &Totals, plan: &Plan) {
         if self.json.as_deref() != Some(Path::new("-")) {
-            let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-            let colour = if colour { Colour::Ansi } else { Colour::Plain };
             let report = Report::run(result, totals, &plan.methods);
-            println!("{}", report.text(colour).trim_end());
+            println!("{}", report.text(stdout_colour()).trim_end());
         }
     }
 

@@ -1,8 +1,6 @@
 //! `weir study load`: variants take turns under the same load. `lab::study::load` runs the study;
 //! this file has the arguments, the progress output and the exit codes.
 
-use std::io;
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -10,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
-use lab::report::{self, Colour, Report};
+use lab::report::checks::Checks;
+use lab::report::{self, Report};
 use lab::run::Stop;
 use lab::self_check;
 use lab::study::StudyFault;
@@ -27,7 +25,9 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{RunFolder, SEED, argument_error, duration, stop_study_on_signals};
+use crate::ci::CiOutput;
 use crate::load::{INTERRUPTED, INVALID, SELF_CHECK, report_self_check};
+use crate::terminal::{ProgressOutput, stdout_colour};
 
 /// Find which variant responds faster, and by how much
 ///
@@ -104,6 +104,9 @@ pub(super) struct LoadStudy {
     /// Print no progress
     #[arg(long)]
     quiet: bool,
+
+    #[command(flatten)]
+    ci: CiOutput,
 }
 
 fn rounds(text: &str) -> Result<usize, String> {
@@ -172,7 +175,7 @@ impl LoadStudy {
         let weir = std::env::current_exe().map_err(|error| asked(&error))?;
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
         stop_study_on_signals(&stop, &groups).map_err(|error| asked(&error))?;
-        let output = ProgressOutput::new(self.quiet);
+        let progress = ProgressOutput::new(self.quiet);
         let mut random = StdRng::seed_from_u64(SEED);
         let mut write_run = |dir: &Path, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
             let written = report::write_folder(dir, run, totals, methods);
@@ -185,8 +188,9 @@ impl LoadStudy {
             write_run: &mut write_run,
             random: &mut || random.random(),
         };
-        let runs = runner::run(study, store, surroundings, &mut |event| output.on_event(&event));
-        output.finish();
+        let runs =
+            runner::run(study, store, surroundings, &mut |event| show_event(&progress, &event));
+        progress.finish();
         runs
     }
 
@@ -217,13 +221,11 @@ impl LoadStudy {
 
     /// Prints the result and writes its files.
     fn write(&self, result: &LoadStudyResult) -> Result<()> {
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let colour = if colour { Colour::Ansi } else { Colour::Plain };
         let report = Report::load_study(result);
         match () {
             () if self.json => println!("{}", serde_json::to_string_pretty(result)?),
             () if self.markdown => print!("{}", report.markdown()),
-            () => print!("{}", report.text(colour)),
+            () => print!("{}", report.text(stdout_colour())),
         }
         if let Some(dir) = &self.out {
             let written = report::write_load_study(dir, result)
@@ -232,7 +234,7 @@ impl LoadStudy {
                 written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
             }
         }
-        Ok(())
+        self.ci.write(&Checks::load_study(result), &report)
     }
 }
 
@@ -244,65 +246,41 @@ fn exit_code(result: &LoadStudyResult) -> u8 {
     }
 }
 
-/// Progress output: a line for each finished run, and a spinner for the current one.
-struct ProgressOutput {
-    bar: ProgressBar,
-    quiet: bool,
-}
-
-impl ProgressOutput {
-    fn new(quiet: bool) -> ProgressOutput {
-        // indicatif hides the bar if standard error is not a terminal.
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").expect("it is a template"));
-        ProgressOutput { bar, quiet }
-    }
-
-    fn line(&self, text: &str) {
-        if !self.quiet {
-            self.bar.suspend(|| eprintln!("{text}"));
+/// Shows an event of the study.
+fn show_event(progress: &ProgressOutput, event: &Event<'_>) {
+    match event {
+        Event::Continues(rounds) => progress.line(format_args!("continues after round {rounds}")),
+        Event::RoundBegins(None, variants) => {
+            progress.line(format_args!("warm-up: {}", variants.join(", ")));
         }
-    }
-
-    fn on_event(&self, event: &Event<'_>) {
-        match event {
-            Event::Continues(rounds) => self.line(&format!("continues after round {rounds}")),
-            Event::RoundBegins(None, variants) => {
-                self.line(&format!("warm-up: {}", variants.join(", ")));
-            }
-            Event::RoundBegins(Some(round), variants) => {
-                self.line(&format!("round {round}: {}", variants.join(", ")));
-            }
-            Event::RunBegins(plan, variant) => {
-                self.bar.set_message(format!("{variant}, {plan}"));
-            }
-            Event::Second(progress) => {
-                let (elapsed, total) = (progress.elapsed.as_secs(), progress.duration.as_secs());
-                self.bar.set_message(format!("{elapsed} of {total} s"));
-            }
-            Event::RunEnded(plan, variant, result, left_out) => {
-                let measured = result.map_or_else(String::new, |result| {
-                    let row = &result.overall;
-                    format!(
-                        " {} p50 {:.2} ms, {:.0} results/s",
-                        result.verdict.outcome.as_str(),
-                        row.latency.p50_ms,
-                        row.goodput
-                    )
-                });
-                let left_out =
-                    left_out.as_ref().map_or_else(String::new, |why| format!(" left out: {why}"));
-                self.line(&format!("  {variant}, {plan}:{measured}{left_out}"));
-            }
-            Event::RoundEnded(round, Some(width)) => {
-                self.line(&format!("after round {round}: intervals of ±{:.1} %", width * 100.0));
-            }
-            Event::RoundEnded(..) => {}
+        Event::RoundBegins(Some(round), variants) => {
+            progress.line(format_args!("round {round}: {}", variants.join(", ")));
         }
-        self.bar.tick();
-    }
-
-    fn finish(&self) {
-        self.bar.finish_and_clear();
+        Event::RunBegins(plan, variant) => {
+            progress.message(format!("{variant}, {plan}"));
+        }
+        Event::Second(second) => {
+            let (elapsed, total) = (second.elapsed.as_secs(), second.duration.as_secs());
+            progress.message(format!("{elapsed} of {total} s"));
+        }
+        Event::RunEnded(plan, variant, result, left_out) => {
+            let measured = result.map_or_else(String::new, |result| {
+                let row = &result.overall;
+                format!(
+                    " {} p50 {:.2} ms, {:.0} results/s",
+                    result.verdict.outcome.as_str(),
+                    row.latency.p50_ms,
+                    row.goodput
+                )
+            });
+            let left_out =
+                left_out.as_ref().map_or_else(String::new, |why| format!(" left out: {why}"));
+            progress.line(format_args!("  {variant}, {plan}:{measured}{left_out}"));
+        }
+        Event::RoundEnded(round, Some(width)) => {
+            progress
+                .line(format_args!("after round {round}: intervals of ±{:.1} %", width * 100.0));
+        }
+        Event::RoundEnded(..) => {}
     }
 }

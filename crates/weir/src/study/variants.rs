@@ -61,13 +61,7 @@ pub(super) fn parse_nodes(arguments: &[String]) -> Result<Vec<Node>, String> {
             }
         }
     };
-    let nodes: Vec<Node> = arguments.iter().map(node).collect::<Result<_, _>>()?;
-    match nodes.as_slice() {
-        [only] => {
-            Err(format!("a study compares at least two variants; only {:?} was given", only.name))
-        }
-        _ => Ok(nodes),
-    }
+    arguments.iter().map(node).collect()
 }
 
 /// Splits `NAME=REST`. An equals sign after a slash is part of a path or URL.

@@ -84,7 +84,7 @@ fn faulty_input_ends_with_two_and_says_where() {
         assert_eq!(ended, code, "{arguments:?}: {complaints}");
         assert!(complaints.contains(told), "{arguments:?}: {complaints}");
     };
-    check(&["--csv", "good.csv"], 2, "at least two variants; there is only \"good\"");
+    check(&["--csv", "good.csv"], 0, "");
     check(&["--csv", "good.csv", "back.csv"], 2, "back.csv:3: time goes back from");
     check(
         &["--samples", "empty.jsonl", "empty.jsonl"],
@@ -92,7 +92,8 @@ fn faulty_input_ends_with_two_and_says_where() {
         "empty.jsonl: it has no sample with a height",
     );
     check(&["--log", "pocketcoin", "good.csv", "good.csv"], 2, "it has no statistic");
-    check(&["--log", "geth", "a", "b"], 2, "[possible values: pocketcoin]");
+    check(&["--log", "geth", "good.csv", "good.csv"], 2, "no line announces a new block");
+    check(&["--log", "reth", "a", "b"], 2, "[possible values: pocketcoin, geth, bitcoind]");
     check(&["--csv", "good.csv", "gone.csv"], 1, "cannot read gone.csv");
     check(&["--csv", "--samples", "good.csv"], 2, "cannot be used with");
     check(&["--csv", "a=", "good.csv"], 2, "names 0 files");

@@ -233,6 +233,20 @@ fn a_deep_rollback_of_a_lone_upstream_needs_persistence() {
 }
 
 #[test]
+fn missed_polls_of_a_dead_upstream_do_not_stop_a_deep_rollback() {
+    let mut net = Net::new(2);
+    for number in 90..=100 {
+        net.poll(0, A, number).poll(1, A, number);
+    }
+    net.miss(1, 10);
+    let b = fork(b'b', 92);
+    for _ in 0..3 {
+        net.poll(0, b, 98).miss(1, 1).head(Some((A, 100)));
+    }
+    net.poll(0, b, 98).head(Some((b, 98)));
+}
+
+#[test]
 fn a_deep_rollback_with_two_witnesses_is_accepted_at_once() {
     let mut net = Net::new(3);
     for number in 90..=100 {

@@ -134,6 +134,26 @@ fn a_search_and_a_comparison_have_their_verdicts() {
 }
 
 #[test]
+fn the_case_of_a_plan_has_the_differences_of_a_study() {
+    let mut result = crate::study::load::tests::planted_difference();
+    let checks = Checks::load_study(&result);
+    let (elements, text) = read(&checks.junit());
+    let cases = elements.iter().filter(|(name, _)| name == "testcase").count();
+    assert_eq!(cases, result.plans.len());
+    assert!(text.contains("slow: worse: "), "{text}");
+    let has_error = |checks: &Checks, reason: &str| {
+        let (elements, _) = read(&checks.junit());
+        let is_reason = |(key, value): &(String, String)| key == "type" && value == reason;
+        elements.iter().any(|(name, values)| name == "error" && values.iter().any(is_reason))
+    };
+    result.end = StudyEnd::Interrupted;
+    assert!(has_error(&Checks::load_study(&result), "partial"));
+    result.end = StudyEnd::Faults;
+    result.plans[0].comparison.differences.clear();
+    assert!(has_error(&Checks::load_study(&result), "no-result"));
+}
+
+#[test]
 fn a_comparison_of_responses_has_a_case_for_each_method_and_difference() {
     let checks = Checks::equal(&different());
     let names: Vec<&str> = checks.cases.iter().map(|case| case.name.as_str()).collect();

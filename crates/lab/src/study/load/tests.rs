@@ -107,11 +107,16 @@ fn words(
     own.filter(|one| one.metric == Metric::LatencyP50).map(|one| one.verdict).collect()
 }
 
-#[test]
-fn a_planted_difference_is_found_in_its_method_only() {
+/// The result of a study in which the variant "slow" is slower and "cached" is faster.
+pub(crate) fn planted_difference() -> LoadStudyResult {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
-    let result = analysed(&study, &runs(&study, 8, [1.0, 1.3, 0.5, 1.0], 1));
+    analysed(&study, &runs(&study, 8, [1.0, 1.3, 0.5, 1.0], 1))
+}
+
+#[test]
+fn a_planted_difference_is_found_in_its_method_only() {
+    let result = planted_difference();
     for plan in 0..2 {
         assert_eq!(result.plans[plan].rounds, 8);
         assert_eq!(words(&result, plan, "slow", "eth_call"), [ComparisonVerdict::Worse]);
@@ -136,6 +141,36 @@ fn a_planted_difference_is_found_in_its_method_only() {
     let text = result.sentences.join("\n");
     assert!(text.contains("reads: slow compared with direct: worse in eth_call"), "{text}");
     assert!(text.contains("direct does not differ from itself"), "{text}");
+}
+
+/// The power that a study of the default length must have: twenty studies for each planted
+/// difference.
+#[test]
+fn planted_differences_are_found_and_their_intervals_cover_them() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let mut covered = 0;
+    for (planted, found_min) in [(0.05, 0), (0.1, 15), (0.3, 20)] {
+        let mut found = 0;
+        for seed in 0..20 {
+            let factors = [1.0, 1.0 + planted, 1.0, 1.0];
+            let result = analysed(&study, &runs(&study, *study.file.rounds_min, factors, seed));
+            let difference = result.plans[0].comparison.differences.iter().find(|difference| {
+                difference.variant == "slow"
+                    && difference.method == "eth_call"
+                    && difference.metric == Metric::LatencyP50
+            });
+            let difference = difference.unwrap();
+            found += usize::from(difference.verdict == ComparisonVerdict::Worse);
+            let (low, high) = difference.interval.unwrap();
+            covered += usize::from(low <= planted && planted <= high);
+        }
+        println!("{planted}: found in {found} of 20 studies");
+        assert!(found >= found_min, "{planted}: found in {found} of 20 studies");
+    }
+    println!("{covered} of 60 intervals cover the planted difference");
+    // 93 % of 60.
+    assert!(covered >= 56, "{covered} of 60 intervals cover the planted difference");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use lab_model::results::study::Accesses;
 
 use crate::analysis::sync::{Sample, SyncRun};
 use crate::study::StudyFault;
-use crate::study::read::{Form, Limits, RunLimits, read};
+use crate::study::read::{Form, Limits, LogFormat, RunLimits, read};
 
 /// Limits that are small enough for inputs to reach them.
 const TIGHT: Limits =
@@ -27,7 +27,9 @@ const MESSAGE_BYTES_MAX: usize = 1_000;
 /// # Panics
 /// Panics if one of these conditions does not hold.
 pub(crate) fn study_log(bytes: &[u8]) {
-    for form in [Form::PocketcoinLog, Form::Table, Form::Samples] {
+    let line_logs = LogFormat::all().iter().map(Form::LineLog);
+    let forms = [Form::PocketcoinLog, Form::Table, Form::Samples].into_iter().chain(line_logs);
+    for form in forms {
         let whole = run_of(bytes, form, ROOMY, bytes.len().max(1));
         for piece in [1, 7, 64] {
             let cut = run_of(bytes, form, ROOMY, piece);

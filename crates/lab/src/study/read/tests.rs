@@ -61,6 +61,60 @@ fn a_log_of_a_node_among_its_other_lines() {
     assert_eq!(none, "FILE: it has no statistic: the node must log category stat (debug=stat)");
 }
 
+fn line_log(name: &str, log: &str) -> Result<SyncRun, String> {
+    read_text(log, Form::log(name).unwrap())
+}
+
+fn heights(run: &SyncRun) -> Vec<u64> {
+    run.samples.iter().map(|sample| sample.height).collect()
+}
+
+#[test]
+fn a_log_of_bitcoind_has_heights_and_the_size_of_its_cache() {
+    // Lines of Bitcoin Core v28.0 from its documentation, with a thread name in the second one.
+    let log = "2024-10-02T08:00:00Z Bitcoin Core version v28.0.0 (release build)\n\
+        2024-10-02T08:00:01Z UpdateTip: new best=00000000d1145790 height=1000 version=0x00000001 \
+        log2_work=41.966 tx=1001 date='2009-01-19T06:34:03Z' progress=0.000001 cache=0.5MiB(1000txo)\n\
+        2024-10-02T08:00:03.250000Z [msghand] UpdateTip: new best=0000000092c69507 height=1001 \
+        version=0x00000001 log2_work=41.967 tx=1002 date='2009-01-19T06:35:00Z' progress=0.000001 \
+        cache=1.0MiB(1001txo)\n";
+    let run = line_log("bitcoind", log).unwrap();
+    assert_eq!(heights(&run), [1000, 1001]);
+    let [first, second] = run.samples[..] else { panic!("two samples") };
+    assert_eq!((first.used, second.used), (Some(524_288), Some(1_048_576)));
+    assert_eq!((first.at, second.at - first.at), (1_727_856_001.0, 2.25));
+    assert!(run.notes.is_empty(), "{:?}", run.notes);
+}
+
+#[test]
+fn a_log_of_geth_without_years_may_pass_new_year() {
+    let line = |time: &str, height: &str| {
+        format!(
+            "INFO [{time}] Imported new potential chain segment     number={height} \
+             hash=0b0b0b..0b0b0b blocks=1 txs=3 mgas=0.063 elapsed=1.208ms mgasps=52.137\n"
+        )
+    };
+    let log = line("12-31|23:59:59.500", "18,000,000") + &line("01-01|00:00:00.500", "18,000,001");
+    let run = line_log("geth", &log).unwrap();
+    assert_eq!(heights(&run), [18_000_000, 18_000_001]);
+    assert_eq!(run.samples[1].at - run.samples[0].at, 1.0);
+    assert_eq!(run.notes, ["the log has no years; its first line is set to the year 2000"]);
+    let fault = line_log("geth", &line("13-31|23:59:59.500", "1")).unwrap_err();
+    assert_eq!(fault, "FILE:1: \"13-31|23:59:59.500\" is not a time such as 01-31|23:59:59.999");
+    let fault = line_log("geth", "INFO [01-01|00:00:00.500] Starting\n").unwrap_err();
+    assert_eq!(fault, "FILE: no line announces a new block");
+}
+
+#[test]
+fn logs_of_geth_are_read_in_all_its_formats() {
+    let Some(geth) = test_support::programs::require("geth") else { return };
+    for format in ["terminal", "logfmt", "json"] {
+        let log = test_support::geth::import_log(&geth, format);
+        let run = line_log("geth", &log).unwrap_or_else(|fault| panic!("{fault}\n{log}"));
+        assert_eq!(run.samples.last().unwrap().height, 54, "{log}");
+    }
+}
+
 #[test]
 fn tables_by_the_names_of_their_columns() {
     let node = "time,Height,CacheUsed,CacheHit,CacheMiss,CacheSpill,MemoryUsed,PeersALL\r\n\

@@ -388,6 +388,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["5MB", "500MB"]),
     ),
     (
+        "weir study sync --log geth pebble=a/geth.log leveldb=b/geth.log",
+        &[],
+        Ends(&[0], &["pebble", "leveldb"]),
+    ),
+    (
         "weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv",
         &[],
         Ends(&[0], &["5MB", "500MB"]),

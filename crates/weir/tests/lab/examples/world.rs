@@ -213,6 +213,14 @@ impl World {
                 )
             };
             write(&format!("{name}/debug.log"), &(0..50).map(line).collect::<String>());
+            let line = |second: u64| {
+                format!(
+                    "INFO [01-31|23:59:{second:02}.000] Imported new potential chain segment \
+                     number={} hash=0b0b0b..0b0b0b blocks=1\n",
+                    second * 100
+                )
+            };
+            write(&format!("{name}/geth.log"), &(0..50).map(line).collect::<String>());
         }
         let weir =
             |arguments: &[&str]| run(env!("CARGO_BIN_EXE_weir"), arguments, self.template.path());

@@ -1,0 +1,122 @@
+//! Reads logs of nodes in which one line announces a new block. `log_formats.toml` has the formats.
+
+use std::sync::LazyLock;
+
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use regex::{Captures, Regex};
+use serde::Deserialize;
+
+use super::{Lines, RunBuilder, StudyFault, excerpt, instant};
+use crate::analysis::sync::Sample;
+
+/// The year of the first sample of a log without years. It is a leap year.
+const FIRST_YEAR: i16 = 2000;
+
+static FORMATS: LazyLock<Formats> = LazyLock::new(|| {
+    toml::from_str(include_str!("log_formats.toml")).expect("a test reads the shipped formats")
+});
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Formats {
+    format: Vec<LogFormat>,
+}
+
+/// The log format of one kind of node.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogFormat {
+    /// Name on the command line.
+    pub name: String,
+    line: Vec<LineFormat>,
+}
+
+/// A line that announces a block.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LineFormat {
+    #[serde(deserialize_with = "pattern")]
+    pattern: Regex,
+    #[serde(default = "has_year")]
+    has_year: bool,
+}
+
+fn has_year() -> bool {
+    true
+}
+
+fn pattern<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Regex, D::Error> {
+    Regex::new(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+}
+
+impl LogFormat {
+    /// Returns all formats.
+    pub fn all() -> &'static [LogFormat] {
+        &FORMATS.format
+    }
+}
+
+pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilder, StudyFault> {
+    let mut run = lines.run();
+    let mut clock = Clock { year: FIRST_YEAR, last: None };
+    while let Some(line) = lines.next()? {
+        let found = format
+            .line
+            .iter()
+            .find_map(|line_format| Some((line_format, line_format.pattern.captures(line)?)));
+        let Some((line_format, captures)) = found else { continue };
+        let sample = sample(line_format, &captures, &mut clock);
+        let added = sample.and_then(|sample| run.push(sample));
+        added.map_err(|what| lines.fault(what))?;
+    }
+    if clock.last.is_some() {
+        run.note(format!("the log has no years; its first line is set to the year {FIRST_YEAR}"));
+    }
+    Ok(run)
+}
+
+fn sample(
+    format: &LineFormat,
+    captures: &Captures<'_>,
+    clock: &mut Clock,
+) -> Result<Sample, String> {
+    let group = |name: &str| captures.name(name).map_or("", |found| found.as_str());
+    let height = group("height").replace(',', "");
+    let height = height.parse().map_err(|_| format!("{:?} is not a height", excerpt(&height)))?;
+    let at =
+        if format.has_year { instant(group("time"))? } else { clock.instant(group("time"))? };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+    let bytes = |mib: f64| (mib * 1_048_576.0) as u64;
+    let used = captures.name("cache_mib").and_then(|found| found.as_str().parse().ok()).map(bytes);
+    Ok(Sample { at, height, used, ..Sample::default() })
+}
+
+/// Adds years to times without one.
+struct Clock {
+    year: i16,
+    /// The last time, in the year [`Clock::year`].
+    last: Option<DateTime>,
+}
+
+impl Clock {
+    /// Returns the seconds since 1970 of a time such as `01-31|23:59:59.999`. A year begins after
+    /// December.
+    fn instant(&mut self, text: &str) -> Result<f64, String> {
+        let parse = |year: i16| {
+            let full = format!("{year}-{}", text.replace('|', "T"));
+            let fault = |_| format!("{:?} is not a time such as 01-31|23:59:59.999", excerpt(text));
+            full.parse::<DateTime>().map_err(fault)
+        };
+        let mut time = parse(self.year)?;
+        if self.last.is_some_and(|last| last.month() == 12 && time.month() == 1) {
+            self.year += 1;
+            time = parse(self.year)?;
+        }
+        self.last = Some(time);
+        let timestamp = time.to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
+        #[expect(clippy::cast_precision_loss, reason = "to the microsecond until the year 2200")]
+        let seconds = timestamp.timestamp().as_microsecond() as f64 / 1e6;
+        Ok(seconds)
+    }
+}
