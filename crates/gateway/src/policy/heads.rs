@@ -483,7 +483,10 @@ impl HeadTracker {
             !floor_has_witness && just_reported
         };
         if is_lone_of_many || !has_evidence {
-            self.rollback_polls = 0;
+            // A missed poll of another upstream is no evidence against the reorg.
+            if reporter.is_some() {
+                self.rollback_polls = 0;
+            }
             return false;
         }
         self.rollback_polls += u32::from(polled);

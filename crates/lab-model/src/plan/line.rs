@@ -105,7 +105,7 @@ pub struct UrlOptions {
     #[arg(long, value_name = "1.1|2")]
     http: Option<String>,
 
-    /// Set the timeout of a response [default: 15s]
+    /// Set the timeout of a response [default: 10s]
     #[arg(long, value_name = "DURATION")]
     timeout: Option<String>,
 

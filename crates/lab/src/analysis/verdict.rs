@@ -332,7 +332,12 @@ impl Failures {
 
     /// Adds methods with a large share of failed calls over the whole run.
     fn partly_failing_methods(&mut self, evidence: Evidence<'_>) {
-        let known = |method: &str| self.list.iter().any(|failure| failure.reason.is_about(method));
+        // A slow method may fail too, so a broken threshold about times does not hide its failures.
+        let is_failure =
+            |failure: &Failure| !matches!(failure.breach, Breach::Time(_) | Breach::Throughput);
+        let known = |method: &str| {
+            self.list.iter().any(|failure| is_failure(failure) && failure.reason.is_about(method))
+        };
         let mut found = Vec::new();
         for row in evidence.methods {
             let failed = row.failed_share * row.calls as f64;

@@ -258,7 +258,8 @@ impl ReaderContext {
 struct ErrorLog {
     /// True if the last logged state of the database server is unreachable.
     unreachable_logged: bool,
-    /// True if an error of another class has been logged.
+    /// True if an error of another class has been logged. It stays true after the index is opened
+    /// again, because damaged data would log an error for each lookup.
     other_error_logged: bool,
 }
 

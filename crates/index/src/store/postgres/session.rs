@@ -233,9 +233,11 @@ impl Session {
         self.run("SET statement_timeout = 0; SET enable_seqscan = on")?;
         let result = query();
         self.query_timeout.set(query_timeout);
+        // The limits are restored after a failed query too. The error of the query comes first.
+        let restored =
+            self.run(&format!("SET statement_timeout = {timeout_ms}; SET enable_seqscan = off"));
         let value = result?;
-        self.run(&format!("SET statement_timeout = {timeout_ms}; SET enable_seqscan = off"))?;
-        Ok(value)
+        restored.map(|()| value)
     }
 
     /// Runs statements that return no rows.

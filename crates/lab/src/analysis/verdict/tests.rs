@@ -397,6 +397,20 @@ fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name
     assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
 }
 
+/// A method that is slow and fails has two reasons. The failure of the server stands, even if the
+/// delay of the generator explains the latency.
+#[test]
+fn a_failing_method_is_named_beside_its_own_broken_latency() {
+    let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
+    let case = Case::new(plan, &[(Class::Ok, 72), (Class::RpcError, 28)]);
+    let mut case = case.threshold(Metric::Latency, false, false).beyond(0.001).doubt(late);
+    case.rulings[0].outcome.method = Some("eth_getLogs".to_owned());
+    let (outcome, reasons, _) = case.judged();
+    let failed = |reason: &String| reason.starts_with("28.0 % of the calls of eth_getLogs failed");
+    assert!(reasons.iter().any(failed), "{reasons:?}");
+    assert_eq!(outcome, Outcome::Fail);
+}
+
 #[test]
 fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
     assert_eq!(Case::closed(100).doubt(paced).judged().0, Outcome::ClientLimited);
