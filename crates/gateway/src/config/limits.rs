@@ -193,6 +193,9 @@ pub(super) fn check(
             report.error(&table.shared, message, "a zone for each");
         }
     }
+    if access.keys.is_empty() && access.issuers.is_empty() {
+        warn_of_missing_keys(zone_tables, &zones, report);
+    }
     let counts_by_key = |limit: &Limit| {
         let zone = &zones[limit.zone];
         zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
@@ -207,6 +210,23 @@ pub(super) fn check(
         report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
+}
+
+/// Warns of zones that count by API key although no caller can have a key.
+fn warn_of_missing_keys(
+    zone_tables: &[(String, ZoneTable)],
+    zones: &[Zone],
+    report: &mut Report<'_>,
+) {
+    for ((_, table), zone) in zone_tables.iter().zip(zones) {
+        let Some(part) = zone.key.iter().position(|part| *part == KeyPart::Key) else { continue };
+        let message = match &*zone.key {
+            [_] => "no API key is configured, so the zone limits no call",
+            _ => "no API key is configured, so this part is always empty",
+        };
+        let advice = "a [[key]] or [[jwt]] for callers, or the part \"client\"";
+        report.warn(&table.key.element(part), message, advice);
+    }
 }
 
 /// Returns true if some call could count against both limits.
