@@ -16,7 +16,7 @@ use std::time::Duration;
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
 use settings::value::{Listed, Named, Once, format_duration};
-use settings::{At, Diagnostics, Key, ReadContext, Report, Severity, Table, diff};
+use settings::{Location, Diagnostics, Key, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -475,12 +475,12 @@ fn header_index(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
 /// Returns the only one of these keys that the file sets. If none or several are set, reports it at
 /// the last of them, or else at the first key.
 fn only_one<'a>(
-    keys: [&'a At; 3],
+    keys: [&'a Location; 3],
     message: &str,
     allowed: &str,
     report: &mut Report<'_>,
-) -> Option<&'a At> {
-    let set_keys: Vec<&At> = keys.into_iter().filter(|position| position.is_written()).collect();
+) -> Option<&'a Location> {
+    let set_keys: Vec<&Location> = keys.into_iter().filter(|position| position.is_written()).collect();
     match set_keys[..] {
         [only] => Some(only),
         _ => {
@@ -496,7 +496,7 @@ fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_
     if **low <= **high {
         return;
     }
-    let (low_name, high_name) = (low.at.name(), high.at.name());
+    let (low_name, high_name) = (low.location.name(), high.location.name());
     if low.is_set() {
         let allowed = format!("at most {high_name}, {}", shown(**high));
         report.error(low, format!("longer than {high_name}"), allowed);

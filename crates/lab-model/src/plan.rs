@@ -61,7 +61,7 @@ fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostic
     // The exponent form keeps large numbers valid in TOML.
     let number = |value: f64| format!("{value:?}");
     let replacements: Vec<_> = overridden
-        .filter_map(|variable| Some((variable.at.span.clone()?, number(variable.value))))
+        .filter_map(|variable| Some((variable.location.span.clone()?, number(variable.value))))
         .collect();
     plan.text = redact::text(text, &report, &replacements);
     Ok(plan)

@@ -79,7 +79,7 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Option<AccessLog> {
     let Some(file) = &*table.file else {
-        if table.at.table.is_some() && !table.file.is_set() {
+        if table.location.table.is_some() && !table.file.is_set() {
             let advice = "file = \"access.log\", or \"-\" for standard output";
             report.warn(&table.file, "no file is set, so nothing is logged", advice);
         }

@@ -206,7 +206,7 @@ pub(super) fn check(
     {
         let message =
             format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let position = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
+        let position = settings::Location { path: "key.rate".to_owned(), ..settings::Location::default() };
         report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
@@ -314,13 +314,13 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
     let requirements = [
-        (by_client, &zone_key.at, "a key of client or client-net alone"),
-        (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
-        (!zone.shared, &zone_key.at, "a zone that is not shared"),
-        (!chain.is_set(), &chain.at, "no chain: it is unknown before authentication"),
-        (!methods.is_set(), &methods.at, "no methods: they are unknown before authentication"),
-        (!delay.is_set(), &delay.at, "no delay: failures are never delayed"),
-        (!**dry_run, &dry_run.at, "false"),
+        (by_client, &zone_key.location, "a key of client or client-net alone"),
+        (zone.rate.is_some(), &zone_key.location, "a zone with a rate"),
+        (!zone.shared, &zone_key.location, "a zone that is not shared"),
+        (!chain.is_set(), &chain.location, "no chain: it is unknown before authentication"),
+        (!methods.is_set(), &methods.location, "no methods: they are unknown before authentication"),
+        (!delay.is_set(), &delay.location, "no delay: failures are never delayed"),
+        (!**dry_run, &dry_run.location, "false"),
     ];
     if let Some((_, position, allowed)) = requirements.into_iter().find(|(is_met, ..)| !is_met) {
         let message = "it counts requests with failed authentication";
@@ -336,7 +336,7 @@ fn limit_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
                 format!("zone {} has no rate, and this limit has no concurrent", zone.name);
             report.error(&table.zone, message, "concurrent here, or a rate there");
         }
-        let keys = [&burst.at, &delay.at, &nodelay.at];
+        let keys = [&burst.location, &delay.location, &nodelay.location];
         for position in keys.into_iter().filter(|position| position.is_written()) {
             let message = format!("zone {} counts calls in flight", zone.name);
             report.error(position, message, "a zone with a rate");

@@ -9,7 +9,7 @@ use settings::value::{
     Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
     Variables, Word,
 };
-use settings::{At, Key};
+use settings::{Location, Key};
 
 use super::params::Params;
 use super::threshold_table::Thresholds;
@@ -196,7 +196,7 @@ settings::table! {
 
 /// The keys of one request, in a step or in a mix of one step.
 pub(super) struct Request<'a> {
-    pub(super) at: &'a At,
+    pub(super) location: &'a Location,
     pub(super) calls: &'a Key<Vec<CallTable>>,
     pub(super) weights_sum: &'a Key<Option<f64>>,
     pub(super) requests: &'a Key<Option<String>>,
@@ -205,8 +205,8 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Returns the positions of its keys.
-    pub(super) fn keys(&self) -> [&At; 4] {
-        [&self.calls.at, &self.requests.at, &self.bodies.at, &self.weights_sum.at]
+    pub(super) fn keys(&self) -> [&Location; 4] {
+        [&self.calls.location, &self.requests.location, &self.bodies.location, &self.weights_sum.location]
     }
 }
 
@@ -232,8 +232,8 @@ macro_rules! request_table {
         impl $name {
             /// Returns the keys of its request.
             pub(super) fn request(&self) -> Request<'_> {
-                let $name { at, calls, weights_sum, requests, bodies, .. } = self;
-                Request { at, calls, weights_sum, requests, bodies }
+                let $name { location, calls, weights_sum, requests, bodies, .. } = self;
+                Request { location, calls, weights_sum, requests, bodies }
             }
         }
     };
