@@ -370,7 +370,7 @@ pub enum Model {
     /// By arrival rate: the level of a stage is iterations per second.
     Open {
         /// Handling of a scheduled iteration if no worker is free.
-        late: Late,
+        delayed: Delayed,
     },
     /// By concurrency: the level of a stage is the number of workers.
     Closed,
@@ -378,7 +378,7 @@ pub enum Model {
 
 /// Handling of a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum Delayed {
     /// It is queued, and its latency counts from the scheduled time. If the queue is full, it is
     /// dropped.
     Queue {

@@ -102,7 +102,7 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
     let mut faults = Vec::new();
     let soaks = || result.probes.iter().filter(|probe| probe.kind == Kind::Soak);
     let held = |rate: f64| {
-        soaks().any(|probe| probe.judged == Judged::Pass && probe.rate >= rate * (1.0 - 1e-9))
+        soaks().any(|probe| probe.measured == Judged::Pass && probe.rate >= rate * (1.0 - 1e-9))
     };
     let says_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
     if says_held && !answer.highest_pass.is_some_and(held) {

@@ -73,7 +73,7 @@ fn a_name_of_a_web_page_is_refused_on_loopback() {
 }
 
 #[test]
-fn every_route_answers() {
+fn every_route_responds() {
     run(async {
         let served = Served::start(populated(), true).await;
         for (path, status, content_type, text) in [

@@ -71,11 +71,11 @@ pub enum LogTarget {
 }
 
 /// Validates the table; `None` if the access log is off. Adds the headers of the format to
-/// `kept_headers`.
+/// `used_headers`.
 pub(super) fn check(
     table: &AccessLogTable,
     folder: &Path,
-    kept_headers: &mut Vec<Box<str>>,
+    used_headers: &mut Vec<Box<str>>,
     report: &mut Report<'_>,
 ) -> Option<AccessLog> {
     let Some(file) = &*table.file else {
@@ -87,7 +87,7 @@ pub(super) fn check(
     };
     let format = (*table.format).clone();
     for name in format.headers() {
-        header_index(kept_headers, name);
+        header_index(used_headers, name);
     }
     Some(AccessLog {
         target: match &**file {
@@ -95,7 +95,7 @@ pub(super) fn check(
             file => LogTarget::File(folder.join(file)),
         },
         format: format
-            .with_header_indices(|name| kept_headers.iter().position(|kept| **kept == *name)),
+            .with_header_indices(|name| used_headers.iter().position(|kept| **kept == *name)),
         per_call: *table.per == Per::Call,
         sample: *table.sample,
         errors_always: *table.errors_always,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
+use super::{HttpVersion, Delayed, Mix, Model, Plan, Reuse, Scenario, Step};
 
 /// Maximum number of methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;
@@ -66,11 +66,11 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
     };
     let _ = write!(text, "scenario {} ({model}, mix {}){start}", scenario.name, mix.name);
     let _ = match scenario.model {
-        Model::Open { late: Late::Drop } => {
-            write!(text, ", up to {} workers, late iterations dropped", scenario.workers_max)
+        Model::Open { delayed: Delayed::Drop } => {
+            write!(text, ", up to {} workers, delayed iterations dropped", scenario.workers_max)
         }
         Model::Open { .. } => {
-            write!(text, ", up to {} workers, late iterations queued", scenario.workers_max)
+            write!(text, ", up to {} workers, delayed iterations queued", scenario.workers_max)
         }
         Model::Closed if scenario.pause.is_zero() => Ok(()),
         Model::Closed => write!(text, ", pause {}", time(scenario.pause)),

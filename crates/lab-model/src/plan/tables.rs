@@ -14,7 +14,7 @@ use settings::{Location, Key};
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Bodies, Cipher, Families, Headers, LateName, MethodName, ModelName, Reused, Url,
+    Bodies, Cipher, Families, Headers, DelayedName, MethodName, ModelName, Reused, Url,
 };
 use super::{HttpVersion, TlsVersion};
 
@@ -142,7 +142,7 @@ settings::table! {
         /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
         /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
         /// only.
-        late: LateName = "queue";
+        delayed: DelayedName = "queue";
         /// Maximum number of queued iterations; further iterations are dropped and counted.
         queue_max: Count<1, 10_000_000, usize> = "1000000";
         /// Pause of a worker after each iteration. Closed model only.
@@ -278,10 +278,10 @@ settings::table! {
         /// Minimum share of the scheduled iterations that were started.
         delivered_share_min: Share = "0.99";
         /// Maximum 99th percentile of the generator's scheduling delay.
-        lateness_p99_max: Period<0, TIME_MAX> = "1ms";
+        scheduling_delay_p99_max: Period<0, TIME_MAX> = "1ms";
         /// Maximum 99th percentile of the scheduling delay / median latency. Numbers are invalid
-        /// only if both this limit and `lateness_p99_max` are exceeded.
-        lateness_share_max: Number<0, 100_000> = "0.05";
+        /// only if both this limit and `scheduling_delay_p99_max` are exceeded.
+        scheduling_delay_share_max: Number<0, 100_000> = "0.05";
         /// Maximum share of the time in which the generator's threads were ready to run without a
         /// core. Above it, other processes on the machine distort the numbers.
         waited_share_max: Share = "0.1";

@@ -60,7 +60,7 @@ settings::choice! {
 
 settings::choice! {
     /// Handling of a scheduled iteration if no worker is free.
-    pub(super) enum LateName {
+    pub(super) enum DelayedName {
         /// The iteration is queued.
         "queue" => Queue,
         /// The iteration is dropped and counted.

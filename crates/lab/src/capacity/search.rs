@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::Outcome;
-use lab_model::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
+use lab_model::results::capacity::{Binding, CapacityResult, End, ProbeOutcome, Kind, ProbeRow};
 use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
@@ -240,13 +240,13 @@ impl Search<'_> {
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
         let is_baseline =
-            |kind, judged| kind == Kind::Baseline && matches!(judged, Judged::Pass | Judged::Fail);
-        let first_baseline = is_baseline(planned.kind, judgement.judged)
-            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.judged));
+            |kind, outcome| kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail);
+        let first_baseline = is_baseline(planned.kind, judgement.outcome)
+            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.outcome));
         self.history.push(Probe {
             kind: planned.kind,
             rate: planned.rate,
-            judged: judgement.judged,
+            outcome: judgement.outcome,
             margin: judgement.margin,
             health: Health {
                 p50_ms: result.overall.service.p50_ms,
@@ -291,7 +291,7 @@ impl Search<'_> {
         });
         if result.partial && (self.environment.stopped)() {
             // A threshold might have broken in the rest of the probe.
-            judgement.judged = Judged::Invalid;
+            judgement.outcome = ProbeOutcome::Invalid;
             (judgement.margin, judgement.binding) = (None, None);
         }
         judgement
@@ -337,21 +337,21 @@ struct PlannedProbe {
 
 fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
     let overall = &result.overall;
-    let outcome: Outcome = result.verdict.outcome;
+    let run_verdict: Outcome = result.verdict.outcome;
     ProbeRow {
         kind: planned.kind,
         rate: planned.rate,
         at: planned.started_at,
         duration: result.duration,
         drained: planned.drain_seconds,
-        judged: judgement.judged,
-        outcome,
+        outcome: judgement.outcome,
+        run_verdict,
         reasons: sentences(&judgement.reasons),
         margin: judgement.margin,
         rate_ended: judgement.rate_ended,
         delivered_share: judgement.delivered_share,
         backlog_growth: judgement.backlog_growth,
-        under_way: judgement.under_way,
+        in_flight: judgement.in_flight,
         waiting: judgement.waiting,
         calls_per_second: overall.rate,
         goodput: overall.goodput,

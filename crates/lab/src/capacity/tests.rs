@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab_model::plan::{self, Plan};
 use lab_model::record::{Iterations, Totals};
-use lab_model::results::capacity::{CapacityResult, End, Judged, Kind};
+use lab_model::results::capacity::{CapacityResult, End, ProbeOutcome, Kind};
 use lab_model::results::run::{Row, RunResult, Second};
 use lab_model::results::{
     Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict,
@@ -79,7 +79,7 @@ fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
 fn run(plan: &Plan, capacity: f64) -> RunResult {
     let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
     let seconds = plan.duration().as_secs();
-    let judged = seconds - plan.warmup.as_secs();
+    let measured_seconds = seconds - plan.warmup.as_secs();
     let growth = (rate - capacity).max(0.0);
     let busy = (rate.min(capacity) * 0.02).max(1.0) as u64;
     let series = (1..=seconds).map(|at| Second {
@@ -91,7 +91,7 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
         waiting: (growth * at as f64) as u64,
         ..Second::default()
     });
-    let calls = |part: f64| (rate.min(capacity) * part * judged as f64) as u64;
+    let calls = |part: f64| (rate.min(capacity) * part * measured_seconds as f64) as u64;
     let slow = 20.0 + growth;
     let mut result = example::passing().result;
     let rows = vec![
@@ -147,7 +147,7 @@ fn search(
         messages.borrow_mut().push(match sight {
             Event::Waits { drains, .. } => format!("waits {drains}"),
             Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
-            Event::Ended(row) => row.judged.as_str().to_owned(),
+            Event::Ended(row) => row.outcome.as_str().to_owned(),
             Event::DefaultThresholds(_) => "thresholds".to_owned(),
             Event::Warning(text) => format!("warning {text}"),
             Event::Second(_) => "second".to_owned(),
@@ -288,7 +288,7 @@ fn stopped_by_hand_it_keeps_what_it_knows() {
     let result = result.unwrap();
     assert!(result.partial);
     assert_eq!(result.probes.len(), 4);
-    assert_eq!(result.probes[3].judged, Judged::Invalid);
+    assert_eq!(result.probes[3].outcome, ProbeOutcome::Invalid);
     assert_eq!((result.answer.highest_pass, result.answer.lowest_fail), (Some(200.0), None));
     assert!(result.answer.sentence.starts_with("at least 200/s"), "{}", result.answer.sentence);
 }
@@ -322,7 +322,7 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
 }
 
 #[test]
-fn the_generators_limit_is_told() {
+fn the_generators_limit_is_reported() {
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
         let mut result = run(plan, 1e9);
@@ -336,7 +336,7 @@ fn the_generators_limit_is_told() {
     assert_eq!(result.answer.end, End::ClientLimited);
     assert!(result.answer.at_least && result.binding.is_none());
     assert!(result.answer.sentence.contains("the generator was the limit"));
-    assert!(result.probes.iter().all(|row| row.judged != Judged::Fail));
+    assert!(result.probes.iter().all(|row| row.outcome != ProbeOutcome::Fail));
 }
 
 #[test]
@@ -384,7 +384,7 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
 
 /// The machine gets busy with the boundary known: both sides of it stay told.
 #[test]
-fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
+fn a_generator_that_becomes_slow_keeps_earlier_findings() {
     let mut failed = false;
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();

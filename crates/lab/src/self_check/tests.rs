@@ -28,7 +28,7 @@ fn goodput_is_no_more_than_what_ended_in_time() {
 }
 
 #[test]
-fn a_verdict_agrees_with_its_objectives_and_has_a_reason() {
+fn a_verdict_agrees_with_its_thresholds_and_has_a_reason() {
     let faults = planted(|result| result.thresholds[0].kept = false);
     assert!(faults.starts_with("the run passes, but "), "{faults}");
     let faults = planted(|result| result.thresholds.clear());
@@ -73,7 +73,7 @@ fn nothing_is_called_held_without_a_soak() {
     let pass = result.answer.highest_pass.unwrap();
     result.answer.soak_held = Some(true);
     for probe in result.probes.iter_mut().filter(|probe| probe.kind == Kind::Soak) {
-        (probe.rate, probe.judged) = (pass * 0.95, Judged::Pass);
+        (probe.rate, probe.measured) = (pass * 0.95, Judged::Pass);
     }
     assert!(capacity(&result)[0].contains("is reported as held, but no soak"));
     result.answer.soak_held = None;

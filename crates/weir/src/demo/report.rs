@@ -35,9 +35,9 @@ pub(super) struct Report {
     /// Results that do not match the chain.
     pub(super) wrong_answers: u64,
     /// Results that were compared with the chain.
-    pub(super) judged: u64,
+    pub(super) compared: u64,
     /// Results that were skipped because the judge could not keep up.
-    pub(super) not_judged: u64,
+    pub(super) not_compared: u64,
     /// Calls in flight when Ctrl-C ended the run.
     pub(super) unanswered: u64,
     /// Hits divided by the sum of hits, misses and coalesced calls.
@@ -141,8 +141,8 @@ impl Report {
             requests,
             client_errors: measurements.errors,
             wrong_answers: verdicts.wrong(),
-            judged: verdicts.right() + verdicts.wrong(),
-            not_judged: verdicts.skipped(),
+            compared: verdicts.right() + verdicts.wrong(),
+            not_compared: verdicts.skipped(),
             unanswered: run.sent.saturating_sub(requests),
             hit_ratio: status.cache.hit_ratio,
             hits: status.cache.hits,
@@ -249,14 +249,14 @@ impl Report {
             let _ = writeln!(text, "{}", line.trim_end());
         };
         row(CLIENT_ERRORS, thousands(self.client_errors), "");
-        let judged = match self.not_judged {
-            0 => format!("all {} results compared with the chain", thousands(self.judged)),
+        let compared = match self.not_compared {
+            0 => format!("all {} results compared with the chain", thousands(self.compared)),
             _ => {
-                let share = self.judged as f64 / (self.judged + self.not_judged) as f64;
+                let share = self.compared as f64 / (self.compared + self.not_compared) as f64;
                 format!("{} of the results compared with the chain", percent(Some(share)))
             }
         };
-        row(WRONG_ANSWERS, thousands(self.wrong_answers), &judged);
+        row(WRONG_ANSWERS, thousands(self.wrong_answers), &compared);
         row("answered from the cache", percent(self.hit_ratio), "");
         row("coalesced with a call in flight", thousands(self.joined), "");
         row("retried after a failure", thousands(self.retried), "");

@@ -541,7 +541,7 @@ fn a_head_is_heard_of_at_once_where_a_node_tells_of_it() {
 }
 
 #[test]
-fn who_does_not_read_is_let_go_and_others_are_told_on() {
+fn clients_that_do_not_read_are_disconnected_and_others_are_served() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
@@ -621,7 +621,7 @@ fn a_key_that_may_not_subscribe_any_more_ends_what_it_has_subscribed_to() {
 }
 
 #[test]
-fn what_is_told_has_the_form_that_geth_gives_it() {
+fn notifications_have_the_form_of_geth() {
     let Some(geth) = Geth::start() else { return };
     let url = format!("ws://{}", geth.address);
     let served = served(&[entry("geth", &url, "")], "[access]\ntransactions = true\n");

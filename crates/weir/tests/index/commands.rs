@@ -142,7 +142,7 @@ fn headers_authorize_requests_to_nodes_and_are_never_printed() {
 }
 
 #[test]
-fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
+fn verify_reports_sound_and_damaged_files() {
     let (_folder, file) = copy();
     assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
     let node = node();

@@ -84,7 +84,7 @@ fn each(test: impl Fn(&str)) {
 }
 
 #[test]
-fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+fn stored_data_is_served_without_a_node_and_the_rest_by_a_node() {
     each(held_and_rest);
 }
 

@@ -149,7 +149,7 @@ fn calls(node: &mut Client) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+fn stored_data_is_served_without_a_node_and_the_rest_by_a_node() {
     let node = node();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("harmony.db");

@@ -43,7 +43,7 @@ fn pages_are_up_to_date() {
 }
 
 #[test]
-fn a_stale_page_is_told_and_then_written() {
+fn a_stale_page_is_reported_and_then_written() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
     let run = |more: &[&str]| {

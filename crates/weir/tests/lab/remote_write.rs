@@ -144,7 +144,7 @@ fn what_is_offered_can_be_scraped() {
 }
 
 #[test]
-fn a_refusal_of_prometheus_is_told() {
+fn a_refusal_of_prometheus_is_reported() {
     let Some(prometheus) = Prometheus::start(&[]) else { return };
     let run = Run::new();
     let url = prometheus.write_url().replace("/write", "/nothing");

@@ -165,7 +165,7 @@ fn a_study_runs_its_variants_and_tells_which_is_faster() {
     let json = published(&json);
     assert_eq!(json["question"], "Which is quicker?");
     assert_eq!(
-        json["against"][0]["times"].as_array().unwrap().last().unwrap()["judged"]["pairs"]
+        json["against"][0]["times"].as_array().unwrap().last().unwrap()["comparison"]["pairs"]
             .as_array()
             .unwrap()
             .len(),

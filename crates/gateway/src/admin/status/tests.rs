@@ -128,7 +128,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
     let seen = UpstreamView {
-        mark: instance_id,
+        instance_id,
         head,
         lag: 0,
         live: true,
@@ -136,7 +136,7 @@ pub(crate) fn populated() -> Arc<Snapshot> {
         at_head: true,
     };
     let behind =
-        UpstreamView { mark: other_id, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
+        UpstreamView { instance_id: other_id, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
     view.upstreams = vec![seen, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
@@ -252,7 +252,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     let seen = |upstream: usize, lag: u64| {
         let instance_id = snapshot.upstreams[upstream].instance_id;
         UpstreamView {
-            mark: instance_id,
+            instance_id,
             head: Some(9),
             lag,
             live: true,

@@ -6,8 +6,8 @@ use settings::{Location, Key, Located, Report};
 
 use super::super::requests::Methods;
 use super::super::tables::{BatchTable, PlanFile, ScenarioTable, StageTable, WORKERS_MAX};
-use super::super::values::{LateName, ModelName};
-use super::super::{Late, Model, Scenario, Stage, level_at};
+use super::super::values::{DelayedName, ModelName};
+use super::super::{Delayed, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use crate::plan::threshold::parse::StageName;
 
@@ -232,25 +232,25 @@ fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
 
 /// Rejects keys that have no effect in the scenario's model.
 fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
-    let ScenarioTable { late, queue_max, pause, .. } = table;
+    let ScenarioTable { delayed, queue_max, pause, .. } = table;
     let (useless_keys, model): (&[&Location], _) = match closed {
-        true => (&[&late.location, &queue_max.location], "open"),
+        true => (&[&delayed.location, &queue_max.location], "open"),
         false => (&[&pause.location], "closed"),
     };
     for location in useless_keys.iter().filter(|location| location.is_written()) {
         let message = format!("only the {model} model has it");
         report.error(*location, message, format!("model = \"{model}\""));
     }
-    if !closed && **late == LateName::Drop && queue_max.is_set() {
-        report.error(queue_max, "there is no queue", "late = \"queue\"");
+    if !closed && **delayed == DelayedName::Drop && queue_max.is_set() {
+        report.error(queue_max, "there is no queue", "delayed = \"queue\"");
     }
 }
 
 fn model(table: &ScenarioTable, closed: bool) -> Model {
-    match (closed, *table.late) {
+    match (closed, *table.delayed) {
         (true, _) => Model::Closed,
-        (false, LateName::Drop) => Model::Open { late: Late::Drop },
-        (false, LateName::Queue) => Model::Open { late: Late::Queue { max: *table.queue_max } },
+        (false, DelayedName::Drop) => Model::Open { delayed: Delayed::Drop },
+        (false, DelayedName::Queue) => Model::Open { delayed: Delayed::Queue { max: *table.queue_max } },
     }
 }
 

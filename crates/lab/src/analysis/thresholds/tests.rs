@@ -220,7 +220,7 @@ fn what_ended_the_run_stays_broken() {
 }
 
 #[test]
-fn who_broke_a_window_is_told_by_that_window() {
+fn a_broken_window_names_its_culprit() {
     let by_server = |broken: Class, last: Class| {
         let windowed = Threshold { window: Some(Duration::from_secs(5)), ..failed(0.01) };
         let plan = plan(30, vec![windowed]);

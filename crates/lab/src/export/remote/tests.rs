@@ -126,7 +126,7 @@ fn a_failing_receiver_gets_the_same_again_and_then_the_rest() {
 }
 
 #[test]
-fn a_refusal_is_told_and_not_repeated() {
+fn a_refusal_is_reported_and_not_repeated() {
     let receiver = Receiver::start(&["400 Bad Request\r\n"]);
     let summary = pushed(&Settings::new(&receiver.url), &[1, 60]);
     assert_eq!(receiver.received.lock().len(), 3);
@@ -196,7 +196,7 @@ fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
 }
 
 #[test]
-fn who_we_are_is_told_as_asked() {
+fn the_push_authenticates_as_configured() {
     let bearer = Auth::Bearer("t".to_owned());
     let basic = Auth::Basic { user: "u".to_owned(), password: "p".to_owned() };
     for (auth, header) in

@@ -34,7 +34,7 @@ fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
 }
 
 #[test]
-fn stages_under_way_are_known_at_their_edges() {
+fn the_current_stage_is_known_at_its_edges() {
     let scene = Scene::new();
     let scenario = &scene.plan.scenarios[0];
     let name = |at_ms| {

@@ -206,7 +206,7 @@ fn wild_numbers_are_analysed_without_harm() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_data_is_reported() {
     let message = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /no/such/file: "), "{message}");
 }

@@ -73,7 +73,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_chunked.t",
         2,
         "an answer in chunks",
-        Judged::here("caching", "an_answer_in_chunks_is_kept"),
+        Judged::here("caching", "a_response_in_chunks_is_kept"),
     ),
     Group::new(
         "proxy_cache_control.t",
@@ -258,7 +258,7 @@ fn what_bypasses_leaves_entries_alone() {
 }
 
 #[test]
-fn an_answer_in_chunks_is_kept() {
+fn a_response_in_chunks_is_kept() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let line = Line::before(&node, READ, Instead::Chunks);

@@ -88,7 +88,7 @@ fn in_a_batch_each_call_is_judged_by_itself() {
 }
 
 #[test]
-fn notifications_count_and_a_lone_one_is_told() {
+fn notifications_count_and_a_single_one_gets_a_response() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &of_client("1r/m", ""));

@@ -186,7 +186,7 @@ fn of_errors_only_reverts_at_a_fixed_block_are_kept() {
 }
 
 #[test]
-fn an_answer_that_is_too_large_is_passed_on_and_not_kept() {
+fn a_response_that_is_too_large_is_passed_on_and_not_kept() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once("[cache]\nentry_bytes_max = \"1KiB\""));
