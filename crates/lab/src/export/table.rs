@@ -155,7 +155,7 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
     by_key
 }
 
-/// Declares a table. An entry has the name, kind and unit of a metric, its labels, its help, and the
+/// Declares a table. An entry has a metric's name, kind, unit, labels and help, and the
 /// function that adds its samples.
 macro_rules! metrics {
     ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
