@@ -16,7 +16,7 @@ use std::time::Duration;
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
 use settings::value::{Listed, Named, Once, format_duration};
-use settings::{Location, Diagnostics, Key, ReadContext, Report, Severity, Table, diff};
+use settings::{Diagnostics, Key, Location, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -480,7 +480,8 @@ fn only_one<'a>(
     allowed: &str,
     report: &mut Report<'_>,
 ) -> Option<&'a Location> {
-    let set_keys: Vec<&Location> = keys.into_iter().filter(|position| position.is_written()).collect();
+    let set_keys: Vec<&Location> =
+        keys.into_iter().filter(|position| position.is_written()).collect();
     match set_keys[..] {
         [only] => Some(only),
         _ => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use settings::url::NodeUrl;
 
 use crate::plan::{
-    Capacity, Connections, HttpVersion, Delayed, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
+    Capacity, Connections, Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
     Target, Template, Tls, Validity, Watch, Weighted,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};

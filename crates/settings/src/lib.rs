@@ -31,7 +31,7 @@ pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity};
 pub use expand::{ReadContext, TEXT_BYTES_MAX};
-pub use report::{Location, Located, Report};
+pub use report::{Located, Location, Report};
 pub use syntax::{Item, Member, Span, Tree};
 pub use table::{
     DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, nearest, not_found,

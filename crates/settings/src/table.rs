@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::diff::Collector;
 use crate::expand::{ReadContext, expand};
-use crate::report::{Location, Located, Report};
+use crate::report::{Located, Location, Report};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::value::{Scalar, ValueType};
 
@@ -329,7 +329,8 @@ impl<'r, 'a> Reader<'r, 'a> {
             return key;
         };
         let (item, span) = (&member.item, Some(member.item.span.clone()));
-        let location = Location { path: join_path(&table.path, name), span, table: table.table.clone() };
+        let location =
+            Location { path: join_path(&table.path, name), span, table: table.table.clone() };
         if !V::IS_TABLE {
             self.show::<V>(item);
         }
@@ -347,7 +348,11 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Reports that a value has another type than the key, and returns `None`.
-    pub fn wrong_type<V: ValueType>(&mut self, item: &Item, location: &Location) -> Option<V::Value> {
+    pub fn wrong_type<V: ValueType>(
+        &mut self,
+        item: &Item,
+        location: &Location,
+    ) -> Option<V::Value> {
         let allowed = match V::table() {
             Some(table) => (table.heading_of)(&location.path),
             None => V::allowed(),
@@ -437,7 +442,8 @@ fn headings(doc: &TableDoc) -> String {
 
 /// Returns a key that is not set. Generated code calls this for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
-    let location = Location { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
+    let location =
+        Location { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
     let value = default_value::<V>(default, &location.path);
     Key { value, location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }

@@ -206,7 +206,8 @@ pub(super) fn check(
     {
         let message =
             format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let position = settings::Location { path: "key.rate".to_owned(), ..settings::Location::default() };
+        let position =
+            settings::Location { path: "key.rate".to_owned(), ..settings::Location::default() };
         report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
@@ -318,7 +319,11 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
         (zone.rate.is_some(), &zone_key.location, "a zone with a rate"),
         (!zone.shared, &zone_key.location, "a zone that is not shared"),
         (!chain.is_set(), &chain.location, "no chain: it is unknown before authentication"),
-        (!methods.is_set(), &methods.location, "no methods: they are unknown before authentication"),
+        (
+            !methods.is_set(),
+            &methods.location,
+            "no methods: they are unknown before authentication",
+        ),
         (!delay.is_set(), &delay.location, "no delay: failures are never delayed"),
         (!**dry_run, &dry_run.location, "false"),
     ];

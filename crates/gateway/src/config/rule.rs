@@ -115,7 +115,12 @@ fn check_action(
 ) -> Option<Action> {
     let RuleTable { group, deny, message, rewrite, .. } = table;
     let requirement = "exactly one of group, deny and rewrite must be set";
-    only_one([&group.location, &deny.location, &rewrite.location], requirement, "one action", report)?;
+    only_one(
+        [&group.location, &deny.location, &rewrite.location],
+        requirement,
+        "one action",
+        report,
+    )?;
     if !deny.is_set() && message.is_set() {
         report.error(message, "message needs deny", "beside deny");
     }

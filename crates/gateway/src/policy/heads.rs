@@ -558,7 +558,12 @@ impl HeadTracker {
             let instance_id = self.views[upstream].instance_id;
             let live = chain.missed_polls < self.settings.missed_max && chain.head.is_some();
             let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
-                return UpstreamView { instance_id, head: chain.head, live, ..UpstreamView::default() };
+                return UpstreamView {
+                    instance_id,
+                    head: chain.head,
+                    live,
+                    ..UpstreamView::default()
+                };
             };
             let lower = upstream_head.min(served.number);
             // An upstream below the window cannot be compared, so it counts as being on another

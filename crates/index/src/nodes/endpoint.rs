@@ -28,8 +28,9 @@ pub fn parse_header(text: &str) -> Result<Header, String> {
     if RESERVED_HEADERS.contains(&name.as_str()) {
         return Err(format!("the client sets the header {name} itself"));
     }
-    let mut value = HeaderValue::from_str(value.trim())
-        .map_err(|_| format!("the value of {name} contains a character that headers cannot contain"))?;
+    let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
+        format!("the value of {name} contains a character that headers cannot contain")
+    })?;
     value.set_sensitive(true);
     Ok((name, value))
 }

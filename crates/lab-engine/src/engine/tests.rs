@@ -12,7 +12,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{HttpVersion, Delayed, Model, Plan, Reuse};
+use lab_model::plan::{Delayed, HttpVersion, Model, Plan, Reuse};
 use lab_model::record::{Class, Totals};
 use lab_model::samples;
 

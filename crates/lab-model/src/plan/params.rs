@@ -7,7 +7,7 @@
 use serde::de::IgnoredAny;
 use serde_json::json;
 use settings::value::{Count, Json, List, Word};
-use settings::{Location, Input, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
+use settings::{Input, Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::values::{BLOCKS_BEHIND_MAX, Behind};
 use super::{Draw, Piece};
@@ -453,7 +453,11 @@ impl ParamsWriter<'_, '_, '_> {
             let allowed = "1 to 128 visible characters, neither \" nor \\";
             report.error(&table.of.element(invalid), "cannot be an address", allowed);
         } else if table.of.len() > CHOICES_MAX {
-            report.missing(&table.of.location, "too many addresses", format!("at most {CHOICES_MAX}"));
+            report.missing(
+                &table.of.location,
+                "too many addresses",
+                format!("at most {CHOICES_MAX}"),
+            );
         }
         let addresses = table.of.iter().map(|address| address.clone().into_boxed_str());
         self.draw(Draw::Address(addresses.collect()));

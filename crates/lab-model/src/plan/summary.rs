@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{HttpVersion, Delayed, Mix, Model, Plan, Reuse, Scenario, Step};
+use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step};
 
 /// Maximum number of methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;

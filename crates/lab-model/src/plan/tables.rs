@@ -9,12 +9,12 @@ use settings::value::{
     Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
     Variables, Word,
 };
-use settings::{Location, Key};
+use settings::{Key, Location};
 
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Bodies, Cipher, Families, Headers, DelayedName, MethodName, ModelName, Reused, Url,
+    Bodies, Cipher, DelayedName, Families, Headers, MethodName, ModelName, Reused, Url,
 };
 use super::{HttpVersion, TlsVersion};
 
@@ -206,7 +206,12 @@ pub(super) struct Request<'a> {
 impl Request<'_> {
     /// Returns the positions of its keys.
     pub(super) fn keys(&self) -> [&Location; 4] {
-        [&self.calls.location, &self.requests.location, &self.bodies.location, &self.weights_sum.location]
+        [
+            &self.calls.location,
+            &self.requests.location,
+            &self.bodies.location,
+            &self.weights_sum.location,
+        ]
     }
 }
 

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use settings::value::{Bool, Duration as Period, Json, Once, Word};
-use settings::{Location, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
+use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::tables::WEEK;
 
@@ -97,22 +97,32 @@ impl ValueType for Thresholds {
         Some(ThresholdTable::doc().with_heading(|key| format!("[{key}]")))
     }
 
-    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Vec<SelectorThresholds>> {
+    fn read(
+        item: &Item,
+        location: &Location,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<Vec<SelectorThresholds>> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Thresholds>(item, location);
         };
         let read_selector = |member: &Member| {
             let path = format!("{}.{}", location.path, member.key);
-            let location = Location { path, span: Some(member.span.clone()), table: location.table.clone() };
+            let location =
+                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
             let list = match &member.item.tree {
                 Tree::List(list) => list.as_slice(),
                 _ => std::slice::from_ref(&member.item),
             };
             if list.is_empty() {
                 let value_location = location.part(Some(member.item.span.clone()));
-                reader.report().missing(&value_location, "holds no threshold", Thresholds::allowed());
+                reader.report().missing(
+                    &value_location,
+                    "holds no threshold",
+                    Thresholds::allowed(),
+                );
             }
-            let list = list.iter().filter_map(|item| read_threshold(item, &location, reader)).collect();
+            let list =
+                list.iter().filter_map(|item| read_threshold(item, &location, reader)).collect();
             SelectorThresholds { selector: member.key.clone(), location, list }
         };
         Some(members.iter().map(read_selector).collect())

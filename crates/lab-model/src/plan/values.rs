@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use settings::url::{self, NodeUrl};
 use settings::value::{Count, Json, List, Pair, Pairs};
-use settings::{Location, Input, Item, Reader, Scalar, Tree, ValueType};
+use settings::{Input, Item, Location, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
 use super::Reuse;
@@ -266,7 +266,8 @@ impl ValueType for Behind {
 
     fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<(u64, u64)> {
         let Tree::List(_) = &item.tree else {
-            return <Blocks as ValueType>::read(item, location, reader).map(|blocks| (blocks, blocks));
+            return <Blocks as ValueType>::read(item, location, reader)
+                .map(|blocks| (blocks, blocks));
         };
         let problems = reader.report().count();
         let message = match <List<Blocks>>::read(item, location, reader)?.as_slice() {

@@ -14,7 +14,7 @@ mod estimate;
 pub mod judge;
 mod levels;
 
-use lab_model::results::capacity::{Boundary, End, ProbeOutcome, Kind};
+use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
 
 use levels::{Levels, Majority};
 

@@ -1,7 +1,7 @@
 //! Builds the result of a capacity search from its probes: figures, sentences and warnings.
 
 use lab_model::results::capacity::{
-    Answer, Binding, CapacityResult, End, ProbeOutcome, Kind, ProcessCost, SCHEMA, Scaling,
+    Answer, Binding, CapacityResult, End, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
 };
 use lab_model::results::run::ProcessRole;
 use lab_model::results::{Cause, Finding};
@@ -130,7 +130,8 @@ fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
 /// Fits throughput to iterations in flight over the valid probes with few failures.
 fn scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     let valid = finished.iter().filter(|probe| {
-        matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail) && probe.row.failed_share < 0.01
+        matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+            && probe.row.failed_share < 0.01
     });
     let points: Vec<(f64, f64)> =
         valid.map(|probe| (probe.row.in_flight, probe.row.rate_ended)).collect();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::Outcome;
-use lab_model::results::capacity::{Binding, CapacityResult, End, ProbeOutcome, Kind, ProbeRow};
+use lab_model::results::capacity::{Binding, CapacityResult, End, Kind, ProbeOutcome, ProbeRow};
 use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
@@ -239,8 +239,9 @@ impl Search<'_> {
         let mut row = probe_row(&result, &judgement, planned);
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
-        let is_baseline =
-            |kind, outcome| kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail);
+        let is_baseline = |kind, outcome| {
+            kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+        };
         let first_baseline = is_baseline(planned.kind, judgement.outcome)
             && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.outcome));
         self.history.push(Probe {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab_model::plan::{self, Plan};
 use lab_model::record::{Iterations, Totals};
-use lab_model::results::capacity::{CapacityResult, End, ProbeOutcome, Kind};
+use lab_model::results::capacity::{CapacityResult, End, Kind, ProbeOutcome};
 use lab_model::results::run::{Row, RunResult, Second};
 use lab_model::results::{
     Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict,

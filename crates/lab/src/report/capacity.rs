@@ -1,7 +1,7 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
 
 use lab_model::results::capacity::{
-    Answer, Binding, Boundary, CapacityResult, End, ProbeOutcome, Kind, ProbeRow,
+    Answer, Binding, Boundary, CapacityResult, End, Kind, ProbeOutcome, ProbeRow,
 };
 
 use super::chart::axis::{Axis, Scale, log};

@@ -241,7 +241,9 @@ fn signed(seconds: f64) -> String {
 }
 
 fn difference(row: &TimeRow) -> Vec<Text> {
-    let Some(comparison) = &row.comparison else { return cells!["–", "–", "–", "not reached"] };
+    let Some(comparison) = &row.comparison else {
+        return cells!["–", "–", "–", "not reached"];
+    };
     let interval = comparison.interval.map_or_else(
         || "–".to_owned(),
         |(low, high)| format!("{} to {}", change(low), change(high)),

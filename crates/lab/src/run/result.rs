@@ -88,10 +88,7 @@ impl RunData<'_> {
             plan: plan_facts(plan),
             target: self.target,
             fingerprint: self.fingerprint,
-            verdict: Verdict {
-                outcome: judgement.outcome,
-                reasons: sentences(&judgement.reasons),
-            },
+            verdict: Verdict { outcome: judgement.outcome, reasons: sentences(&judgement.reasons) },
             thresholds: self.rulings.iter().map(wording::verdict::threshold_outcome).collect(),
             findings: [sentences(&judgement.findings), sentences(&findings)].concat(),
             warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use settings::value::{Bool, Count, Duration as Period, List, Listed, Map, Name, Text, Word};
-use settings::{Location, Diagnostics, ReadContext, Report};
+use settings::{Diagnostics, Location, ReadContext, Report};
 
 #[cfg(test)]
 mod tests;
@@ -208,7 +208,11 @@ fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Rep
             .into_iter()
             .find(|position| position.span.is_some());
         let Some(command_position) = command_position else {
-            report.missing(&table.location, "the variant has no command", "command here or in the study");
+            report.missing(
+                &table.location,
+                "the variant has no command",
+                "command here or in the study",
+            );
             continue;
         };
         commands(command_position, &variant.command, report);
@@ -265,7 +269,11 @@ fn differing_settings(
         None if differing.len() == 1 || variants.len() < *VARIANTS.start() => {}
         None if differing.is_empty() => {
             let message = "the variants are equal, so any difference between them is chance";
-            report.missing(&study_file.variant.location, message, "variants that differ, or differ = []");
+            report.missing(
+                &study_file.variant.location,
+                message,
+                "variants that differ, or differ = []",
+            );
         }
         None => {
             let message = format!(
@@ -281,7 +289,11 @@ fn differing_settings(
                 (allowed.iter().collect(), differing.iter().collect());
             if declared != actual {
                 let message = format!("the variants differ in {}", names());
-                report.error(&study_file.differ.location, message, format!("differ = {differing:?}"));
+                report.error(
+                    &study_file.differ.location,
+                    message,
+                    format!("differ = {differing:?}"),
+                );
             }
         }
     }

@@ -351,7 +351,8 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
         &result,
         "stalled had 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
     );
-    let comparison = |result: &StudyResult| result.against[0].times[0].comparison.clone().unwrap().a;
+    let comparison =
+        |result: &StudyResult| result.against[0].times[0].comparison.clone().unwrap().a;
     assert_eq!(comparison(&result), 35.0 * 60.0);
     let options =
         Options { heights: vec![30_000], subtract_stalls: true, ..Options::new("x", Source::Logs) };

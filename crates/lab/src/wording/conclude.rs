@@ -8,7 +8,7 @@ mod cause;
 mod limits;
 
 use lab_model::results::study::{
-    About, Against, Conclusion, Cross, TimeComparison, StudyResult, TimeRow, VariantRow,
+    About, Against, Conclusion, Cross, StudyResult, TimeComparison, TimeRow, VariantRow,
 };
 use lab_model::results::{Basis, ComparisonVerdict};
 
@@ -72,10 +72,15 @@ fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
     Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(word), text }
 }
 
-fn verdict_sentence(height: u64, comparison: &TimeComparison, (first, other): (&str, &str)) -> String {
+fn verdict_sentence(
+    height: u64,
+    comparison: &TimeComparison,
+    (first, other): (&str, &str),
+) -> String {
     let difference = comparison.b - comparison.a;
     let side = if difference < 0.0 { "earlier" } else { "later" };
-    let difference_text = format!("{} {side} ({})", span(difference.abs()), change(comparison.change));
+    let difference_text =
+        format!("{} {side} ({})", span(difference.abs()), change(comparison.change));
     let height = count(height);
     let interval = comparison.interval.map(|(low, high)| {
         format!(

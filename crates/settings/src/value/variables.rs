@@ -62,7 +62,11 @@ impl ValueType for Variables {
         <Word as Scalar>::mask(text)
     }
 
-    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Vec<Variable>> {
+    fn read(
+        item: &Item,
+        location: &Location,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<Vec<Variable>> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Variables>(item, location);
         };

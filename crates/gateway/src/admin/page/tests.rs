@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::draw::{Plot, bar, plot};
 use super::{bytes, duration, html, integer, millis, policy};
 use crate::admin::history::History;
-use crate::admin::status::{LastHeadStatus, Status};
 use crate::admin::status::tests::populated;
+use crate::admin::status::{LastHeadStatus, Status};
 use crate::metrics::thread::Counters;
 
 fn page(change: impl FnOnce(&mut Status)) -> String {

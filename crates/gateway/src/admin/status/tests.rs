@@ -127,16 +127,15 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     let [instance_id, other_id] =
         [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
-    let seen = UpstreamView {
-        instance_id,
-        head,
-        lag: 0,
-        live: true,
-        consistent: true,
-        at_head: true,
+    let seen =
+        UpstreamView { instance_id, head, lag: 0, live: true, consistent: true, at_head: true };
+    let behind = UpstreamView {
+        instance_id: other_id,
+        head: Some(22_431_080),
+        lag: 4,
+        at_head: false,
+        ..seen
     };
-    let behind =
-        UpstreamView { instance_id: other_id, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
     view.upstreams = vec![seen, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
@@ -214,7 +213,10 @@ fn numbers_add_up_over_threads() {
     let refused = totals.refused.iter().find(|refused| refused.status == 413).unwrap();
     assert_eq!(refused.requests, 2);
     let by_zone = totals.rejected.iter().find(|rejected| rejected.zone.is_some()).unwrap();
-    assert_eq!((by_zone.reason, by_zone.zone.as_deref(), by_zone.calls), ("limit", Some("clients"), 2));
+    assert_eq!(
+        (by_zone.reason, by_zone.zone.as_deref(), by_zone.calls),
+        ("limit", Some("clients"), 2)
+    );
     assert_eq!(status.cache.hit_ratio, Some(0.6));
 }
 

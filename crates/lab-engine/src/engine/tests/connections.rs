@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::server::{Reply, Request, Server, http};
-use super::{Class, Engine, Delayed, Reuse, SECOND, collect, facts, open, plan, run};
+use super::{Class, Delayed, Engine, Reuse, SECOND, collect, facts, open, plan, run};
 use crate::engine::simulated::{FaultRates, Network};
 
 fn check(reuse: Reuse, iterations: u64, connections: usize, closing: bool) {

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use http::{Request, Response};
 
-use super::{Class, HttpVersion, Delayed, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
+use super::{Class, Delayed, HttpVersion, Plan, Ran, Reuse, SECOND, Server, open, plan, run};
 
 /// Action of the server for a request.
 #[derive(Clone, Copy, PartialEq, Eq)]

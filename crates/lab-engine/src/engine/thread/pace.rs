@@ -90,7 +90,9 @@ impl ScenarioState {
         let end = nanos(scenario.start + scenario.duration());
         ScenarioState {
             executor: match scenario.model {
-                Model::Open { delayed } => open(scenario, delayed, thread, threads, workers.clone()),
+                Model::Open { delayed } => {
+                    open(scenario, delayed, thread, threads, workers.clone())
+                }
                 Model::Closed => closed(scenario, thread, threads),
             },
             workers,

@@ -7,7 +7,7 @@ use std::io::Write;
 use clap::{Command, FromArgMatches as _};
 
 use super::*;
-use crate::plan::{HttpVersion, Delayed, Model, Reuse, Step, TlsVersion, read};
+use crate::plan::{Delayed, HttpVersion, Model, Reuse, Step, TlsVersion, read};
 
 const URL: &str = "http://127.0.0.1:8545";
 

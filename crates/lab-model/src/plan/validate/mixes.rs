@@ -1,7 +1,7 @@
 //! Mixes of calls: from the plan, from files, or shipped with the program.
 
 use settings::value::Name;
-use settings::{Location, Diagnostics, Input, Key, Report, Scalar, TEXT_BYTES_MAX, not_found};
+use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found};
 
 use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
@@ -121,7 +121,12 @@ impl MixReader<'_, '_, '_> {
     /// Reads a mix from the keys of its table, or from the file that the table names.
     fn mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let Some(file) = &*table.file else { return self.mix(name, table) };
-        let others = [&table.step.location, &table.calls.location, &table.requests.location, &table.bodies.location];
+        let others = [
+            &table.step.location,
+            &table.calls.location,
+            &table.requests.location,
+            &table.bodies.location,
+        ];
         if others.into_iter().any(Location::is_written) {
             let message = "the file and the mix's own keys cannot both be";
             self.report.error(&table.file, message, "one of them");
@@ -150,7 +155,8 @@ impl MixReader<'_, '_, '_> {
         let request = table.request();
         let steps = match table.step.is_set() {
             true => {
-                for location in request.keys().into_iter().filter(|location| location.is_written()) {
+                for location in request.keys().into_iter().filter(|location| location.is_written())
+                {
                     let message = "a mix with steps has no such key of its own";
                     self.report.error(location, message, "this key in a step");
                 }

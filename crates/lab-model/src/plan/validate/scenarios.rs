@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use settings::{Location, Key, Located, Report};
+use settings::{Key, Located, Location, Report};
 
 use super::super::requests::Methods;
 use super::super::tables::{BatchTable, PlanFile, ScenarioTable, StageTable, WORKERS_MAX};
@@ -36,7 +36,11 @@ pub(super) fn check(
     let tables = &file.scenario;
     reader.names.are_partial = tables.is_empty();
     if tables.is_empty() && tables.readable().is_some() {
-        report.missing(&tables.location, "there is no scenario, so nothing is sent", "[[scenario]]");
+        report.missing(
+            &tables.location,
+            "there is no scenario, so nothing is sent",
+            "[[scenario]]",
+        );
     }
     if tables.len() > SCENARIOS_MAX {
         report.error(tables, "too many scenarios", format!("at most {SCENARIOS_MAX}"));
@@ -187,7 +191,9 @@ fn stage_levels(
         return None;
     }
     let ramp_keys = [stage.from.location(), stage.steps.location()];
-    if let Some(location) = ramp_keys.into_iter().find(|location| location.is_written() && !stage.to.is_set()) {
+    if let Some(location) =
+        ramp_keys.into_iter().find(|location| location.is_written() && !stage.to.is_set())
+    {
         report.error(location, "belongs to a ramp", "together with to");
         return None;
     }
@@ -250,7 +256,9 @@ fn model(table: &ScenarioTable, closed: bool) -> Model {
     match (closed, *table.delayed) {
         (true, _) => Model::Closed,
         (false, DelayedName::Drop) => Model::Open { delayed: Delayed::Drop },
-        (false, DelayedName::Queue) => Model::Open { delayed: Delayed::Queue { max: *table.queue_max } },
+        (false, DelayedName::Queue) => {
+            Model::Open { delayed: Delayed::Queue { max: *table.queue_max } }
+        }
     }
 }
 

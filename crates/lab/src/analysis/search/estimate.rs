@@ -1,6 +1,6 @@
 //! Estimates the cost of a search before its start, by running it against ideal targets.
 
-use lab_model::results::capacity::{ProbeOutcome, Kind};
+use lab_model::results::capacity::{Kind, ProbeOutcome};
 
 use super::{Health, Probe, Settings, Step, next};
 

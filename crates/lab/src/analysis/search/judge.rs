@@ -174,7 +174,9 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
     let few_calls = find_few_calls(probe);
     let outcome = match (outcome, &few_calls) {
         (ProbeOutcome::Pass, Some(_)) => ProbeOutcome::Invalid,
-        (ProbeOutcome::Fail, Some(_)) if kept_up && broke_few_calls_only(probe) => ProbeOutcome::Invalid,
+        (ProbeOutcome::Fail, Some(_)) if kept_up && broke_few_calls_only(probe) => {
+            ProbeOutcome::Invalid
+        }
         _ => outcome,
     };
     if outcome == ProbeOutcome::Invalid {

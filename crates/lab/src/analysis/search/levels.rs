@@ -1,6 +1,6 @@
 //! The probes of a search grouped by rate, and the majority outcome of each rate.
 
-use lab_model::results::capacity::{ProbeOutcome, Kind};
+use lab_model::results::capacity::{Kind, ProbeOutcome};
 
 use super::Probe;
 
@@ -164,7 +164,9 @@ impl Level {
             ProbeOutcome::ClientLimited => self.limited += 1,
             ProbeOutcome::Invalid => self.invalid += 1,
         }
-        if probe.kind == Kind::Soak && matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail) {
+        if probe.kind == Kind::Soak
+            && matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+        {
             self.soak = Some(probe.outcome);
         }
         if matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail) {

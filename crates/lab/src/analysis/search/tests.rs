@@ -1,7 +1,7 @@
 //! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
 //! capacity, and something that makes it hard to find.
 
-use lab_model::results::capacity::{Boundary, End, ProbeOutcome, Kind};
+use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -179,7 +179,8 @@ fn a_limited_generator_gives_at_least() {
     assert!((880.0..=980.0).contains(&pass), "{pass}");
     assert!(history.len() <= 20, "{}", history.len());
     // Nothing could be measured at all: it goes down, then says so.
-    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::ClientLimited, None, CALM));
+    let (end, summary, _) =
+        search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::ClientLimited, None, CALM));
     assert_eq!((end, summary.highest_pass), (End::ClientLimited, None));
     let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::Invalid, None, CALM));
     assert_eq!((end, summary.highest_pass), (End::Invalid, None));

@@ -4,7 +4,7 @@
 
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::Metric;
-use lab_model::results::study::{Against, TimeComparison, StudyResult, TimeRow};
+use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
 
 use crate::analysis::compare::{Design, MetricDifference, Values, classify_all, compare};
 use crate::analysis::statistics::{median, sorted};

@@ -22,7 +22,13 @@ fn iterations(scheduled: u64, started: u64) -> Iterations {
 }
 
 fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
-    find_doubts(ValidityInput { plan, all: totals, measured: totals, seconds, end: plan.duration() })
+    find_doubts(ValidityInput {
+        plan,
+        all: totals,
+        measured: totals,
+        seconds,
+        end: plan.duration(),
+    })
 }
 
 fn healthy() -> (Plan, Totals, Vec<Second>) {
@@ -72,8 +78,13 @@ fn the_delivered_share_excludes_the_warm_up() {
         let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
         let (all, measured) = (of(all), of(measured));
         let (seconds, end) = (&seconds, plan.duration());
-        let doubts_found =
-            find_doubts(ValidityInput { plan: &plan, all: &all, measured: &measured, seconds, end });
+        let doubts_found = find_doubts(ValidityInput {
+            plan: &plan,
+            all: &all,
+            measured: &measured,
+            seconds,
+            end,
+        });
         let behind = doubts_found.behind.into_iter().map(|(doubt, _)| doubt);
         sentences(&doubts_found.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };

@@ -184,7 +184,8 @@ fn a_broken_threshold_fails_and_is_reported_with_its_value_and_time() {
 fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
-    let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).period(hang()).verdict();
+    let (outcome, reasons, _) =
+        case.threshold(Metric::Failed, true, false).period(hang()).verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons,

@@ -16,7 +16,7 @@ use settings::url::{self, NodeUrl};
 use settings::value::{
     Bool, Count, Duration as Period, File, List, Listed, Map, Name, Number, Text, Word,
 };
-use settings::{Location, Diagnostics, Key, ReadContext, Report};
+use settings::{Diagnostics, Key, Location, ReadContext, Report};
 
 use super::placeholders::{self, Words};
 use crate::analysis::rounds;
@@ -332,7 +332,11 @@ impl Checker<'_, '_> {
         for name in table.files.keys() {
             if !is_file_name(name) {
                 let message = format!("{name:?} is not the name of a file in {{dir}}");
-                self.report.missing(&table.files.location, message, "letters, digits, `-`, `_` and `.`");
+                self.report.missing(
+                    &table.files.location,
+                    message,
+                    "letters, digits, `-`, `_` and `.`",
+                );
             }
         }
         if let Some(address) = table.ready.as_ref() {
@@ -355,7 +359,11 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn check_placeholders<'t>(&mut self, location: &Location, texts: impl Iterator<Item = &'t String>) {
+    fn check_placeholders<'t>(
+        &mut self,
+        location: &Location,
+        texts: impl Iterator<Item = &'t String>,
+    ) {
         let unknown = texts.flat_map(|text| placeholders::names(text));
         for name in unknown.filter(|name| !placeholders::is_known(name)) {
             let names = placeholders::NAMES.join("}, {");
@@ -393,7 +401,12 @@ impl Checker<'_, '_> {
     }
 
     /// Reads a plan. Problems of a plan that several variants have are reported once.
-    fn plan(&mut self, file: &str, location: &Location, variables: &[(String, f64)]) -> Option<Plan> {
+    fn plan(
+        &mut self,
+        file: &str,
+        location: &Location,
+        variables: &[(String, f64)],
+    ) -> Option<Plan> {
         let path = self.folder.join(file);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,

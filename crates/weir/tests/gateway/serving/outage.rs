@@ -122,7 +122,9 @@ fn the_log_has_one_warning_per_outage_and_reports_a_lagging_return() {
     wait_until("three probes have failed", || ejections(4));
     assert_eq!(gateway.log().matches("upstream ejected").count(), 1, "{}", gateway.log());
     late.up();
-    wait_until("the return is logged", || gateway.log().contains("upstream responds again but lags"));
+    wait_until("the return is logged", || {
+        gateway.log().contains("upstream responds again but lags")
+    });
     assert!(!gateway.log().contains("readmitted"), "{}", gateway.log());
     late.set(|settings| settings.lag_blocks = 0);
     wait_until("it is readmitted", || gateway.log().contains("upstream readmitted"));

@@ -192,9 +192,10 @@ fn a_method_that_fails_altogether_is_named() {
 #[test]
 fn the_generators_fault_is_neither() {
     let short = seconds(|_| 50, 700);
-    for (run_outcome, outcome) in
-        [(Outcome::ClientLimited, ProbeOutcome::ClientLimited), (Outcome::Invalid, ProbeOutcome::Invalid)]
-    {
+    for (run_outcome, outcome) in [
+        (Outcome::ClientLimited, ProbeOutcome::ClientLimited),
+        (Outcome::Invalid, ProbeOutcome::Invalid),
+    ] {
         let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
         let judgement = judge(probe(&verdict, &short, &[]));
         assert_eq!((judgement.outcome, judgement.margin, judgement.binding), (outcome, None, None));
