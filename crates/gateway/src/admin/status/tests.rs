@@ -303,7 +303,9 @@ fn readiness_names_what_is_missing() {
     // All upstreams of a chain are lost.
     snapshot.chains[0].publish(ChainView::default(), snapshot.now());
     let now = snapshot.now();
-    (0..3).for_each(|_| drop(snapshot.upstreams[0].health.lock().poll_failed(now, 0)));
+    for _ in 0..3 {
+        snapshot.upstreams[0].health.lock().poll_failed(now, 0);
+    }
     let status = Status::of(&snapshot);
     let last_head = status.chains[0].last_head.as_ref().unwrap();
     assert_eq!((last_head.number, &last_head.hash[..4]), (22_431_084, "0xab"));
