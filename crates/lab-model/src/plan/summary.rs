@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::planned::Planned;
 use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step};
+use crate::number::count;
 
 /// Maximum number of methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;
@@ -178,23 +179,10 @@ fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
 
 fn planned_count(number: Planned) -> Option<String> {
     match number {
-        Planned::Exactly(exact) => Some(format_count(exact)),
-        Planned::AtMost(bound) => Some(format!("at most {}", format_count(bound))),
+        Planned::Exactly(exact) => Some(count(exact.round() as u64)),
+        Planned::AtMost(bound) => Some(format!("at most {}", count(bound.round() as u64))),
         Planned::Unknown => None,
     }
-}
-
-/// Formats a count with thousands separators: `5,379,000`.
-fn format_count(count: f64) -> String {
-    let digits = format!("{:.0}", count.round());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats a number with at most three decimals.
