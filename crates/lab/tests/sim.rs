@@ -123,7 +123,7 @@ fn json(finished: &Finished) -> String {
 }
 
 #[test]
-fn what_is_counted_is_what_happened() {
+fn counters_match_the_simulated_events() {
     if let Some(seed) = std::env::var("WEIR_SIM_SEED").ok().and_then(|seed| seed.parse().ok()) {
         let (plan, finished, account) = run(seed);
         println!("{}", json(&finished));

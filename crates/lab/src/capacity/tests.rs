@@ -168,7 +168,7 @@ fn gone() -> RunFault {
 }
 
 #[test]
-fn a_known_capacity_is_found_and_what_breaks_is_named() {
+fn a_known_capacity_is_found_with_the_broken_threshold() {
     let (result, messages) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
     let result = result.unwrap();
     let answer = &result.answer;
@@ -271,7 +271,7 @@ fn a_target_that_dies_leaves_a_partial_result() {
 
 /// A probe that was ended by hand is kept and is neither pass nor fail.
 #[test]
-fn stopped_by_hand_it_keeps_what_it_knows() {
+fn a_stopped_search_keeps_its_findings() {
     let stopped = Cell::new(false);
     let mut made = 0;
     let mut make = |plan: &Plan| {
@@ -340,7 +340,7 @@ fn the_generators_limit_is_reported() {
 }
 
 #[test]
-fn the_cost_is_near_what_it_takes() {
+fn the_predicted_cost_is_close_to_the_real_one() {
     let plan = plan("");
     let cost = cost(&plan).unwrap();
     let result = search(&plan, None, &mut |plan| Ok(run(plan, 1500.0)), &never).0.unwrap();

@@ -210,7 +210,7 @@ fn conclusions_are_those_of_a_careful_reading() {
 }
 
 #[test]
-fn a_log_adds_what_peers_announced() {
+fn a_log_adds_the_heights_that_peers_announced() {
     let mut variants = published();
     let at = variants[0].runs[0].samples[0].at;
     variants[0].runs[0].announced = vec![
@@ -406,7 +406,7 @@ fn the_spread_of_repeats_is_reported() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused() {
+fn incomparable_variants_are_refused() {
     let one = [variant("a", vec![run_of("1", &[0, 1])])];
     let output = |variants: &[VariantRuns], options: &Options| {
         analyse(variants, &[], options, &mut counted()).unwrap_err().to_string()

@@ -145,7 +145,7 @@ fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_report
 }
 
 #[test]
-fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
+fn a_plan_that_draws_unknown_facts_names_them() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(Value::Null),
         other => ethereum(other, params),
@@ -168,7 +168,7 @@ fn a_name_without_an_address_is_reported() {
 }
 
 #[test]
-fn what_cannot_stand_in_json_is_not_kept() {
+fn values_that_json_cannot_hold_are_dropped() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(json!({"hash": "\",\"x\":\"", "transactions": []})),
         other => ethereum(other, params),

@@ -182,7 +182,7 @@ fn limits_hold_message_by_message() {
 }
 
 #[test]
-fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
+fn a_silent_client_gets_a_ping_and_is_then_disconnected() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
@@ -354,7 +354,7 @@ fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
 }
 
 #[test]
-fn a_stop_answers_what_has_begun_and_says_goodbye() {
+fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 700.0);

@@ -223,7 +223,7 @@ fn catches_up(gateway: &Running) {
 
 /// A gateway serves nothing from the index of another chain.
 #[test]
-fn an_index_of_another_chain_is_not_asked() {
+fn an_index_of_another_chain_is_not_used() {
     each(|file| {
         let (own, other) = (node(), other_node());
         let synced = Command::new(env!("CARGO_BIN_EXE_weir"))

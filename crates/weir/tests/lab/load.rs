@@ -169,7 +169,7 @@ fn a_method_that_begins_to_hang_is_named_with_its_time_and_rate() {
 }
 
 #[test]
-fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
+fn pauses_that_bound_the_rate_are_reported_as_the_limit() {
     let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let scenario = "[[scenario]]\nname = \"workers\"\nmodel = \"closed\"\nmix = \"own\"\n\
                     pause = \"100ms\"\n\
@@ -186,7 +186,7 @@ fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
+fn ctrl_c_keeps_the_measurements_and_marks_them_as_partial() {
     let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let out = folder.path().join("out");
     let arguments =

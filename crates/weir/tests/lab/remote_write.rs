@@ -124,7 +124,7 @@ fn queries_of_k6s_dashboards_have_values() {
 }
 
 #[test]
-fn what_is_offered_can_be_scraped() {
+fn prometheus_scrapes_the_offered_metrics() {
     let run = Run::new();
     let labels = || Labels::of(&["testid=t2"]).expect("it is one");
     let offered = [Names::Weir, Names::K6].map(|names| {

@@ -157,7 +157,7 @@ fn study(settings: [&str; 2], more: &str) -> String {
 }
 
 #[test]
-fn a_study_runs_its_variants_and_tells_which_is_faster() {
+fn a_study_runs_its_variants_and_names_the_faster_one() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
     let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);

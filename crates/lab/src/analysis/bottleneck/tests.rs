@@ -493,7 +493,7 @@ fn a_line_that_is_full() {
 }
 
 #[test]
-fn a_remote_target_without_exporter_cannot_be_told() {
+fn the_bottleneck_of_a_remote_target_without_exporter_is_unknown() {
     let mut scene = Scene::remote();
     scene.host = "generator";
     scene.watched.exporter = false;
@@ -726,7 +726,7 @@ fn a_short_scheduling_delay_is_a_doubt_but_no_cause() {
 }
 
 #[test]
-fn a_target_in_this_very_process_cannot_be_told() {
+fn the_bottleneck_of_a_target_in_the_same_process_is_unknown() {
     let mut scene = Scene::local();
     scene.watched.processes[1].pids = vec![1];
     scene

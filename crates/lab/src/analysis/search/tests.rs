@@ -120,7 +120,7 @@ fn one_wrong_fail_is_looked_at_again() {
 /// A fail below a pass: both are made again until a majority decides; if it stays, it is said, and
 /// the careful side is the answer.
 #[test]
-fn passes_above_fails_are_said() {
+fn passes_above_fails_are_reported() {
     let probe = |rate, outcome| Probe {
         kind: Kind::Climb,
         rate,
@@ -241,7 +241,7 @@ fn a_target_that_needs_rest_gets_it() {
 
 /// After the first overload the target is slower for ever.
 #[test]
-fn a_target_that_never_comes_back_is_said() {
+fn a_target_that_never_recovers_is_reported() {
     let mut broken = false;
     let mut target = |kind: Kind, rate: f64, _| {
         let passed = rate <= if broken { 700.0 } else { 1_000.0 };
@@ -298,7 +298,7 @@ fn a_soak_that_fails_steps_down() {
 }
 
 #[test]
-fn the_ends_of_what_is_allowed_are_said() {
+fn reaching_the_lowest_or_highest_rate_is_reported() {
     let (end, summary, history) = search(&SETTINGS, &mut sharp(1e9));
     assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100_000.0)));
     assert_eq!(history.last().unwrap().kind, Kind::Soak);

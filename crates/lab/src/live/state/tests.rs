@@ -48,7 +48,7 @@ fn the_current_stage_is_known_at_its_edges() {
 }
 
 #[test]
-fn a_course_of_a_day_stays_small_and_true() {
+fn the_rates_of_a_day_stay_small_and_correct() {
     let mut rates = RateSeries::new();
     for second in 0..86_400_u64 {
         rates.push(1_000, if second < 43_200 { 1_000 } else { 500 });

@@ -61,7 +61,7 @@ fn the_markdown_says_the_same() {
 }
 
 #[test]
-fn what_is_not_known_is_not_said() {
+fn unknown_values_are_not_printed() {
     let mut result = found();
     result.answer.at_least = true;
     assert_eq!(answer(&result), "at least 1,200/s");

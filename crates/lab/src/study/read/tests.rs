@@ -107,7 +107,7 @@ fn faults_of_tables_name_line_and_cell() {
 }
 
 #[test]
-fn a_reorg_is_held_and_told() {
+fn a_reorg_is_read_and_reported() {
     let course = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
     let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [1_000, 1_000, 1_010]);

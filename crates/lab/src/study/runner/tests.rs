@@ -143,7 +143,7 @@ fn who_asks_ends_it_and_nothing_runs_on() {
 }
 
 #[test]
-fn what_is_set_up_is_waited_for_and_ended() {
+fn setups_are_waited_for_and_ended() {
     let more = "repeats = 1\n[[setup]]\nname = 'node'\ncommand = ['sh', '-c', 'echo no such port >&2; exit 3']\n\
                 ready = '127.0.0.1:1'\n";
     let (made, _, _base) =

@@ -119,7 +119,7 @@ fn a_limit_has_its_own_status_and_its_own_methods() {
 }
 
 #[test]
-fn a_header_tells_clients_apart_and_without_it_nothing_is_limited() {
+fn a_header_distinguishes_clients_and_calls_without_it_are_not_limited() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let limits =

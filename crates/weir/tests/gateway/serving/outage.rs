@@ -20,7 +20,7 @@ use test_support::running::Weir;
 use test_support::wait::wait_until;
 
 #[test]
-fn what_is_final_is_served_while_all_nodes_are_down() {
+fn final_data_is_served_while_all_nodes_are_down() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
@@ -154,7 +154,7 @@ fn ask_over_http2(scene: &Scene, address: &str) -> JoinHandle<(u16, String)> {
 }
 
 #[test]
-fn a_graceful_stop_answers_what_has_begun() {
+fn a_graceful_stop_completes_requests_in_flight() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 1500.0);

@@ -105,7 +105,7 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
 
 /// 2 % above the capacity every threshold is kept, but 20 iterations a second are never answered.
 #[test]
-fn a_growing_backlog_fails_although_all_is_kept() {
+fn a_growing_backlog_fails_although_all_thresholds_are_met() {
     let growing = seconds(|at| 10 + 20 * at, 1000);
     let judgement = judge(probe(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
     assert_eq!(judgement.outcome, ProbeOutcome::Fail);
@@ -129,7 +129,7 @@ fn growth_that_does_not_matter_passes() {
 }
 
 #[test]
-fn what_is_not_delivered_fails() {
+fn an_undelivered_rate_fails() {
     let short = seconds(|_| 50, 950);
     let judgement = judge(probe(&PASS, &short, &[]));
     assert_eq!(judgement.outcome, ProbeOutcome::Fail);
