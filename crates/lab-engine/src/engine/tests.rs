@@ -36,9 +36,15 @@ fn plan(server: &Server, iterations: u64) -> Plan {
 }
 
 /// Changes a plan to an open plan with this rate.
-fn open(mut plan: Plan, rate: f64, duration: Duration, workers_max: usize, late: Delayed) -> Plan {
+fn open(
+    mut plan: Plan,
+    rate: f64,
+    duration: Duration,
+    workers_max: usize,
+    delayed: Delayed,
+) -> Plan {
     let scenario = &mut plan.scenarios[0];
-    scenario.model = Model::Open { late };
+    scenario.model = Model::Open { delayed };
     scenario.workers_max = workers_max;
     scenario.iterations_max = None;
     scenario.stages[0].duration = duration;

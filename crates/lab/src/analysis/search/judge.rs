@@ -240,8 +240,9 @@ fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
 fn measured_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
     let begins = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
     let complete = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
-    let outcome = |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
-    complete.map(|(_, second)| second).filter(outcome).collect()
+    let is_measured =
+        |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
+    complete.map(|(_, second)| second).filter(is_measured).collect()
 }
 
 /// Returns the iterations per second that ended. They are the scheduled iterations that were not

@@ -343,8 +343,8 @@ fn chance_alone_ends_too() {
             let p50_ms = random.random_range(1.0..5.0);
             (outcome, Some(random.random()), Health { p50_ms, failed_share: 0.0 })
         });
-        let outcome = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
-        assert!(outcome <= probes_max(&settings));
+        let count = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
+        assert!(count <= probes_max(&settings));
         if let (Some(pass), Some(fail)) = (summary.highest_pass, summary.lowest_fail) {
             assert!(pass < fail);
         }

@@ -196,7 +196,7 @@ fn the_generators_fault_is_neither() {
         (Outcome::ClientLimited, ProbeOutcome::ClientLimited),
         (Outcome::Invalid, ProbeOutcome::Invalid),
     ] {
-        let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
+        let verdict = Verdict { outcome: run_outcome, reasons: vec!["x".to_owned()] };
         let judgement = judge(probe(&verdict, &short, &[]));
         assert_eq!((judgement.outcome, judgement.margin, judgement.binding), (outcome, None, None));
     }
@@ -207,7 +207,7 @@ fn the_generators_fault_is_neither() {
 fn a_percentile_of_a_handful_of_calls_decides_nothing() {
     let calm = seconds(|_| 50, 1000);
     let asked = [threshold(None, Metric::Latency, 10.0)];
-    let outcome = |calls, kept, tails| {
+    let probe_outcome = |calls, kept, tails| {
         let outcome_of = |kept| outcome("it", kept, 9.0, None);
         let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
         let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
@@ -216,11 +216,11 @@ fn a_percentile_of_a_handful_of_calls_decides_nothing() {
             ProbeRun { thresholds: &asked, outcomes: &kept, tails, ..probe(verdict, &calm, &rows) };
         judge(of).outcome
     };
-    assert_eq!(outcome(20, true, true), ProbeOutcome::Invalid);
-    assert_eq!(outcome(20, false, true), ProbeOutcome::Invalid);
-    assert_eq!(outcome(20, true, false), ProbeOutcome::Pass, "a baseline has no tail");
+    assert_eq!(probe_outcome(20, true, true), ProbeOutcome::Invalid);
+    assert_eq!(probe_outcome(20, false, true), ProbeOutcome::Invalid);
+    assert_eq!(probe_outcome(20, true, false), ProbeOutcome::Pass, "a baseline has no tail");
     assert_eq!(
-        (outcome(1_000, true, true), outcome(1_000, false, true)),
+        (probe_outcome(1_000, true, true), probe_outcome(1_000, false, true)),
         (ProbeOutcome::Pass, ProbeOutcome::Fail)
     );
 }
