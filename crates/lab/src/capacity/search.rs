@@ -269,7 +269,7 @@ impl Search<'_> {
             methods: result.methods.clone(),
             processes: result.watched.processes.clone(),
             warnings: result.warnings.clone(),
-            in_flight: judgement.in_flight,
+            in_flight: judgement.calls_in_flight,
         });
         self.first_run.get_or_insert(result);
     }
@@ -352,7 +352,7 @@ fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -
         rate_ended: judgement.rate_ended,
         delivered_share: judgement.delivered_share,
         backlog_growth: judgement.backlog_growth,
-        in_flight: judgement.in_flight,
+        in_flight: judgement.iterations_in_flight,
         waiting: judgement.waiting,
         calls_per_second: overall.rate,
         goodput: overall.goodput,

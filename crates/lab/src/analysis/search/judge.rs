@@ -61,11 +61,11 @@ pub struct Judgement {
     /// Iterations per second that ended.
     pub rate_ended: f64,
     /// Mean number of iterations in flight, that is, of busy workers.
-    pub in_flight: f64,
+    pub iterations_in_flight: f64,
     /// Mean number of iterations that waited for a worker.
     pub waiting: f64,
     /// Mean number of calls in flight.
-    pub in_flight: f64,
+    pub calls_in_flight: f64,
 }
 
 /// A reason for a probe's outcome. Rates are iterations per second.
@@ -192,9 +192,9 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
         delivered_share,
         backlog_growth: growth,
         rate_ended: rate_of_ended(&seconds, &backlog, seconds_per_point),
-        in_flight: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
+        iterations_in_flight: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
-        in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
+        calls_in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
     }
 }
 

@@ -100,7 +100,7 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     let piece = Second { at: 12.02, scheduled: 20, workers_busy: 3, ..Second::default() };
     calm.push(piece);
     let judgement = judge(probe(&PASS, &calm, &[]));
-    assert_eq!((judgement.rate_ended, judgement.in_flight), (1000.0, 40.0));
+    assert_eq!((judgement.rate_ended, judgement.iterations_in_flight), (1000.0, 40.0));
 }
 
 /// 2 % above the capacity every threshold is kept, but 20 iterations a second are never answered.
