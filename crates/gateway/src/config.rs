@@ -16,7 +16,7 @@ use std::time::Duration;
 use settings::diff::Change;
 use settings::url::{self, NodeUrl};
 use settings::value::{Listed, Named, Once, format_duration};
-use settings::{At, Diagnostics, Key, ReadContext, Report, Severity, Table, diff};
+use settings::{Diagnostics, Key, Location, ReadContext, Report, Severity, Table, diff};
 use wire::call::Limits;
 
 pub mod access;
@@ -160,7 +160,7 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// Lower-case names of the headers that rules and the access log need, and that are stored with
     /// each request.
-    pub kept_headers: Vec<Box<str>>,
+    pub used_headers: Vec<Box<str>>,
     /// At least one chain; no two share a name or a path.
     pub chains: Vec<Chain>,
     /// At least one upstream for each chain, in the order of the file.
@@ -357,10 +357,10 @@ fn check(
         has_client_ca: file.tls.client_ca.is_some(),
     };
     let (access, file_keys) = access::check(&tables, world, &chains, &mut report);
-    let mut kept_headers = Vec::new();
-    let rules = rule::check(&file.rule, &chains, &groups, &access, &mut kept_headers, &mut report);
-    let access_log = access_log::check(&file.access_log, folder, &mut kept_headers, &mut report);
-    if let Some(header) = access.places.header.as_ref().filter(|name| kept_headers.contains(name)) {
+    let mut used_headers = Vec::new();
+    let rules = rule::check(&file.rule, &chains, &groups, &access, &mut used_headers, &mut report);
+    let access_log = access_log::check(&file.access_log, folder, &mut used_headers, &mut report);
+    if let Some(header) = access.places.header.as_ref().filter(|name| used_headers.contains(name)) {
         let message = format!("a rule or the access log uses {header}, which contains keys");
         report.error(&file.access.key_header, message, "another header");
     }
@@ -405,7 +405,7 @@ fn check(
         rules,
         quota,
         access_log,
-        kept_headers,
+        used_headers,
         chains,
         upstreams,
         groups,
@@ -465,22 +465,23 @@ More files to start from are in `examples/`.
 ";
 
 /// Returns the index of a header among those stored of each request, and adds it if it is new.
-fn header_index(kept_headers: &mut Vec<Box<str>>, name: &str) -> usize {
-    kept_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
-        kept_headers.push(name.into());
-        kept_headers.len() - 1
+fn header_index(used_headers: &mut Vec<Box<str>>, name: &str) -> usize {
+    used_headers.iter().position(|known| **known == *name).unwrap_or_else(|| {
+        used_headers.push(name.into());
+        used_headers.len() - 1
     })
 }
 
 /// Returns the only one of these keys that the file sets. If none or several are set, reports it at
 /// the last of them, or else at the first key.
 fn only_one<'a>(
-    keys: [&'a At; 3],
+    keys: [&'a Location; 3],
     message: &str,
     allowed: &str,
     report: &mut Report<'_>,
-) -> Option<&'a At> {
-    let set_keys: Vec<&At> = keys.into_iter().filter(|position| position.is_written()).collect();
+) -> Option<&'a Location> {
+    let set_keys: Vec<&Location> =
+        keys.into_iter().filter(|position| position.is_written()).collect();
     match set_keys[..] {
         [only] => Some(only),
         _ => {
@@ -496,7 +497,7 @@ fn check_order(low: &Key<Duration>, high: &Key<Duration>, report: &mut Report<'_
     if **low <= **high {
         return;
     }
-    let (low_name, high_name) = (low.at.name(), high.at.name());
+    let (low_name, high_name) = (low.location.name(), high.location.name());
     if low.is_set() {
         let allowed = format!("at most {high_name}, {}", shown(**high));
         report.error(low, format!("longer than {high_name}"), allowed);

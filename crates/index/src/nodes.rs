@@ -17,7 +17,7 @@ use settings::url::Transport;
 use wire::call;
 use wire::response::{self, Outcome};
 
-pub use self::endpoint::Endpoint;
+pub use self::endpoint::{Endpoint, Header, parse_header};
 
 #[cfg(test)]
 mod tests;
@@ -193,6 +193,12 @@ impl Client {
             Connection::WebSocket(socket) => socket.exchange(message),
             Connection::Ipc(ipc) => ipc.exchange(message),
         };
+        let body = body.map_err(|error| match error {
+            CallError::Status { status, retry_after, text } => {
+                CallError::Status { status, retry_after, text: self.node.mask(&text) }
+            }
+            other => other,
+        });
         // After a failed exchange, a late response may arrive on a WebSocket or Unix socket, so the
         // next exchange needs a new connection.
         let is_complete = matches!(body, Ok(_) | Err(CallError::Status { .. }));

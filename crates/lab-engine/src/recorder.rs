@@ -59,7 +59,7 @@ pub struct ClosedSecond {
     /// The counts of the second.
     pub counts: Totals,
     /// True after the warm-up.
-    pub judged: bool,
+    pub measured: bool,
 }
 
 /// The counts of a whole run.
@@ -68,7 +68,7 @@ pub struct RunCounts {
     /// Totals, warm-up included.
     pub total: Totals,
     /// Totals without the warm-up.
-    pub judged: Totals,
+    pub measured: Totals,
     /// The series: by second, or coarser in long runs.
     pub series: Vec<Second>,
 }
@@ -147,14 +147,14 @@ impl Recorder {
         let to = if is_last && open.to > from { open.to.min(end) } else { end };
         let to = if end.saturating_sub(to) < Duration::from_millis(50) { end } else { to };
         self.next += 1;
-        let judged = from >= self.warmup;
-        if judged && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
+        let measured = from >= self.warmup;
+        if measured && self.at_warmup_end.is_none() && !self.warmup.is_zero() {
             self.at_warmup_end = Some(self.total.clone());
         }
         self.total.add(&open.counts);
         let second = self.second_of(&open, to);
         self.series.push(second.clone());
-        Some(ClosedSecond { from, to, second, counts: open.counts, judged })
+        Some(ClosedSecond { from, to, second, counts: open.counts, measured })
     }
 
     /// Returns the counts of a closed second for reuse.
@@ -172,13 +172,13 @@ impl Recorder {
 
     /// Returns the counts of the run. All seconds must have been closed.
     pub fn finish(self) -> RunCounts {
-        let judged = match (&self.at_warmup_end, self.warmup.is_zero()) {
+        let measured = match (&self.at_warmup_end, self.warmup.is_zero()) {
             (Some(warm), _) => self.total.clone().since(warm),
             (None, true) => self.total.clone(),
             // The run ended within the warm-up.
             (None, false) => Totals::new(self.stages),
         };
-        RunCounts { total: self.total, judged, series: self.series.points() }
+        RunCounts { total: self.total, measured, series: self.series.points() }
     }
 
     fn second_of(&self, open: &OpenSecond, to: Duration) -> Second {

@@ -8,6 +8,7 @@
 mod named;
 
 pub mod metrics;
+pub mod number;
 pub mod plan;
 pub mod record;
 pub mod results;

@@ -62,7 +62,7 @@ fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostic
     // The exponent form keeps large numbers valid in TOML.
     let number = |value: f64| format!("{value:?}");
     let replacements: Vec<_> = overridden
-        .filter_map(|variable| Some((variable.at.span.clone()?, number(variable.value))))
+        .filter_map(|variable| Some((variable.location.span.clone()?, number(variable.value))))
         .collect();
     plan.text = redact::text(text, &report, &replacements);
     Ok(plan)
@@ -371,7 +371,7 @@ pub enum Model {
     /// By arrival rate: the level of a stage is iterations per second.
     Open {
         /// Handling of a scheduled iteration if no worker is free.
-        late: Late,
+        delayed: Delayed,
     },
     /// By concurrency: the level of a stage is the number of workers.
     Closed,
@@ -379,7 +379,7 @@ pub enum Model {
 
 /// Handling of a scheduled iteration if no worker is free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Late {
+pub enum Delayed {
     /// The iteration is queued, and its latency counts from the scheduled time. If the queue is
     /// full, the iteration is dropped.
     Queue {

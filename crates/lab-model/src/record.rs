@@ -306,7 +306,7 @@ tally! {
         /// Results that were null, by method.
         nulls,
         /// Bytes of response bodies by method.
-        answer_bytes,
+        response_bytes,
     }
     durations {
         /// CPU time of the engine's threads.
@@ -407,7 +407,7 @@ impl Interval {
 
     /// Counts bytes of a response body.
     pub fn record_bytes(&mut self, method: u16, count: u64) {
-        self.answer_bytes[usize::from(method)] += count;
+        self.response_bytes[usize::from(method)] += count;
     }
 
     /// Returns the used slots with their times.

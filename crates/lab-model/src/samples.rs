@@ -5,7 +5,7 @@ use std::time::Duration;
 use settings::url::NodeUrl;
 
 use crate::plan::{
-    Capacity, Connections, HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
+    Capacity, Connections, Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
     Target, Template, Tls, Validity, Watch, Weighted,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
@@ -32,7 +32,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
         scenarios: vec![Scenario {
             name: "load".to_owned(),
             start: Duration::ZERO,
-            model: Model::Open { late: Late::Drop },
+            model: Model::Open { delayed: Delayed::Drop },
             stages: Vec::new(),
             mix: 0,
             workers_max: 100,
@@ -45,8 +45,8 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
         warmup: Duration::ZERO,
         validity: Validity {
             delivered_share_min: 0.99,
-            lateness_p99_max: Duration::from_millis(1),
-            lateness_share_max: 0.05,
+            scheduling_delay_p99_max: Duration::from_millis(1),
+            scheduling_delay_share_max: 0.05,
             waited_share_max: 0.1,
         },
         reference: None,

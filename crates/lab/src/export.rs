@@ -196,17 +196,6 @@ pub enum ExportFault {
         /// What is wrong with it.
         reason: String,
     },
-    /// An invalid header.
-    #[error("remote write header {name:?} cannot be sent: {reason}")]
-    Header {
-        /// Its name; the value may be secret.
-        name: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// An interval that is too short.
-    #[error("remote write interval of {0} s; allowed is 1 s or more")]
-    Interval(f64),
     /// Listening on an address failed.
     #[error("cannot listen for scrapes on {address}")]
     Listen {

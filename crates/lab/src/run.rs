@@ -231,7 +231,8 @@ impl<'a> Recording<'a> {
         closed: ClosedSecond,
         on_second: &mut dyn FnMut(&Progress<'_>),
     ) -> bool {
-        let abort = closed.judged && self.judge.add_second(closed.from, closed.to, &closed.counts);
+        let abort =
+            closed.measured && self.judge.add_second(closed.from, closed.to, &closed.counts);
         let host = self.take_host_samples();
         on_second(&Progress {
             elapsed: closed.to,

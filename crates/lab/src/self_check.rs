@@ -3,7 +3,7 @@
 
 use lab_engine::aggregate;
 use lab_model::record::Class;
-use lab_model::results::capacity::{CapacityResult, Judged, Kind};
+use lab_model::results::capacity::{CapacityResult, Kind, ProbeOutcome};
 use lab_model::results::compare::CompareResult;
 use lab_model::results::run::RunResult;
 use lab_model::results::{Basis, Cause, ComparisonVerdict, Outcome};
@@ -102,7 +102,8 @@ pub fn capacity(result: &CapacityResult) -> Vec<String> {
     let mut faults = Vec::new();
     let soaks = || result.probes.iter().filter(|probe| probe.kind == Kind::Soak);
     let held = |rate: f64| {
-        soaks().any(|probe| probe.judged == Judged::Pass && probe.rate >= rate * (1.0 - 1e-9))
+        soaks()
+            .any(|probe| probe.outcome == ProbeOutcome::Pass && probe.rate >= rate * (1.0 - 1e-9))
     };
     let says_held = answer.soak_held == Some(true) || answer.sentence.contains(", held for");
     if says_held && !answer.highest_pass.is_some_and(held) {

@@ -92,14 +92,14 @@ pub fn of_result(label: &str, result: &RunResult) -> Run {
     for row in &result.methods {
         put_row(&mut run, &row.method, row);
     }
-    let judged_seconds =
+    let measured_seconds =
         aggregate::whole_seconds(&result.series, &result.stages, result.plan.warmup);
     let seconds_per_point = aggregate::point_seconds(&result.series);
     for row in &result.methods {
-        put_seconds(&mut run, row, &judged_seconds, seconds_per_point);
+        put_seconds(&mut run, row, &measured_seconds, seconds_per_point);
     }
     if result.methods.len() != 1 {
-        put_seconds_of_all(&mut run, &judged_seconds, seconds_per_point);
+        put_seconds_of_all(&mut run, &measured_seconds, seconds_per_point);
     }
     run
 }

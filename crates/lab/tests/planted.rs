@@ -99,7 +99,7 @@ const LATENCY: &str = "[thresholds]\nlatency = \"p(95)<250\"";
 const FAILED: &str = "[thresholds]\nfailed = \"rate<0.1\"";
 const LIMITED: &str = "[thresholds]\nlimited = \"rate<0.01\"";
 /// Sends are called late whatever they are.
-const LATE: &str = "\nlateness_p99_max = \"1us\"\nlateness_share_max = 0.000001\n";
+const LATE: &str = "\nscheduling_delay_p99_max = \"1us\"\nscheduling_delay_share_max = 0.000001\n";
 
 /// Rates: what ended while the load lasted, and nothing else.
 fn rates() -> Vec<Truth> {
@@ -195,7 +195,7 @@ fn verdicts() -> Vec<Truth> {
                     |call| if call.nth == 0 { ok() } else { Reply::Text(429, "slow down") },
                 )
             },
-            "[validity]\nlateness_p99_max = \"100us\"\n[thresholds]\nlimited = \"rate<0.01\"",
+            "[validity]\nscheduling_delay_p99_max = \"100us\"\n[thresholds]\nlimited = \"rate<0.01\"",
             |it| fails(it, "limited rate<0.01"),
         ),
         with(
@@ -499,7 +499,7 @@ fn measured(truth: &Truth) -> RunResult {
 
 /// All rows, some at a time. A row that is wrong on a machine that others use is tried once more.
 #[test]
-fn planted_truths_are_told() {
+fn planted_truths_are_found() {
     let rows: Vec<Truth> = [rates(), verdicts(), outcomes(), methods(), courses(), references()]
         .into_iter()
         .flatten()
@@ -562,7 +562,7 @@ fn compared(a: &Truth, b: &Truth) -> CompareResult {
 
 /// Single runs of some seconds: what is plain is named, and nothing else.
 #[test]
-fn plain_differences_of_single_runs_are_told() {
+fn plain_differences_of_single_runs_are_reported() {
     let truth = |target| Truth {
         name: "compared",
         target,

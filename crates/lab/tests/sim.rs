@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lab::run::{Finished, replay};
 use lab_engine::engine::simulated::{FaultRates, Network, ServerCounts};
-use lab_model::plan::{Batch, Late, Model, Plan, Reuse};
+use lab_model::plan::{Batch, Delayed, Model, Plan, Reuse};
 use lab_model::record::Class;
 use lab_model::samples;
 use rand::rngs::SmallRng;
@@ -71,8 +71,8 @@ fn plan(rng: &mut SmallRng) -> Plan {
         scenario.iterations_max = Some(rng.random_range(1..=500));
     }
     if !closed {
-        let late = *pick(rng, &[Late::Drop, Late::Queue { max: 50 }]);
-        scenario.model = Model::Open { late };
+        let delayed = *pick(rng, &[Delayed::Drop, Delayed::Queue { max: 50 }]);
+        scenario.model = Model::Open { delayed };
     }
     plan
 }
@@ -123,7 +123,7 @@ fn json(finished: &Finished) -> String {
 }
 
 #[test]
-fn what_is_counted_is_what_happened() {
+fn counters_match_the_simulated_events() {
     if let Some(seed) = std::env::var("WEIR_SIM_SEED").ok().and_then(|seed| seed.parse().ok()) {
         let (plan, finished, account) = run(seed);
         println!("{}", json(&finished));

@@ -77,7 +77,7 @@ macro_rules! table {
         #[derive(Clone, Debug, PartialEq)]
         $visibility struct $name {
             /// The name and the position of the table.
-            $visibility at: $crate::At,
+            $visibility location: $crate::Location,
             $(
                 $(#[doc = $key_doc])+
                 $visibility $key: $crate::Key<$crate::table!(@type $value, $default $($computed)?)>,
@@ -85,8 +85,8 @@ macro_rules! table {
         }
 
         impl $crate::Located for $name {
-            fn location(&self) -> &$crate::At {
-                &self.at
+            fn location(&self) -> &$crate::Location {
+                &self.location
             }
         }
 
@@ -106,7 +106,7 @@ macro_rules! table {
 
             fn defaults(path: &str) -> Self {
                 Self {
-                    at: $crate::At { path: path.to_owned(), span: None, table: None },
+                    location: $crate::Location { path: path.to_owned(), span: None, table: None },
                     $($key: $crate::table!(@wrap $default $($computed)?, $crate::absent::<$value>(
                         path,
                         stringify!($key),
@@ -118,16 +118,16 @@ macro_rules! table {
             fn read(
                 reader: &mut $crate::Reader<'_, '_>,
                 members: &[$crate::Member],
-                at: $crate::At,
+                location: $crate::Location,
             ) -> Self {
                 Self {
                     $($key: $crate::table!(@wrap $default $($computed)?, reader.key::<$value>(
                         members,
-                        &at,
+                        &location,
                         stringify!($key),
                         $crate::table!(@default $default $($words)?),
                     )),)*
-                    at,
+                    location,
                 }
             }
 

@@ -179,7 +179,7 @@ impl Collector {
             return self.tables::<V>(name, key, at_start_only);
         }
         let has_value = matches!(default, DefaultDoc::Is(_) | DefaultDoc::Empty);
-        if has_value && default_value::<V>(default, &key.at.path) == **key {
+        if has_value && default_value::<V>(default, &key.location.path) == **key {
             return;
         }
         self.add::<V>(name, key, default, at_start_only);

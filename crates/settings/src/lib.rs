@@ -31,7 +31,7 @@ pub mod value;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Position, Severity};
 pub use expand::{ReadContext, TEXT_BYTES_MAX};
-pub use report::{At, Located, Report};
+pub use report::{Located, Location, Report};
 pub use syntax::{Item, Member, Span, Tree};
 pub use table::{
     DefaultDoc, Key, KeyDoc, Origin, Reader, Table, TableDoc, absent, nearest, not_found,
@@ -56,7 +56,7 @@ pub fn read<'a, T: Table>(
         return (None, report);
     };
     report.hide_values(&members);
-    let table = Reader::new(&mut report, context, T::doc).table(&members, At::default());
+    let table = Reader::new(&mut report, context, T::doc).table(&members, Location::default());
     (Some(table), report)
 }
 

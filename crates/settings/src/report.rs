@@ -27,7 +27,7 @@ const PRINTED_MAX: usize = 50;
 /// The location of a key or table: its name and its position in the file, for diagnostics. All
 /// values of this type compare as equal, so that two configurations with the same values are equal.
 #[derive(Clone, Debug, Default)]
-pub struct At {
+pub struct Location {
     /// The full name: `server.listen`, `chain.mainnet.family`.
     pub path: String,
     /// The byte range of the value, or of an unknown key; `None` if the key is not in the file.
@@ -37,8 +37,8 @@ pub struct At {
     pub table: Option<Span>,
 }
 
-impl PartialEq for At {
-    fn eq(&self, _: &At) -> bool {
+impl PartialEq for Location {
+    fn eq(&self, _: &Location) -> bool {
         true
     }
 }
@@ -46,16 +46,16 @@ impl PartialEq for At {
 /// The subject of a problem: a key, a table, or a position.
 pub trait Located {
     /// Returns the name and the position.
-    fn location(&self) -> &At;
+    fn location(&self) -> &Location;
 }
 
-impl Located for At {
-    fn location(&self) -> &At {
+impl Located for Location {
+    fn location(&self) -> &Location {
         self
     }
 }
 
-impl At {
+impl Location {
     /// Returns true if the file contains the key or table.
     pub fn is_written(&self) -> bool {
         self.span.is_some()
@@ -68,8 +68,8 @@ impl At {
 
     /// Returns the same name with the position of one part of the value, such as an element of a
     /// list.
-    pub fn part(&self, span: Option<Span>) -> At {
-        At { span: span.or_else(|| self.span.clone()), ..self.clone() }
+    pub fn part(&self, span: Option<Span>) -> Location {
+        Location { span: span.or_else(|| self.span.clone()), ..self.clone() }
     }
 }
 
@@ -149,7 +149,7 @@ impl<'a> Report<'a> {
     /// Adds an error that does not print the value, such as an error about a missing key.
     pub fn missing(
         &mut self,
-        location: &At,
+        location: &Location,
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
@@ -208,7 +208,7 @@ impl<'a> Report<'a> {
 
     /// Returns true if a key of the table is unknown or cannot be read. In that case a missing key
     /// may only be misspelt.
-    pub fn is_faulty(&self, table: &At) -> bool {
+    pub fn is_faulty(&self, table: &Location) -> bool {
         self.faulty_tables.iter().any(|(path, span)| *path == table.path && *span == table.table)
     }
 
@@ -254,13 +254,13 @@ impl<'a> Report<'a> {
         message: String,
         allowed: Option<String>,
     ) {
-        let location = At { path: key.to_owned(), span, table: None };
+        let location = Location { path: key.to_owned(), span, table: None };
         self.push(&location, false, Severity::Error, message, allowed);
     }
 
     fn push(
         &mut self,
-        location: &At,
+        location: &Location,
         has_value: bool,
         severity: Severity,
         message: String,
@@ -276,7 +276,7 @@ impl<'a> Report<'a> {
         self.problems.len()
     }
 
-    pub(crate) fn mark_faulty(&mut self, table: &At) {
+    pub(crate) fn mark_faulty(&mut self, table: &Location) {
         self.faulty_tables.push((table.path.clone(), table.table.clone()));
     }
 

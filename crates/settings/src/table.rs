@@ -7,7 +7,7 @@ use serde_json::Value as Json;
 
 use crate::diff::Collector;
 use crate::expand::{ReadContext, expand};
-use crate::report::{At, Located, Report};
+use crate::report::{Located, Location, Report};
 use crate::syntax::{Item, Member, Span, Tree};
 use crate::value::{Scalar, ValueType};
 
@@ -20,7 +20,7 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
     /// Returns the table with all defaults; `path` is its full name.
     fn defaults(path: &str) -> Self;
     /// Reads the keys. Call [`Reader::table`] instead, because it also reports unknown keys.
-    fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: At) -> Self;
+    fn read(reader: &mut Reader<'_, '_>, members: &[Member], location: Location) -> Self;
     /// Passes every key to the collector, for [`diff`](crate::diff).
     fn collect(&self, keys: &mut Collector);
     /// Returns the label that distinguishes the table from others of its list, or empty if it has
@@ -36,7 +36,7 @@ pub trait Table: Clone + fmt::Debug + PartialEq + Send + Sync + 'static {
 pub struct Key<T> {
     value: T,
     /// The full name and the position of the key, for [`Report::error`].
-    pub at: At,
+    pub location: Location,
     /// Source of the value.
     pub origin: Origin,
     /// The bytes of each element, if the value is a list that could be read.
@@ -85,8 +85,8 @@ impl<T> Deref for Key<T> {
 }
 
 impl<T> Located for Key<T> {
-    fn location(&self) -> &At {
-        &self.at
+    fn location(&self) -> &Location {
+        &self.location
     }
 }
 
@@ -107,8 +107,8 @@ impl<T> Key<T> {
     }
 
     /// Returns the position of one element of a list.
-    pub fn element(&self, index: usize) -> At {
-        self.at.part(self.elements.get(index).cloned())
+    pub fn element(&self, index: usize) -> Location {
+        self.location.part(self.elements.get(index).cloned())
     }
 
     /// Returns the value alone.
@@ -125,8 +125,8 @@ impl<T> Key<T> {
     /// Returns the key as an option, or `None` if the file does not set it.
     #[doc(hidden)]
     pub fn optional(self) -> Key<Option<T>> {
-        let Key { value, at, origin, elements, shown } = self;
-        Key { value: (origin == Origin::Set).then_some(value), at, origin, elements, shown }
+        let Key { value, location, origin, elements, shown } = self;
+        Key { value: (origin == Origin::Set).then_some(value), location, origin, elements, shown }
     }
 
     /// Returns the key with a computed default.
@@ -295,7 +295,7 @@ impl<'r, 'a> Reader<'r, 'a> {
     }
 
     /// Reads a table and reports its unknown keys.
-    pub fn table<T: Table>(&mut self, members: &[Member], location: At) -> T {
+    pub fn table<T: Table>(&mut self, members: &[Member], location: Location) -> T {
         let problems = self.report.count();
         let table = T::read(self, members, location.clone());
         for member in members {
@@ -314,22 +314,23 @@ impl<'r, 'a> Reader<'r, 'a> {
     pub fn key<V: ValueType>(
         &mut self,
         members: &[Member],
-        table: &At,
+        table: &Location,
         name: &str,
         default: DefaultDoc,
     ) -> Key<V::Value> {
         let name = strip_raw_prefix(name);
         let Some(member) = members.iter().find(|member| member.key == name) else {
             let mut key = absent::<V>(&table.path, name, default);
-            key.at.table.clone_from(&table.table);
+            key.location.table.clone_from(&table.table);
             if default == DefaultDoc::Required {
                 key.origin = Origin::Unreadable;
-                self.report.missing(&key.at, "must be set", V::allowed());
+                self.report.missing(&key.location, "must be set", V::allowed());
             }
             return key;
         };
         let (item, span) = (&member.item, Some(member.item.span.clone()));
-        let location = At { path: join_path(&table.path, name), span, table: table.table.clone() };
+        let location =
+            Location { path: join_path(&table.path, name), span, table: table.table.clone() };
         if !V::IS_TABLE {
             self.show::<V>(item);
         }
@@ -343,11 +344,15 @@ impl<'r, 'a> Reader<'r, 'a> {
         };
         let origin = if is_clean { Origin::Set } else { Origin::Unreadable };
         let value = value.unwrap_or_else(|| default_value::<V>(default, &location.path));
-        Key { value, at: location, origin, elements, shown }
+        Key { value, location, origin, elements, shown }
     }
 
     /// Reports that a value has another type than the key, and returns `None`.
-    pub fn wrong_type<V: ValueType>(&mut self, item: &Item, location: &At) -> Option<V::Value> {
+    pub fn wrong_type<V: ValueType>(
+        &mut self,
+        item: &Item,
+        location: &Location,
+    ) -> Option<V::Value> {
         let allowed = match V::table() {
             Some(table) => (table.heading_of)(&location.path),
             None => V::allowed(),
@@ -399,7 +404,7 @@ impl<'r, 'a> Reader<'r, 'a> {
         self.context.register_file(name);
     }
 
-    fn unknown_key<T: Table>(&mut self, location: &At, member: &Member) {
+    fn unknown_key<T: Table>(&mut self, location: &Location, member: &Member) {
         let (name, root, doc) = (member.key.as_str(), (self.root)(), T::doc());
         let mut matching_keys = Vec::new();
         root.find_keys(name, &mut matching_keys);
@@ -421,7 +426,7 @@ impl<'r, 'a> Reader<'r, 'a> {
             (None, Some((heading, _))) => format!("this key belongs under {heading}"),
             (None, None) => format!("there is no such {what}"),
         };
-        let location = At {
+        let location = Location {
             path: join_path(&location.path, name),
             span: Some(member.span.clone()),
             table: None,
@@ -437,9 +442,10 @@ fn headings(doc: &TableDoc) -> String {
 
 /// Returns a key that is not set. Generated code calls this for each declared key.
 pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<V::Value> {
-    let location = At { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
+    let location =
+        Location { path: join_path(path, strip_raw_prefix(name)), span: None, table: None };
     let value = default_value::<V>(default, &location.path);
-    Key { value, at: location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
+    Key { value, location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
 /// Returns the value of a key that is not set or not readable; `path` is its full name.

@@ -221,7 +221,7 @@ fn defaults_are_readable_and_places_do_not_count() {
     assert_eq!(*defaults.server.drain, Time::from_secs(10));
     assert_eq!(*defaults.server.listen, "127.0.0.1:80");
     assert!(!defaults.server.listen.is_set());
-    assert_eq!(defaults.server.listen.at.path, "server.listen");
+    assert_eq!(defaults.server.listen.location.path, "server.listen");
     let same_values = read_with("\n\n[server]\ndrain = '10s'\n", |program, _| program.unwrap());
     assert_eq!(same_values, defaults, "the same values elsewhere in a file");
     assert!(same_values.server.drain.is_set());
@@ -512,7 +512,7 @@ fn a_check_of_the_program_adds_to_the_report() {
         let program = program.unwrap();
         let methods = &program.upstream[0].methods;
         report.error(&methods.element(1), "named twice", "each method once");
-        report.warn(&program.upstream[1].at, "it is never used", "remove it");
+        report.warn(&program.upstream[1].location, "it is never used", "remove it");
         report.finish().to_string()
     });
     expect![[r#"
@@ -565,8 +565,8 @@ fn a_table_is_faulty_with_all_that_holds_it() {
     let nested = nested.unwrap();
     let outer = |table: &(String, Outer)| {
         let inner = table.1.inner.iter().chain([&*table.1.once]);
-        let inner: Vec<_> = inner.map(|inner| report.is_faulty(&inner.at)).collect();
-        (table.0.clone(), report.is_faulty(&table.1.at), inner)
+        let inner: Vec<_> = inner.map(|inner| report.is_faulty(&inner.location)).collect();
+        (table.0.clone(), report.is_faulty(&table.1.location), inner)
     };
     let expected = [
         ("a", true, vec![false, true, false]),
@@ -576,7 +576,7 @@ fn a_table_is_faulty_with_all_that_holds_it() {
     ];
     let faulty_tables: Vec<_> = nested.outer.iter().map(outer).collect();
     assert_eq!(faulty_tables, expected.map(|(name, own, inner)| (name.to_owned(), own, inner)));
-    assert!(report.is_faulty(&nested.at), "the file itself");
+    assert!(report.is_faulty(&nested.location), "the file itself");
 }
 
 #[test]

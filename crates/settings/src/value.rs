@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::MASK;
 use crate::diff::Collector;
 use crate::expand::is_reference;
-use crate::report::At;
+use crate::report::Location;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, TableDoc};
 
@@ -48,7 +48,7 @@ pub trait ValueType {
     /// to be checked.
     fn placeholder() -> Self::Value;
     /// Reads a value and reports its errors. Returns `None` if no part of it can be read.
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value>;
     /// Reads the default of a declaration.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl<S: Scalar> ValueType for S {
         S::mask(text)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<S::Value> {
         let parsed = match &item.tree {
             Tree::Text(written) => reader.expand(written).and_then(|text| {
                 let value = match reader.evaluate(&text).filter(|_| S::IS_NUMBER) {

@@ -170,11 +170,11 @@ impl SearchOptions {
                 search.rate_start, search.rate_max
             ));
         }
-        let judged_time = search.probe.saturating_sub(search.probe_warmup);
-        if judged_time < JUDGED_TIME_MIN {
+        let measured_time = search.probe.saturating_sub(search.probe_warmup);
+        if measured_time < MEASURED_TIME_MIN {
             return Err(format!(
-                "a probe of {:?} with a warm-up of {:?} is judged for less than \
-                 {JUDGED_TIME_MIN:?}: too short to see a backlog grow",
+                "a probe of {:?} with a warm-up of {:?} is outcome for less than \
+                 {MEASURED_TIME_MIN:?}: too short to see a backlog grow",
                 search.probe, search.probe_warmup
             ));
         }
@@ -184,7 +184,7 @@ impl SearchOptions {
 
 /// Minimum duration of a probe without its warm-up. With one sample per second, a growing backlog
 /// cannot be detected in a shorter probe.
-const JUDGED_TIME_MIN: Duration = Duration::from_secs(4);
+const MEASURED_TIME_MIN: Duration = Duration::from_secs(4);
 
 impl Capacity {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
@@ -226,7 +226,7 @@ impl Capacity {
             other => other?,
         };
         let consistent = report_self_check(&self_check::capacity(&result));
-        self.write(&result)?;
+        self.write(&result, &plan.warnings)?;
         Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { SELF_CHECK }))
     }
 
@@ -255,12 +255,15 @@ impl Capacity {
         Ok(matches!(answer.trim().to_lowercase().as_str(), "" | "y" | "yes"))
     }
 
-    /// Prints the result and writes its files.
-    fn write(&self, result: &CapacityResult) -> Result<()> {
+    /// Prints the result, without the plan's warnings if they were printed before the search, and
+    /// writes the files.
+    fn write(&self, result: &CapacityResult, plan_warnings: &[String]) -> Result<()> {
         if self.json {
             println!("{}", serde_json::to_string_pretty(result)?);
         } else {
-            print!("{}", Report::capacity(result).text(stdout_colour()));
+            let mut printed = result.clone();
+            printed.warnings.retain(|warning| self.quiet || !plan_warnings.contains(warning));
+            print!("{}", Report::capacity(&printed).text(stdout_colour()));
         }
         if let Some(dir) = &self.out {
             let written = report::write_capacity(dir, result)

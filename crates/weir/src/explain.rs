@@ -177,7 +177,7 @@ struct HttpRequest<'a> {
     address: std::net::IpAddr,
     host: &'a str,
     path: &'a str,
-    /// Header values by index in `Config::kept_headers`.
+    /// Header values by index in `Config::used_headers`.
     headers: Vec<Option<Box<[u8]>>>,
 }
 
@@ -190,13 +190,13 @@ impl<'a> HttpRequest<'a> {
                 Some(&*key.ok_or_else(|| format!("there is no key {name}"))?.grant)
             }
         };
-        let mut headers = vec![None; config.kept_headers.len()];
+        let mut headers = vec![None; config.used_headers.len()];
         for header in &explain.header {
             let (name, value) = header
                 .split_once(':')
                 .ok_or_else(|| format!("{header} is not of the form NAME: VALUE"))?;
-            let mut kept_headers = config.kept_headers.iter();
-            let index = kept_headers.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
+            let mut used_headers = config.used_headers.iter();
+            let index = used_headers.position(|kept| kept.eq_ignore_ascii_case(name.trim()));
             if let Some(index) = index {
                 headers[index] = Some(value.trim().as_bytes().into());
             }

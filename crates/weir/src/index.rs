@@ -16,7 +16,7 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::database::{IndexArgs, NODE};
+use self::database::{IndexArgs, NODE, NodeArgs};
 
 /// Keep a verified local copy of a chain and query it
 ///

@@ -87,7 +87,7 @@ pub(crate) struct ExtraFields {
     /// True if tokens are configured.
     tokens: bool,
     /// Names in lower case.
-    kept_headers: Vec<Box<str>>,
+    used_headers: Vec<Box<str>>,
 }
 
 impl HeadFields {
@@ -102,7 +102,7 @@ impl HeadFields {
         let extra = needs_extra.then(|| ExtraFields {
             places: keys.then(|| config.access.places.clone()),
             tokens: !config.access.issuers.is_empty(),
-            kept_headers: config.kept_headers.clone(),
+            used_headers: config.used_headers.clone(),
         });
         HeadFields { hash_header, limits, extra }
     }
@@ -120,7 +120,7 @@ pub(crate) type HeaderValues = SmallVec<[HeaderValue; 1]>;
 pub(crate) struct ExtraValues {
     /// The host without its port.
     pub(crate) host: Box<str>,
-    /// Values by index in `ExtraFields::kept_headers`.
+    /// Values by index in `ExtraFields::used_headers`.
     pub(crate) headers: Box<[Option<Box<[u8]>>]>,
     credential: HeaderCredential,
     query: Option<Credential>,
@@ -155,7 +155,7 @@ impl ExtraValues {
     /// Creates empty fields.
     pub(crate) fn new(fields: &ExtraFields) -> ExtraValues {
         ExtraValues {
-            headers: vec![None; fields.kept_headers.len()].into(),
+            headers: vec![None; fields.used_headers.len()].into(),
             ..ExtraValues::default()
         }
     }
@@ -172,8 +172,8 @@ impl ExtraValues {
                 self.add_credential(Credential::new(value.trim_ascii(), false));
             }
         }
-        for (kept_name, slot) in fields.kept_headers.iter().zip(&mut self.headers) {
-            if slot.is_none() && name.eq_ignore_ascii_case(kept_name) {
+        for (used_name, slot) in fields.used_headers.iter().zip(&mut self.headers) {
+            if slot.is_none() && name.eq_ignore_ascii_case(used_name) {
                 *slot = Some(value.into());
             }
         }

@@ -98,11 +98,11 @@ impl Record {
 pub(crate) fn write_line(
     out: &mut String,
     format: &Format,
-    kept_headers: &[Box<str>],
+    used_headers: &[Box<str>],
     record: &Record,
 ) {
     match format {
-        Format::Json => write_json(out, kept_headers, record),
+        Format::Json => write_json(out, used_headers, record),
         Format::Text(parts) => {
             for part in parts {
                 match part {
@@ -116,7 +116,7 @@ pub(crate) fn write_line(
     out.push('\n');
 }
 
-fn write_json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
+fn write_json(out: &mut String, used_headers: &[Box<str>], record: &Record) {
     let _ = write!(out, "{{\"time\":\"{:.6}\",\"client\":\"{}\"", time(record), record.client);
     let mut text = |name: &str, value: Option<&[u8]>| {
         let Some(value) = value else { return };
@@ -125,7 +125,7 @@ fn write_json(out: &mut String, kept_headers: &[Box<str>], record: &Record) {
         out.push('"');
     };
     let call = record.call.as_ref();
-    let agent = kept_headers.iter().position(|name| **name == *USER_AGENT);
+    let agent = used_headers.iter().position(|name| **name == *USER_AGENT);
     text("key", bytes(record.key.as_deref()));
     text("tier", bytes(record.tier.as_deref()));
     text("host", bytes(record.extra.as_ref().map(|extra| &*extra.host)));

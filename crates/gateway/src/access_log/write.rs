@@ -39,7 +39,7 @@ const WRITE_BYTES: usize = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) config: AccessLog,
-    kept_headers: Vec<Box<str>>,
+    used_headers: Vec<Box<str>>,
     /// One queue per serving thread. The writer holds the lock only to swap the queue.
     queues: Vec<Mutex<Vec<Record>>>,
     queue_max: usize,
@@ -49,11 +49,11 @@ pub(crate) struct Queues {
 
 impl Queues {
     /// Returns empty queues for a number of serving threads.
-    pub(crate) fn new(config: AccessLog, kept_headers: &[Box<str>], threads: usize) -> Queues {
+    pub(crate) fn new(config: AccessLog, used_headers: &[Box<str>], threads: usize) -> Queues {
         Queues {
             queue_max: config.queue_lines.div_ceil(threads.max(1)),
             queues: (0..threads).map(|_| Mutex::new(Vec::new())).collect(),
-            kept_headers: kept_headers.to_vec(),
+            used_headers: used_headers.to_vec(),
             config,
             unwritten: AtomicU64::new(0),
         }
@@ -94,8 +94,8 @@ impl Queues {
     }
 
     /// Returns true if the queues have this configuration.
-    pub(crate) fn have_config(&self, config: &AccessLog, kept_headers: &[Box<str>]) -> bool {
-        self.config == *config && self.kept_headers == kept_headers
+    pub(crate) fn have_config(&self, config: &AccessLog, used_headers: &[Box<str>]) -> bool {
+        self.config == *config && self.used_headers == used_headers
     }
 
     /// Returns the number of lines that could not be written to the file.
@@ -191,8 +191,8 @@ fn write_records(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {
         for queue in &queues.queues {
             std::mem::swap(&mut *queue.lock(), &mut batch);
             for record in batch.drain(..) {
-                let (format, kept_headers) = (&queues.config.format, &queues.kept_headers);
-                record::write_line(&mut text, format, kept_headers, &record);
+                let (format, used_headers) = (&queues.config.format, &queues.used_headers);
+                record::write_line(&mut text, format, used_headers, &record);
                 lines += 1;
                 if text.len() >= WRITE_BYTES {
                     flush(&mut text, &mut lines);

@@ -205,8 +205,13 @@ fn chain_section(chain: &ChainStatus, history: &History) -> Markup {
         0 => "none".to_owned(),
         count => format!("{}, deepest {}", integer(count), integer(chain.reorg_depth_max)),
     };
+    let head_number = head.map(|head| integer(head.number)).or_else(|| {
+        let last_head = chain.last_head.as_ref()?;
+        let age = duration(last_head.seconds_ago);
+        Some(format!("none; the last was {}, {age} ago", integer(last_head.number)))
+    });
     let facts = [
-        ("head", or_none(head.map(|head| integer(head.number)))),
+        ("head", or_none(head_number)),
         (
             "hash",
             or_none(head.map(|head| html! { code title=(head.hash) { (short(&head.hash)) "…" } })),

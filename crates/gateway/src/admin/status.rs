@@ -117,6 +117,9 @@ pub struct ChainStatus {
     pub head: Option<HeadStatus>,
     /// Time since the served head last changed; null without a head.
     pub head_age_seconds: Option<f64>,
+    /// The head that was served until all upstreams were lost; null while there is a head, and
+    /// before the first.
+    pub last_head: Option<LastHeadStatus>,
     /// The height that no reorg may undo; null while it is unknown.
     pub finalized: Option<u64>,
     /// Reorgs of the served chain.
@@ -142,6 +145,17 @@ pub struct HeadStatus {
     pub hash: String,
 }
 
+/// A head that is no longer served, because no upstream confirms it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct LastHeadStatus {
+    /// Height of the block.
+    pub number: u64,
+    /// Hash of the block: `0x` and 64 digits.
+    pub hash: String,
+    /// Time since the head was last served.
+    pub seconds_ago: f64,
+}
+
 closed_set! {
     /// State of an upstream.
     #[derive(Serialize, JsonSchema)]
@@ -149,8 +163,8 @@ closed_set! {
     pub enum HealthState {
         /// The upstream is called.
         Healthy = "healthy",
-        /// The upstream is behind, on another branch or silent. It gets no calls that need the
-        /// head.
+        /// The upstream is behind, on another branch or silent, and is called only if no
+        /// healthy upstream can serve the call.
         Lagging = "lagging",
         /// The upstream was ejected; one call decides whether it is readmitted.
         Probing = "probing",
@@ -399,8 +413,11 @@ pub struct Totals {
     pub calls_refused: u64,
     /// Calls without an id, which get no response.
     pub notifications: u64,
-    /// HTTP requests refused as a whole, by status.
+    /// HTTP requests refused as a whole, by status. Rejected calls count in `rejected` instead, also
+    /// if the request had a single call and its status reports the rejection.
     pub refused: Vec<Refused>,
+    /// Calls rejected by the gateway, by reason, and by zone if a request limit rejected them.
+    pub rejected: Vec<Rejected>,
     /// Calls answered with a JSON-RPC error of an upstream.
     pub errors: u64,
     /// Calls that no upstream answered.
@@ -427,6 +444,19 @@ pub struct Refused {
     pub status: u16,
     /// Number of requests.
     pub requests: u64,
+}
+
+/// Calls that the gateway rejected for one reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Rejected {
+    /// `limit` for a request limit, `quota` for a monthly quota, `overload` if the upstreams of a
+    /// group are overloaded, `malformed` for calls that cannot be parsed; otherwise a reason of
+    /// `weir_access_denied`.
+    pub reason: &'static str,
+    /// Zone of the limit; null for other reasons.
+    pub zone: Option<String>,
+    /// Number of calls. Denied requests count too.
+    pub calls: u64,
 }
 
 /// Returns the JSON Schema of `/status`.

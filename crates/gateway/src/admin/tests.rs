@@ -73,12 +73,12 @@ fn a_name_of_a_web_page_is_refused_on_loopback() {
 }
 
 #[test]
-fn every_route_answers() {
+fn every_route_responds() {
     run(async {
         let served = Served::start(populated(), true).await;
         for (path, status, content_type, text) in [
             ("/healthz", 200, "text/plain", "ok\n"),
-            ("/readyz", 503, "text/plain", "chain side: no head was seen"),
+            ("/readyz", 503, "text/plain", "chain side: no upstream has reported a head yet"),
             ("/status", 200, "application/json", "\"number\": 22431084"),
             ("/metrics", 200, "application/openmetrics-text; version=1.0.0", "# EOF\n"),
             ("/", 200, "text/html", "<h1>Weir</h1>"),

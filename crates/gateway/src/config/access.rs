@@ -11,7 +11,7 @@ use std::time::Duration;
 use jsonwebtoken::{Algorithm, DecodingKey};
 use settings::diff::Keys;
 use settings::value::{As, Bool, Count, Duration as Period, File, List, Listed, Secret};
-use settings::{At, ReadContext, Report, not_found};
+use settings::{Location, ReadContext, Report, not_found};
 
 use super::chain::Chain;
 use super::values::{CallRate, HOUR, HeaderKey, KeyHash, Methods, Name, Network, Text, Time};
@@ -504,10 +504,10 @@ fn tier(name: &Option<Box<str>>) -> Option<Arc<str>> {
 }
 
 /// Returns what authenticates the holder of a key, and the position of the setting.
-fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Proof)> {
+fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a Location, Proof)> {
     let KeyTable { hash, secret, certificate, .. } = table;
     let message = "exactly one of hash, secret and certificate must be set";
-    let keys = [&hash.at, &secret.at, &certificate.at];
+    let keys = [&hash.location, &secret.location, &certificate.location];
     let position = only_one(keys, message, "what `weir key` prints", report)?;
     let proof = if let Some(hash) = **hash {
         Proof::Hash(hash)
@@ -526,7 +526,7 @@ fn proof<'a>(table: &'a KeyTable, report: &mut Report<'_>) -> Option<(&'a At, Pr
 fn verify_keys(table: &JwtTable, folder: &Path, report: &mut Report<'_>) -> Option<Vec<VerifyKey>> {
     let JwtTable { secret, public_key, jwks, .. } = table;
     let message = "exactly one of secret, public_key and jwks must be set";
-    let keys = [&jwks.at, &secret.at, &public_key.at];
+    let keys = [&jwks.location, &secret.location, &public_key.location];
     let position = only_one(keys, message, "one source of keys", report)?;
     let keys = if let Some(secret) = &**secret {
         Ok(vec![jwt::key_of_secret(secret)])

@@ -71,15 +71,15 @@ pub enum LogTarget {
 }
 
 /// Validates the table; `None` if the access log is off. Adds the headers of the format to
-/// `kept_headers`.
+/// `used_headers`.
 pub(super) fn check(
     table: &AccessLogTable,
     folder: &Path,
-    kept_headers: &mut Vec<Box<str>>,
+    used_headers: &mut Vec<Box<str>>,
     report: &mut Report<'_>,
 ) -> Option<AccessLog> {
     let Some(file) = &*table.file else {
-        if table.at.table.is_some() && !table.file.is_set() {
+        if table.location.table.is_some() && !table.file.is_set() {
             let advice = "file = \"access.log\", or \"-\" for standard output";
             report.warn(&table.file, "no file is set, so nothing is logged", advice);
         }
@@ -87,7 +87,7 @@ pub(super) fn check(
     };
     let format = (*table.format).clone();
     for name in format.headers() {
-        header_index(kept_headers, name);
+        header_index(used_headers, name);
     }
     Some(AccessLog {
         target: match &**file {
@@ -95,7 +95,7 @@ pub(super) fn check(
             file => LogTarget::File(folder.join(file)),
         },
         format: format
-            .with_header_indices(|name| kept_headers.iter().position(|kept| **kept == *name)),
+            .with_header_indices(|name| used_headers.iter().position(|kept| **kept == *name)),
         per_call: *table.per == Per::Call,
         sample: *table.sample,
         errors_always: *table.errors_always,

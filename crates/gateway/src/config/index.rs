@@ -86,7 +86,7 @@ pub(super) fn check(
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<Index> {
-    table.at.table.as_ref()?;
+    table.location.table.as_ref()?;
     let Some(db) = &*table.db else {
         if !table.db.is_set() {
             report.error(&table.db, "neither a file nor a database is set", "index.db = \"FILE\"");

@@ -193,6 +193,9 @@ pub(super) fn check(
             report.error(&table.shared, message, "a zone for each");
         }
     }
+    if access.keys.is_empty() && access.issuers.is_empty() {
+        warn_of_missing_keys(zone_tables, &zones, report);
+    }
     let counts_by_key = |limit: &Limit| {
         let zone = &zones[limit.zone];
         zone.rate.is_some() && zone.key.contains(&KeyPart::Key)
@@ -203,10 +206,28 @@ pub(super) fn check(
     {
         let message =
             format!("key {} has its own rate or burst, but no limit counts by key", key.grant.name);
-        let position = settings::At { path: "key.rate".to_owned(), ..settings::At::default() };
+        let position =
+            settings::Location { path: "key.rate".to_owned(), ..settings::Location::default() };
         report.warn(&position, message, "a [[limit]] with a zone of a rate and key = [\"key\"]");
     }
     (zones, limits)
+}
+
+/// Warns of zones that count by API key although no caller can have a key.
+fn warn_of_missing_keys(
+    zone_tables: &[(String, ZoneTable)],
+    zones: &[Zone],
+    report: &mut Report<'_>,
+) {
+    for ((_, table), zone) in zone_tables.iter().zip(zones) {
+        let Some(part) = zone.key.iter().position(|part| *part == KeyPart::Key) else { continue };
+        let message = match &*zone.key {
+            [_] => "no API key is configured, so the zone limits no call",
+            _ => "no API key is configured, so this part is always empty",
+        };
+        let advice = "a [[key]] or [[jwt]] for callers, or the part \"client\"";
+        report.warn(&table.key.element(part), message, advice);
+    }
 }
 
 /// Returns true if some call could count against both limits.
@@ -294,13 +315,17 @@ fn check_failure_limit(table: &LimitTable, zone: &Zone, report: &mut Report<'_>)
     let by_client = matches!(*zone.key, [KeyPart::Client | KeyPart::ClientNet]);
     let LimitTable { zone: zone_key, chain, methods, delay, dry_run, .. } = table;
     let requirements = [
-        (by_client, &zone_key.at, "a key of client or client-net alone"),
-        (zone.rate.is_some(), &zone_key.at, "a zone with a rate"),
-        (!zone.shared, &zone_key.at, "a zone that is not shared"),
-        (!chain.is_set(), &chain.at, "no chain: it is unknown before authentication"),
-        (!methods.is_set(), &methods.at, "no methods: they are unknown before authentication"),
-        (!delay.is_set(), &delay.at, "no delay: failures are never delayed"),
-        (!**dry_run, &dry_run.at, "false"),
+        (by_client, &zone_key.location, "a key of client or client-net alone"),
+        (zone.rate.is_some(), &zone_key.location, "a zone with a rate"),
+        (!zone.shared, &zone_key.location, "a zone that is not shared"),
+        (!chain.is_set(), &chain.location, "no chain: it is unknown before authentication"),
+        (
+            !methods.is_set(),
+            &methods.location,
+            "no methods: they are unknown before authentication",
+        ),
+        (!delay.is_set(), &delay.location, "no delay: failures are never delayed"),
+        (!**dry_run, &dry_run.location, "false"),
     ];
     if let Some((_, position, allowed)) = requirements.into_iter().find(|(is_met, ..)| !is_met) {
         let message = "it counts requests with failed authentication";
@@ -316,7 +341,7 @@ fn limit_kind(table: &LimitTable, zone: &Zone, report: &mut Report<'_>) -> Limit
                 format!("zone {} has no rate, and this limit has no concurrent", zone.name);
             report.error(&table.zone, message, "concurrent here, or a rate there");
         }
-        let keys = [&burst.at, &delay.at, &nodelay.at];
+        let keys = [&burst.location, &delay.location, &nodelay.location];
         for position in keys.into_iter().filter(|position| position.is_written()) {
             let message = format!("zone {} counts calls in flight", zone.name);
             report.error(position, message, "a zone with a rate");

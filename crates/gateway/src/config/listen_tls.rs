@@ -175,7 +175,7 @@ pub(super) fn check(
         let advice = "server.listen_tls with an address";
         match certificate_tables.first() {
             Some(unused) => report.warn(unused, message, advice),
-            None if table.at.table.is_some() => report.warn(table, message, advice),
+            None if table.location.table.is_some() => report.warn(table, message, advice),
             None => {}
         }
         return None;

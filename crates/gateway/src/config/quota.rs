@@ -56,7 +56,7 @@ pub(super) fn check(
     report: &mut Report<'_>,
 ) -> Option<Quota> {
     let Some(key) = access.keys.iter().find(|key| key.grant.quota.is_some()) else {
-        if table.at.table.is_some() {
+        if table.location.table.is_some() {
             report.warn(table, "no key has a quota", "[[key]] with a quota");
         }
         return None;

@@ -132,7 +132,7 @@ pub(super) fn check(
         }
     }
     // Without the table there is no Redis. An invalid URL was already reported.
-    table.at.table.as_ref()?;
+    table.location.table.as_ref()?;
     let Some(url) = &*table.url else {
         if !report.has_errors() {
             report.error(&table.url, "there is no url", "redis.url");

@@ -63,13 +63,13 @@ fn label(table: &RuleTable) -> String {
     table.name.to_string()
 }
 
-/// Validates all rules, in order. Adds the headers that they need to `kept_headers`.
+/// Validates all rules, in order. Adds the headers that they need to `used_headers`.
 pub(super) fn check(
     tables: &[RuleTable],
     chains: &[Chain],
     groups: &[Group],
     access: &Access,
-    kept_headers: &mut Vec<Box<str>>,
+    used_headers: &mut Vec<Box<str>>,
     report: &mut Report<'_>,
 ) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
@@ -84,7 +84,7 @@ pub(super) fn check(
             name: name.clone(),
             hosts: (*table.hosts).clone(),
             path: (*table.path).clone(),
-            headers: header_conditions(table, kept_headers),
+            headers: header_conditions(table, used_headers),
             keys: (*table.keys).clone(),
             tiers: (*table.tiers).clone(),
             methods: (*table.methods).clone(),
@@ -98,10 +98,10 @@ pub(super) fn check(
     rules
 }
 
-fn header_conditions(table: &RuleTable, kept_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
+fn header_conditions(table: &RuleTable, used_headers: &mut Vec<Box<str>>) -> Vec<HeaderCondition> {
     let condition = |(name, value): &(Box<str>, Box<str>)| {
         let prefix = value.strip_suffix('*');
-        let index = header_index(kept_headers, name);
+        let index = header_index(used_headers, name);
         HeaderCondition { index, value: prefix.unwrap_or(value).into(), prefix: prefix.is_some() }
     };
     table.headers.iter().map(condition).collect()
@@ -115,7 +115,12 @@ fn check_action(
 ) -> Option<Action> {
     let RuleTable { group, deny, message, rewrite, .. } = table;
     let requirement = "exactly one of group, deny and rewrite must be set";
-    only_one([&group.at, &deny.at, &rewrite.at], requirement, "one action", report)?;
+    only_one(
+        [&group.location, &deny.location, &rewrite.location],
+        requirement,
+        "one action",
+        report,
+    )?;
     if !deny.is_set() && message.is_set() {
         report.error(message, "message needs deny", "beside deny");
     }

@@ -283,7 +283,7 @@ fn check_upstream(
     reject_unused_keys(table, ws_url.is_some(), report);
     if !url.tls() && !ws_url.as_ref().is_some_and(NodeUrl::tls) {
         let UpstreamTable { tls_ca, tls_server_name, tls_verify, .. } = table;
-        let keys = [&tls_ca.at, &tls_server_name.at, &tls_verify.at];
+        let keys = [&tls_ca.location, &tls_server_name.location, &tls_verify.location];
         for position in keys.into_iter().filter(|position| position.is_written()) {
             report.error(position, "the url is neither https nor wss", "an https:// or wss:// url");
         }
@@ -322,7 +322,7 @@ fn warn_of_plain_secrets(
 fn reject_unused_keys(table: &UpstreamTable, has_ws_url: bool, report: &mut Report<'_>) {
     let is_http = table.url.transport() == Transport::Http;
     let (http_alone, http2) = (is_http && !has_ws_url, *table.http2);
-    let multiplexed = [&table.calls_per_connection_max.at, &table.ping_interval.at];
+    let multiplexed = [&table.calls_per_connection_max.location, &table.ping_interval.location];
     for position in
         multiplexed.into_iter().filter(|position| position.is_written() && http_alone && !http2)
     {
@@ -414,7 +414,7 @@ fn check_upstream_counts(
     }
     for (index, chain) in chains.iter().enumerate() {
         let table = tables.get(index);
-        let mut position = table.map(|(_, table)| table.at.clone()).unwrap_or_default();
+        let mut position = table.map(|(_, table)| table.location.clone()).unwrap_or_default();
         position.path = format!("chain.{}", chain.name);
         match chain.upstreams.as_slice() {
             [] if report.has_errors() => {}

@@ -85,7 +85,8 @@ counters! {
         tls_handshakes_failed: By<HandshakeFailure> = "weir_tls_handshakes_failed",
         /// HTTP requests whose body was read; a batch counts once.
         requests: Counter = "weir_requests",
-        /// HTTP requests refused as a whole; statuses that are not listed count as 500.
+        /// HTTP requests refused as a whole; statuses that are not listed count as 500. Calls that
+        /// a request limit rejects count in `weir_limit_calls_total` instead, by zone.
         requests_refused: By<RefusedStatus> = "weir_requests_refused",
         /// HTTP requests that were batches.
         batches: Counter = "weir_batches",

@@ -246,10 +246,10 @@ impl HeadTracker {
     }
 
     /// Resets the state at an index, because another upstream or none uses the index now. The views
-    /// of the new upstream carry `mark`, so readers can tell the two upstreams apart.
-    pub fn replace_upstream(&mut self, upstream: usize, mark: u64) {
+    /// of the new upstream carry `instance_id`, so readers can tell the two upstreams apart.
+    pub fn replace_upstream(&mut self, upstream: usize, instance_id: u64) {
         self.upstreams[upstream] = UpstreamChain::default();
-        self.views[upstream] = UpstreamView { mark, ..UpstreamView::default() };
+        self.views[upstream] = UpstreamView { instance_id, ..UpstreamView::default() };
     }
 
     /// Processes the result of a poll of `upstream`.
@@ -562,10 +562,15 @@ impl HeadTracker {
 
     fn upstream_views(&self, events: &mut Vec<HeadEvent>) -> Vec<UpstreamView> {
         let view = |(upstream, chain): (usize, &UpstreamChain)| {
-            let mark = self.views[upstream].mark;
+            let instance_id = self.views[upstream].instance_id;
             let live = chain.missed_polls < self.settings.missed_max && chain.head.is_some();
             let (Some(upstream_head), Some(served)) = (chain.head, self.head) else {
-                return UpstreamView { mark, head: chain.head, live, ..UpstreamView::default() };
+                return UpstreamView {
+                    instance_id,
+                    head: chain.head,
+                    live,
+                    ..UpstreamView::default()
+                };
             };
             let lower = upstream_head.min(served.number);
             // An upstream below the window cannot be compared, so it counts as being on another
@@ -579,7 +584,7 @@ impl HeadTracker {
                 events.push(HeadEvent::UpstreamLagging { upstream, lag });
             }
             UpstreamView {
-                mark,
+                instance_id,
                 head: chain.head,
                 lag,
                 live,

@@ -1,8 +1,8 @@
 //! Upstream health: one state machine per upstream, and the fallback of a group without a healthy
 //! upstream.
 //!
-//! Inputs are outcomes of calls, polls and probes; lag comes from `heads`. This file starts no
-//! probes and reads no clock. The caller polls [`UpstreamHealth::probe_due`]. `classify` maps
+//! Inputs are outcomes of calls, polls and probes. `heads` judges the lag, and `upstream/topology.rs`
+//! combines both. This file starts no probes and reads no clock. The caller polls [`UpstreamHealth::probe_due`]. `classify` maps
 //! responses to faults.
 
 use std::collections::HashMap;
@@ -55,6 +55,7 @@ pub enum HealthState {
     /// The upstream may be called.
     Healthy,
     /// The upstream is behind the others, and is called only if no upstream is healthy.
+    /// [`UpstreamHealth`] never returns this state, because the chain's view determines the lag.
     Lagging,
     /// The next probe decides: its ejection time is over, or it has stopped responding to calls.
     Probing,
@@ -84,7 +85,7 @@ pub enum HealthEvent {
     Suspected,
     /// The upstream responded to a poll, so the suspicion is cleared.
     Cleared,
-    /// The upstream is back in service.
+    /// A probe succeeded, so the upstream is no longer ejected.
     Readmitted,
     /// The upstream is paused.
     Paused {
@@ -132,7 +133,6 @@ pub struct UpstreamHealth {
     paused_until: Duration,
     /// Last pause without a `Retry-After`; zero after a successful call.
     last_pause: Duration,
-    lagging: bool,
     /// True if the upstream was suspected and has responded to no call since then.
     unresponsive: bool,
     calls_failed: u32,
@@ -165,7 +165,6 @@ impl UpstreamHealth {
             phase: Phase::Healthy,
             paused_until: Duration::ZERO,
             last_pause: Duration::ZERO,
-            lagging: false,
             unresponsive: false,
             calls_failed: 0,
             polls_failed: 0,
@@ -183,7 +182,7 @@ impl UpstreamHealth {
 
     // Queries.
 
-    /// Returns whether the upstream may be called now.
+    /// Returns the state of the upstream, without regard to its lag.
     pub fn state(&self, now: Duration) -> HealthState {
         match self.phase {
             Phase::Ejected { until } => HealthState::Ejected { until },
@@ -191,7 +190,6 @@ impl UpstreamHealth {
             Phase::Healthy if now < self.paused_until => {
                 HealthState::Paused { until: self.paused_until }
             }
-            Phase::Healthy if self.lagging => HealthState::Lagging,
             Phase::Healthy => HealthState::Healthy,
         }
     }
@@ -337,17 +335,6 @@ impl UpstreamHealth {
     /// Records a failed probe.
     pub fn probe_failed(&mut self, now: Duration, random: u64) -> Option<HealthEvent> {
         (self.phase == Phase::Probing).then(|| self.eject(now, EjectReason::FailedProbe, random))
-    }
-
-    /// Marks the upstream as lagging: `heads` reports that the upstream fell behind or has no known
-    /// head.
-    pub fn mark_lagging(&mut self) {
-        self.lagging = true;
-    }
-
-    /// Marks the upstream as caught up: `heads` reports that the upstream is at the head.
-    pub fn mark_caught_up(&mut self) {
-        self.lagging = false;
     }
 
     /// Ejects the upstream for twice its last ejection time. The time restarts at the minimum if

@@ -180,7 +180,7 @@ impl Snapshot {
 /// are unchanged.
 fn access_log(config: &Config, previous: Option<Arc<Queues>>) -> Option<Arc<Queues>> {
     let log = config.access_log.as_ref()?;
-    let headers = &config.kept_headers;
+    let headers = &config.used_headers;
     let previous = previous.filter(|queues| queues.have_config(log, headers));
     Some(
         previous

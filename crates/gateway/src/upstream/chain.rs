@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use wire::method::{MethodTable, methods_of};
 
 use crate::config;
 use crate::policy::contents::Headers;
-use crate::policy::heads::ChainView;
+use crate::policy::heads::{ChainView, Head};
 
 /// The present state of a chain.
 pub(crate) struct ChainState {
@@ -36,6 +36,15 @@ pub(crate) struct ChainState {
     pub(crate) reorg_depth_max: AtomicU64,
     /// When the served head last changed, milliseconds since the start.
     head_since_ms: AtomicU64,
+    last_head: Mutex<Option<LastHead>>,
+}
+
+/// A head that is no longer served, because no upstream confirms it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastHead {
+    pub(crate) head: Head,
+    /// When the gateway stopped serving it.
+    pub(crate) lost_at: Duration,
 }
 
 impl std::fmt::Debug for ChainState {
@@ -57,13 +66,18 @@ impl ChainState {
             reorgs: AtomicU64::new(0),
             reorg_depth_max: AtomicU64::new(0),
             head_since_ms: AtomicU64::new(0),
+            last_head: Mutex::new(None),
         }
     }
 
     /// Replaces the view.
     pub(crate) fn publish(&self, view: ChainView, now: Duration) {
-        if view.head != self.view.load().head {
+        let previous_head = self.view.load().head;
+        if view.head != previous_head {
             self.head_since_ms.store(now.as_millis() as u64, Ordering::Relaxed);
+        }
+        if let (Some(head), None) = (previous_head, view.head) {
+            *self.last_head.lock() = Some(LastHead { head, lost_at: now });
         }
         self.view.store(Arc::new(view));
         self.view_changed.send_replace(());
@@ -100,6 +114,11 @@ impl ChainState {
     /// report.
     pub(crate) fn id_key(&self) -> Option<u64> {
         Some(self.id.load(Ordering::Acquire)).filter(|id| *id != 0)
+    }
+
+    /// Returns the head that was served before the gateway last lost it.
+    pub(crate) fn last_head(&self) -> Option<LastHead> {
+        *self.last_head.lock()
     }
 
     /// Returns when the served head last changed.

@@ -17,7 +17,9 @@ use crate::config::Config;
 use crate::metrics::thread::Counters;
 use crate::policy::choose::Order;
 use crate::policy::heads::ChainView;
-use crate::policy::health::{Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set};
+use crate::policy::health::{
+    EjectReason, Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set,
+};
 use crate::upstream::chain::ChainState;
 use crate::upstream::dial::Dial;
 use crate::upstream::overload::ConcurrencyLimit;
@@ -137,20 +139,25 @@ impl Topology {
         self.registry.since_start(instant)
     }
 
-    /// Changes the health of an upstream, logs the resulting event and acts on it.
+    /// Changes the health of an upstream, logs the resulting event and acts on it. Returns the
+    /// event. The poller logs that an upstream is readmitted, once it knows the upstream's lag.
     pub(crate) fn update_health(
         &self,
         upstream: usize,
         change: impl FnOnce(&mut UpstreamHealth, Duration) -> Option<HealthEvent>,
-    ) {
+    ) -> Option<HealthEvent> {
         let state = &self.upstreams[upstream];
-        let event = change(&mut state.health.lock(), self.now());
-        let Some(event) = event else { return };
+        let event = change(&mut state.health.lock(), self.now())?;
         let name = &*state.config.name;
         match event {
             HealthEvent::Ejected { backoff, reason } => {
                 state.ejections.fetch_add(1, Ordering::Relaxed);
-                tracing::warn!(upstream = name, ?backoff, why = %reason, "upstream ejected");
+                // A long outage has many failed probes, but only its start is a warning.
+                if reason == EjectReason::FailedProbe {
+                    tracing::debug!(upstream = name, ?backoff, "upstream fails its probe");
+                } else {
+                    tracing::warn!(upstream = name, ?backoff, why = %reason, "upstream ejected");
+                }
             }
             HealthEvent::Suspected => {
                 tracing::info!(
@@ -162,7 +169,6 @@ impl Topology {
             HealthEvent::Cleared => tracing::info!(upstream = name, "upstream responds again"),
             HealthEvent::Readmitted => {
                 state.readmissions.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(upstream = name, "upstream readmitted");
             }
             HealthEvent::Paused { until } => {
                 let pause = until.saturating_sub(self.now());
@@ -174,6 +180,7 @@ impl Topology {
             // Calls that wait at this upstream start another attempt.
             self.registry.lost_upstream.notify_waiters();
         }
+        Some(event)
     }
 
     /// Returns true if an upstream is ejected or being probed.

@@ -22,6 +22,7 @@ use crate::policy::heads::{
     Finality, HeadEvent, HeadPoll, HeadSettings, HeadTracker, HeaderRequest, MISSED_MAX,
     ROLLBACK_MAX, ROLLBACK_POLLS, Step, UpstreamView, WINDOW,
 };
+use crate::policy::health::{HealthEvent, HealthState};
 use crate::upstream::chain::ChainState;
 use crate::upstream::topology::Topology;
 
@@ -31,7 +32,7 @@ mod poller;
 mod tests;
 
 use new_heads::NewHeads;
-use poller::{PollError, Poller, QueryError};
+use poller::{PollError, Poller, QueryError, Recovery};
 
 /// Factor by which polls are more frequent after a failed poll, until the upstream responds or is
 /// ejected. The upstream gets few calls meanwhile, so calls alone would detect an outage late.
@@ -334,7 +335,7 @@ impl WatchedChain {
         let upstream = self.upstream(&topology, view_index);
         let now = topology.now();
         let no_healthy_upstream = !topology.any_healthy(self.chain.get());
-        topology.update_health(upstream, |health, now| {
+        let event = topology.update_health(upstream, |health, now| {
             if let Some(cleared) = health.poll_ok() {
                 return Some(cleared);
             }
@@ -342,6 +343,9 @@ impl WatchedChain {
             let probed = health.probe_due(now) || (no_healthy_upstream && health.probe_early(now));
             if probed { health.probe_ok(now) } else { None }
         });
+        if event == Some(HealthEvent::Readmitted) {
+            poller.recovery = Recovery::Probed;
+        }
         // Each poll updates the candidates, because nothing reports the end of a pause.
         self.renew_candidates();
         if topology.upstreams[upstream].foreign.load(Ordering::Relaxed) {
@@ -352,6 +356,39 @@ impl WatchedChain {
         self.link(poller, family, header_requests).await;
         // The next poll requests the headers again that this poll could not fetch.
         self.tracker.borrow_mut().headers_failed(view_index);
+        if poller.recovery != Recovery::Done {
+            self.log_recovery(poller);
+        }
+    }
+
+    /// Logs that an upstream is readmitted, or that it responds but lags. Called after its branch
+    /// was linked, because its lag is unknown before.
+    fn log_recovery(&self, poller: &mut Poller) {
+        let topology = self.topology();
+        let index = self.upstream(&topology, poller.view_index);
+        let view = self.state.view.load();
+        let upstream = &topology.upstreams[index];
+        let name = &*upstream.config.name;
+        poller.recovery = match topology.upstream_state(index, &view) {
+            HealthState::Healthy => {
+                tracing::info!(upstream = name, "upstream readmitted");
+                Recovery::Done
+            }
+            HealthState::Lagging => {
+                if poller.recovery == Recovery::Probed {
+                    let lag = upstream.in_view(&view).map(|upstream_view| upstream_view.lag);
+                    tracing::info!(
+                        upstream = name,
+                        lag,
+                        "upstream responds again but lags; it gets calls only while no upstream is \
+                         healthy"
+                    );
+                }
+                Recovery::Lagging
+            }
+            HealthState::Ejected { .. } => Recovery::Done,
+            HealthState::Probing | HealthState::Paused { .. } => poller.recovery,
+        };
     }
 
     /// Records that a poll which started at `began` has ended. If the view still shows the upstream

@@ -7,30 +7,58 @@ use std::sync::Arc;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use settings::url::{NodeUrl, Transport};
+use tungstenite::http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+
+/// Headers that the client sets itself.
+const RESERVED_HEADERS: [&str; 6] =
+    ["host", "content-length", "transfer-encoding", "connection", "content-type", "upgrade"];
+/// Replaces secrets in messages.
+const MASK: &str = "***";
+
+/// A request header. The value is a secret.
+pub type Header = (HeaderName, HeaderValue);
+
+/// Parses a request header of the form `NAME: VALUE`.
+///
+/// # Errors
+/// Why it is no header. The message does not contain the value.
+pub fn parse_header(text: &str) -> Result<Header, String> {
+    let (name, value) = text.split_once(':').ok_or("not of the form NAME: VALUE")?;
+    let name: HeaderName = name.trim().parse().map_err(|_| "not the name of a header")?;
+    if RESERVED_HEADERS.contains(&name.as_str()) {
+        return Err(format!("the client sets the header {name} itself"));
+    }
+    let mut value = HeaderValue::from_str(value.trim()).map_err(|_| {
+        format!("the value of {name} contains a character that headers cannot contain")
+    })?;
+    value.set_sensitive(true);
+    Ok((name, value))
+}
 
 /// A node to call. Its printed form is the masked URL, which contains no secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Endpoint {
     url: NodeUrl,
     /// Headers of each request, or of a WebSocket's handshake.
-    headers: Vec<(String, String)>,
+    headers: Vec<Header>,
     /// The trusted root certificates; `None` for the certificates that browsers trust.
     roots: Option<Arc<[CertificateDer<'static>]>>,
 }
 
 impl From<NodeUrl> for Endpoint {
     fn from(url: NodeUrl) -> Endpoint {
-        let authorization = url.authorization().and_then(|value| value.to_str().ok());
-        let headers = authorization.map(|value| ("authorization".to_owned(), value.to_owned()));
+        let authorization = url.authorization().cloned();
+        let headers = authorization.map(|value| (AUTHORIZATION, value));
         Endpoint { headers: headers.into_iter().collect(), url, roots: None }
     }
 }
 
 impl Endpoint {
-    /// Returns the same endpoint with one more header.
+    /// Returns the same endpoint with a header, which replaces another of the same name.
     #[must_use]
-    pub fn with_header(mut self, name: &str, value: &str) -> Endpoint {
-        self.headers.push((name.to_owned(), value.to_owned()));
+    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Endpoint {
+        self.headers.retain(|(other, _)| *other != name);
+        self.headers.push((name, value));
         self
     }
 
@@ -61,8 +89,18 @@ impl Endpoint {
         self.roots.as_deref()
     }
 
-    pub(super) fn headers(&self) -> &[(String, String)] {
+    pub(super) fn headers(&self) -> &[Header] {
         &self.headers
+    }
+
+    /// Masks the values of headers in a text of the node, which may repeat a rejected token.
+    pub(super) fn mask(&self, text: &str) -> String {
+        let values = self.headers.iter().filter_map(|(_, value)| value.to_str().ok());
+        // The value is a token, or a scheme and a token.
+        let tokens = values.filter_map(|value| value.rsplit(' ').next());
+        tokens
+            .filter(|token| !token.is_empty())
+            .fold(text.to_owned(), |text, token| text.replace(token, MASK))
     }
 
     pub(super) fn socket_path(&self) -> &Path {

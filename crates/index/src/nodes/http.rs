@@ -6,14 +6,14 @@ use std::time::Duration;
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Header};
 use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
 
 /// An HTTP client of one node.
 pub(super) struct HttpConnection {
     agent: ureq::Agent,
     url: String,
-    headers: Vec<(String, String)>,
+    headers: Vec<Header>,
 }
 
 impl HttpConnection {

@@ -10,6 +10,18 @@ fn read_text(text: &str, calls: usize) -> Result<Responses, CallError> {
 }
 
 #[test]
+fn texts_of_nodes_repeat_no_header_values() {
+    let endpoint = Endpoint::from(NodeUrl::parse("http://127.0.0.1:1").unwrap());
+    let headers = ["authorization: Bearer sekrit-1", "x-api-key:sekrit-2"].map(parse_header);
+    let endpoint = headers.into_iter().fold(endpoint, |endpoint, header| {
+        let (name, value) = header.unwrap();
+        endpoint.with_header(name, value)
+    });
+    assert_eq!(endpoint.mask("no sekrit-1, not sekrit-2"), "no ***, not ***");
+    assert!(!format!("{endpoint} {endpoint:?} {:?}", endpoint.headers()).contains("sekrit"));
+}
+
+#[test]
 fn responses_in_any_order_are_assigned() {
     let text = r#"[{"jsonrpc":"2.0","id":1,"result":"b"},{"id":0,"result":{"a":1}},
         {"id":2,"error":{"code":-32000,"message":"no\nsuch"}}]"#;

@@ -8,7 +8,6 @@ use std::time::Instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, RootCertStore, StreamOwned};
 use tungstenite::client::IntoClientRequest;
-use tungstenite::http::{HeaderName, HeaderValue};
 use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
@@ -36,12 +35,7 @@ impl WebSocketConnection {
         let url = node.with_scheme(if node.url().tls() { "wss" } else { "ws" });
         let mut request =
             url.into_client_request().map_err(|_| CallError::Transport("not a url".to_owned()))?;
-        for (name, value) in node.headers() {
-            let parsed = HeaderName::from_bytes(name.as_bytes()).ok();
-            if let Some((name, value)) = parsed.zip(HeaderValue::from_str(value).ok()) {
-                request.headers_mut().insert(name, value);
-            }
-        }
+        request.headers_mut().extend(node.headers().iter().cloned());
         let bytes_max = usize::try_from(MESSAGE_BYTES_MAX).ok();
         let config =
             WebSocketConfig::default().max_message_size(bytes_max).max_frame_size(bytes_max);

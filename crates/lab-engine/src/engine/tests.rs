@@ -12,7 +12,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lab_model::plan::{HttpVersion, Late, Model, Plan, Reuse};
+use lab_model::plan::{Delayed, HttpVersion, Model, Plan, Reuse};
 use lab_model::record::{Class, Totals};
 use lab_model::samples;
 
@@ -36,9 +36,15 @@ fn plan(server: &Server, iterations: u64) -> Plan {
 }
 
 /// Changes a plan to an open plan with this rate.
-fn open(mut plan: Plan, rate: f64, duration: Duration, workers_max: usize, late: Late) -> Plan {
+fn open(
+    mut plan: Plan,
+    rate: f64,
+    duration: Duration,
+    workers_max: usize,
+    delayed: Delayed,
+) -> Plan {
     let scenario = &mut plan.scenarios[0];
-    scenario.model = Model::Open { late };
+    scenario.model = Model::Open { delayed };
     scenario.workers_max = workers_max;
     scenario.iterations_max = None;
     scenario.stages[0].duration = duration;

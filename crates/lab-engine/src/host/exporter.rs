@@ -4,8 +4,6 @@
 mod counters;
 mod parse;
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -22,7 +20,7 @@ use counters::Counters;
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
 const PORT: u16 = 9_100;
-/// Timeout of a connect, and of each read and write.
+/// Timeout of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a page. The page of a host with many devices has about 500 kB.
 const PAGE_BYTES_MAX: u64 = 16 << 20;
@@ -30,8 +28,8 @@ const PAGE_BYTES_MAX: u64 = 16 << 20;
 /// A node-exporter.
 #[derive(Clone, Debug)]
 pub(super) struct Exporter {
-    url: NodeUrl,
-    port: u16,
+    url: String,
+    agent: ureq::Agent,
 }
 
 /// Why a scrape failed.
@@ -40,15 +38,12 @@ pub(super) enum Fault {
     /// The URL is not `http://HOST[:PORT][/PATH]`.
     #[error("use http://HOST:PORT/metrics")]
     Url,
-    /// The connection failed.
+    /// The connection failed, or the response is not HTTP.
     #[error("{0}")]
-    Io(#[from] io::Error),
+    Http(#[from] ureq::Error),
     /// The status is not 200.
     #[error("the response has HTTP status {0}")]
     Status(u16),
-    /// The response is not HTTP.
-    #[error("the response is not HTTP")]
-    NotHttp,
     /// The page has no CPU metrics.
     #[error("the page has no metric node_cpu_seconds_total")]
     NotMetrics,
@@ -71,9 +66,20 @@ impl Exporter {
         if url.tls() || url.authorization().is_some() {
             return Err(Fault::Url);
         }
-        let has_port = url.authority().ends_with(&format!(":{}", url.port()));
-        let port = if has_port { url.port() } else { PORT };
-        Ok(Exporter { url: url.clone(), port })
+        let authority = url.authority();
+        let has_port = authority.ends_with(&format!(":{}", url.port()));
+        let port = if has_port { String::new() } else { format!(":{PORT}") };
+        let path = if url.target() == "/" { "/metrics" } else { url.target() };
+        let agent = ureq::Agent::config_builder()
+            .timeout_global(Some(TIMEOUT))
+            .http_status_as_error(false)
+            .proxy(None)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .max_idle_connections(0)
+            .build()
+            .new_agent();
+        Ok(Exporter { url: format!("http://{authority}{port}{path}"), agent })
     }
 
     /// Scrapes once.
@@ -81,21 +87,13 @@ impl Exporter {
     /// # Errors
     /// Fails if there is no response, or no page of node metrics.
     pub(super) fn scrape(&self) -> Result<Counters, Fault> {
-        let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
-        let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
-        let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
-        let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        stream.set_write_timeout(Some(TIMEOUT))?;
-        // HTTP/1.0 gives an unchunked page that ends with the connection.
-        let head = format!(
-            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\r\n",
-            self.url.authority()
-        );
-        stream.write_all(head.as_bytes())?;
-        let mut response = Vec::new();
-        stream.take(PAGE_BYTES_MAX).read_to_end(&mut response)?;
-        let counters = Counters::read(page(&response)?);
+        let request = self.agent.get(&self.url).header("accept", "text/plain;version=0.0.4");
+        let mut response = request.call()?;
+        if response.status() != 200 {
+            return Err(Fault::Status(response.status().as_u16()));
+        }
+        let page = response.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string()?;
+        let counters = Counters::read(&page);
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 
@@ -134,20 +132,6 @@ impl Exporter {
                 }
             }
         }
-    }
-}
-
-/// Returns the body of a response with status 200.
-fn page(response: &[u8]) -> Result<&str, Fault> {
-    let mut headers = [httparse::EMPTY_HEADER; 64];
-    let mut head = httparse::Response::new(&mut headers);
-    let Ok(httparse::Status::Complete(length)) = head.parse(response) else {
-        return Err(Fault::NotHttp);
-    };
-    match head.code {
-        Some(200) => std::str::from_utf8(&response[length..]).map_err(|_| Fault::NotMetrics),
-        Some(status) => Err(Fault::Status(status)),
-        None => Err(Fault::NotHttp),
     }
 }
 

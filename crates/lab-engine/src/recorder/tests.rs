@@ -83,7 +83,7 @@ fn the_last_second_has_its_actual_length() {
 }
 
 #[test]
-fn the_warm_up_is_measured_but_not_judged() {
+fn the_warm_up_is_recorded_but_not_measured() {
     let mut recorder = Recorder::new(&plan(1, 2));
     for at in 0..5 {
         recorder.add(&interval(
@@ -94,12 +94,12 @@ fn the_warm_up_is_measured_but_not_judged() {
             if at < 2 { 900 } else { 5 },
         ));
     }
-    let judged: Vec<_> = close_all(&mut recorder).iter().map(|closed| closed.judged).collect();
-    assert_eq!(judged, [false, false, true, true, true]);
+    let measured: Vec<_> = close_all(&mut recorder).iter().map(|closed| closed.measured).collect();
+    assert_eq!(measured, [false, false, true, true, true]);
     let recorded = recorder.finish();
-    assert_eq!((recorded.total.count(|_| true), recorded.judged.count(|_| true)), (50, 30));
-    assert_eq!(recorded.judged.iterations[0].started, 30);
-    assert!(recorded.judged.latency(|_| true).max() < 6_000_000, "the slow start is left out");
+    assert_eq!((recorded.total.count(|_| true), recorded.measured.count(|_| true)), (50, 30));
+    assert_eq!(recorded.measured.iterations[0].started, 30);
+    assert!(recorded.measured.latency(|_| true).max() < 6_000_000, "the slow start is left out");
     assert_eq!(recorded.series.len(), 5, "but it is shown");
 }
 
@@ -108,7 +108,7 @@ fn a_run_that_ends_within_the_warm_up_has_nothing_to_judge() {
     let mut recorder = Recorder::new(&plan(1, 20));
     recorder.add(&interval(0, 0, 1_000, 10, 5));
     assert_eq!(close_all(&mut recorder).len(), 1);
-    assert_eq!(recorder.finish().judged.count(|_| true), 0);
+    assert_eq!(recorder.finish().measured.count(|_| true), 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use lab_model::plan::{Late, Model, Scenario, Stage};
+use lab_model::plan::{Delayed, Model, Scenario, Stage};
 use proptest::prelude::*;
 
 use super::{Arrivals, Change, Changes, StageClock, share};
@@ -19,7 +19,7 @@ fn scenario(start_ms: u64, stages: &[(u64, f64, f64)]) -> Scenario {
     Scenario {
         name: "s".to_owned(),
         start: Duration::from_millis(start_ms),
-        model: Model::Open { late: Late::Drop },
+        model: Model::Open { delayed: Delayed::Drop },
         stages: stages.iter().enumerate().map(stage).collect(),
         mix: 0,
         workers_max: 10,

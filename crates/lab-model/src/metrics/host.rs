@@ -119,231 +119,127 @@ fn matches(pattern: &str, name: &str) -> bool {
     rest.strip_suffix(last).is_some_and(|matched| !matched.is_empty())
 }
 
-const fn metric(name: &'static str, unit: Unit, meaning: &'static str) -> HostMetric {
-    HostMetric { name, unit, meaning }
+/// Declares a list of metrics: name, unit and meaning.
+macro_rules! host_metrics {
+    ($($name:literal $unit:ident: $meaning:literal;)+) => {
+        &[$(HostMetric { name: $name, unit: Unit::$unit, meaning: $meaning },)+]
+    };
 }
 
 /// All metrics. Metrics of hosts come from this host and from a node-exporter. Metrics of
 /// processes, cgroups and the target's sockets come only from this host.
-pub const METRICS: &[HostMetric] = &[
+pub const METRICS: &[HostMetric] = host_metrics! {
     // The machine.
-    metric("cores", Unit::Count, "logical cores (node-exporter only)"),
-    metric("cpu_user", Unit::Share, "share of the CPU time that programs used, guests included"),
-    metric("cpu_nice", Unit::Share, "share of the CPU time that programs of low priority used"),
-    metric("cpu_system", Unit::Share, "share of the CPU time that the kernel used"),
-    metric("cpu_idle", Unit::Share, "share of the CPU time in which cores had nothing to do"),
-    metric(
-        "cpu_iowait",
-        Unit::Share,
-        "idle time while some task waited for a disk; a hint only, the kernel calls it unreliable",
-    ),
-    metric("cpu_irq", Unit::Share, "share of the CPU time in hardware interrupts"),
-    metric(
-        "cpu_softirq",
-        Unit::Share,
-        "share of the CPU time in soft interrupts, such as the network's",
-    ),
-    metric(
-        "cpu_steal",
-        Unit::Share,
-        "share of the CPU time that the hypervisor gave to other guests",
-    ),
-    metric("cpu_busy", Unit::Share, "share of the CPU time that is neither idle nor iowait"),
-    metric("cpu_core_max", Unit::Share, "busy share of the busiest core"),
-    metric("runnable", Unit::Count, "tasks that run or are ready to run"),
-    metric("blocked", Unit::Count, "tasks that wait for a disk"),
-    metric("load1", Unit::Count, "load average over one minute"),
-    metric("switches", Unit::PerSecond, "context switches"),
-    metric("psi_cpu_some", Unit::Share, "time in which some task waited for a core"),
-    metric("psi_cpu_full", Unit::Share, "zero for a host by definition"),
-    metric("psi_memory_some", Unit::Share, "time in which some task waited for memory"),
-    metric("psi_memory_full", Unit::Share, "time in which all tasks waited for memory"),
-    metric("psi_io_some", Unit::Share, "time in which some task waited for a disk"),
-    metric("psi_io_full", Unit::Share, "time in which all tasks waited for a disk"),
-    metric("psi_irq_some", Unit::Share, "zero: interrupts stop all tasks of a core"),
-    metric("psi_irq_full", Unit::Share, "time that interrupts took from tasks"),
-    metric("memory_bytes", Unit::Bytes, "memory of the host"),
-    metric("memory_available_bytes", Unit::Bytes, "memory that programs can get without swapping"),
-    metric("memory_available_share", Unit::Share, "available memory / memory of the host"),
-    metric("swap_used_bytes", Unit::Bytes, "swap in use"),
-    metric("swap_in_bytes", Unit::BytesPerSecond, "bytes read from swap"),
-    metric("swap_out_bytes", Unit::BytesPerSecond, "bytes written to swap"),
-    metric("major_faults", Unit::PerSecond, "page faults that had to read a disk"),
-    metric("files_open", Unit::Count, "open files of the host"),
-    metric("files_share", Unit::Share, "open files / the host's limit"),
+    "cores" Count: "logical cores (node-exporter only)";
+    "cpu_user" Share: "share of the CPU time that programs used, guests included";
+    "cpu_nice" Share: "share of the CPU time that programs of low priority used";
+    "cpu_system" Share: "share of the CPU time that the kernel used";
+    "cpu_idle" Share: "share of the CPU time in which cores had nothing to do";
+    "cpu_iowait" Share:
+        "idle time while some task waited for a disk; a hint only, the kernel calls it unreliable";
+    "cpu_irq" Share: "share of the CPU time in hardware interrupts";
+    "cpu_softirq" Share: "share of the CPU time in soft interrupts, such as the network's";
+    "cpu_steal" Share: "share of the CPU time that the hypervisor gave to other guests";
+    "cpu_busy" Share: "share of the CPU time that is neither idle nor iowait";
+    "cpu_core_max" Share: "busy share of the busiest core";
+    "runnable" Count: "tasks that run or are ready to run";
+    "blocked" Count: "tasks that wait for a disk";
+    "load1" Count: "load average over one minute";
+    "switches" PerSecond: "context switches";
+    "psi_cpu_some" Share: "time in which some task waited for a core";
+    "psi_cpu_full" Share: "zero for a host by definition";
+    "psi_memory_some" Share: "time in which some task waited for memory";
+    "psi_memory_full" Share: "time in which all tasks waited for memory";
+    "psi_io_some" Share: "time in which some task waited for a disk";
+    "psi_io_full" Share: "time in which all tasks waited for a disk";
+    "psi_irq_some" Share: "zero: interrupts stop all tasks of a core";
+    "psi_irq_full" Share: "time that interrupts took from tasks";
+    "memory_bytes" Bytes: "memory of the host";
+    "memory_available_bytes" Bytes: "memory that programs can get without swapping";
+    "memory_available_share" Share: "available memory / memory of the host";
+    "swap_used_bytes" Bytes: "swap in use";
+    "swap_in_bytes" BytesPerSecond: "bytes read from swap";
+    "swap_out_bytes" BytesPerSecond: "bytes written to swap";
+    "major_faults" PerSecond: "page faults that had to read a disk";
+    "files_open" Count: "open files of the host";
+    "files_share" Share: "open files / the host's limit";
     // Disks.
-    metric(
-        "disk.*.util",
-        Unit::Share,
-        "time with at least one request in flight; 1 is not a limit if the disk works in parallel",
-    ),
-    metric("disk.*.queue", Unit::Count, "mean number of requests in flight or waiting"),
-    metric("disk.*.await_ms", Unit::Milliseconds, "mean time of a request, waiting included"),
-    metric("disk.*.reads", Unit::PerSecond, "reads done"),
-    metric("disk.*.writes", Unit::PerSecond, "writes done"),
-    metric("disk.*.read_bytes", Unit::BytesPerSecond, "bytes read"),
-    metric("disk.*.write_bytes", Unit::BytesPerSecond, "bytes written"),
+    "disk.*.util" Share:
+        "time with at least one request in flight; 1 is not a limit if the disk works in parallel";
+    "disk.*.queue" Count: "mean number of requests in flight or waiting";
+    "disk.*.await_ms" Milliseconds: "mean time of a request, waiting included";
+    "disk.*.reads" PerSecond: "reads done";
+    "disk.*.writes" PerSecond: "writes done";
+    "disk.*.read_bytes" BytesPerSecond: "bytes read";
+    "disk.*.write_bytes" BytesPerSecond: "bytes written";
     // Network.
-    metric("net.*.rx_bytes", Unit::BytesPerSecond, "bytes received"),
-    metric("net.*.tx_bytes", Unit::BytesPerSecond, "bytes sent"),
-    metric("net.*.drops", Unit::PerSecond, "packets dropped or overrun, both directions"),
-    metric("net.*.errors", Unit::PerSecond, "packets with errors, both directions"),
-    metric(
-        "net.*.util",
-        Unit::Share,
-        "rate of the busier direction / line rate, if the line rate is known",
-    ),
-    metric("tcp_retransmits", Unit::PerSecond, "retransmitted TCP segments"),
-    metric("tcp_segments_sent", Unit::PerSecond, "TCP segments sent"),
-    metric(
-        "listen_overflows",
-        Unit::PerSecond,
-        "connections refused because an accept queue was full",
-    ),
-    metric("listen_drops", Unit::PerSecond, "connections refused by listeners for any reason"),
-    metric("tcp_sockets", Unit::Count, "TCP sockets in use"),
-    metric("tcp_orphans", Unit::Count, "TCP sockets that no process holds"),
-    metric("tcp_time_wait", Unit::Count, "ended TCP connections that keep their port"),
-    metric("tcp_memory_bytes", Unit::Bytes, "memory of TCP buffers"),
-    metric("tcp_memory_share", Unit::Share, "memory of TCP buffers / the kernel's limit"),
-    metric("ports_used", Unit::Count, "local ports in use by connections to the target"),
-    metric("ports_share", Unit::Share, "ports_used / the ports that this host may use"),
+    "net.*.rx_bytes" BytesPerSecond: "bytes received";
+    "net.*.tx_bytes" BytesPerSecond: "bytes sent";
+    "net.*.drops" PerSecond: "packets dropped or overrun, both directions";
+    "net.*.errors" PerSecond: "packets with errors, both directions";
+    "net.*.util" Share: "rate of the busier direction / line rate, if the line rate is known";
+    "tcp_retransmits" PerSecond: "retransmitted TCP segments";
+    "tcp_segments_sent" PerSecond: "TCP segments sent";
+    "listen_overflows" PerSecond: "connections refused because an accept queue was full";
+    "listen_drops" PerSecond: "connections refused by listeners for any reason";
+    "tcp_sockets" Count: "TCP sockets in use";
+    "tcp_orphans" Count: "TCP sockets that no process holds";
+    "tcp_time_wait" Count: "ended TCP connections that keep their port";
+    "tcp_memory_bytes" Bytes: "memory of TCP buffers";
+    "tcp_memory_share" Share: "memory of TCP buffers / the kernel's limit";
+    "ports_used" Count: "local ports in use by connections to the target";
+    "ports_share" Share: "ports_used / the ports that this host may use";
     // Processes, grouped by name and role.
-    metric("process.*.thread.*.cpu", Unit::Cores, "CPU of one busy thread, by name and id"),
-    metric(
-        "process.*.thread.*.delay",
-        Unit::SecondsPerSecond,
-        "time that the thread was ready to run without a core",
-    ),
-    metric("process.*.thread_max", Unit::Cores, "CPU of the busiest thread"),
-    metric(
-        "process.*.thread_max_delay",
-        Unit::SecondsPerSecond,
-        "time that the busiest thread was ready to run without a core",
-    ),
-    metric(
-        "process.*.threads_blocked",
-        Unit::Count,
-        "threads that wait for a disk (state D), up to 64 threads",
-    ),
-    metric("process.*.threads", Unit::Count, "threads"),
-    metric("process.*.cpu", Unit::Cores, "CPU of the processes, user and system"),
-    metric("process.*.cpu_user", Unit::Cores, "CPU of the processes in user mode"),
-    metric("process.*.cpu_system", Unit::Cores, "CPU of the processes in the kernel"),
-    metric(
-        "process.*.run_delay",
-        Unit::SecondsPerSecond,
-        "time that threads were ready to run without a core",
-    ),
-    metric("process.*.memory_bytes", Unit::Bytes, "resident memory"),
-    metric("process.*.major_faults", Unit::PerSecond, "page faults that had to read a disk"),
-    metric("process.*.read_bytes", Unit::BytesPerSecond, "read from disks"),
-    metric("process.*.write_bytes", Unit::BytesPerSecond, "written to disks"),
-    metric(
-        "process.*.switches_voluntary",
-        Unit::PerSecond,
-        "times that threads waited for something, up to 64 threads",
-    ),
-    metric(
-        "process.*.switches_involuntary",
-        Unit::PerSecond,
-        "times that threads were preempted, up to 64 threads",
-    ),
-    metric("process.*.files", Unit::Count, "open files"),
-    metric("process.*.files_limit", Unit::Count, "maximum number of open files of one process"),
+    "process.*.thread.*.cpu" Cores: "CPU of one busy thread, by name and id";
+    "process.*.thread.*.delay" SecondsPerSecond:
+        "time that the thread was ready to run without a core";
+    "process.*.thread_max" Cores: "CPU of the busiest thread";
+    "process.*.thread_max_delay" SecondsPerSecond:
+        "time that the busiest thread was ready to run without a core";
+    "process.*.threads_blocked" Count: "threads that wait for a disk (state D), up to 64 threads";
+    "process.*.threads" Count: "threads";
+    "process.*.cpu" Cores: "CPU of the processes, user and system";
+    "process.*.cpu_user" Cores: "CPU of the processes in user mode";
+    "process.*.cpu_system" Cores: "CPU of the processes in the kernel";
+    "process.*.run_delay" SecondsPerSecond: "time that threads were ready to run without a core";
+    "process.*.memory_bytes" Bytes: "resident memory";
+    "process.*.major_faults" PerSecond: "page faults that had to read a disk";
+    "process.*.read_bytes" BytesPerSecond: "read from disks";
+    "process.*.write_bytes" BytesPerSecond: "written to disks";
+    "process.*.switches_voluntary" PerSecond:
+        "times that threads waited for something, up to 64 threads";
+    "process.*.switches_involuntary" PerSecond:
+        "times that threads were preempted, up to 64 threads";
+    "process.*.files" Count: "open files";
+    "process.*.files_limit" Count: "maximum number of open files of one process";
     // Cgroups of the processes.
-    metric("cgroup.*.cpu", Unit::Cores, "CPU of all processes in the cgroup (version 2)"),
-    metric(
-        "cgroup.*.cpu_limit",
-        Unit::Cores,
-        "the lowest CPU quota of the cgroup and its ancestors",
-    ),
-    metric("cgroup.*.throttled_periods", Unit::Share, "periods of the quota in which it ran out"),
-    metric(
-        "cgroup.*.throttled",
-        Unit::SecondsPerSecond,
-        "time in which the quota stopped tasks, summed over cores",
-    ),
-    metric(
-        "cgroup.*.memory_bytes",
-        Unit::Bytes,
-        "memory of the cgroup or ancestor that is nearest to its limit",
-    ),
-    metric("cgroup.*.memory_limit_bytes", Unit::Bytes, "memory limit of that cgroup or ancestor"),
-    metric("cgroup.*.memory_limit_hits", Unit::PerSecond, "times that memory use reached a limit"),
-    metric(
-        "cgroup.*.io_util",
-        Unit::Share,
-        "the largest share of a disk limit (io.max) that is used",
-    ),
-    metric(
-        "cgroup.*.psi_cpu_some",
-        Unit::Share,
-        "time in which some task of the cgroup waited for a core",
-    ),
-    metric(
-        "cgroup.*.psi_cpu_full",
-        Unit::Share,
-        "time in which all tasks of the cgroup waited for a core",
-    ),
-    metric(
-        "cgroup.*.psi_memory_some",
-        Unit::Share,
-        "time in which some task of the cgroup waited for memory",
-    ),
-    metric(
-        "cgroup.*.psi_memory_full",
-        Unit::Share,
-        "time in which all tasks of the cgroup waited for memory",
-    ),
-    metric(
-        "cgroup.*.psi_io_some",
-        Unit::Share,
-        "time in which some task of the cgroup waited for a disk",
-    ),
-    metric(
-        "cgroup.*.psi_io_full",
-        Unit::Share,
-        "time in which all tasks of the cgroup waited for a disk",
-    ),
+    "cgroup.*.cpu" Cores: "CPU of all processes in the cgroup (version 2)";
+    "cgroup.*.cpu_limit" Cores: "the lowest CPU quota of the cgroup and its ancestors";
+    "cgroup.*.throttled_periods" Share: "periods of the quota in which it ran out";
+    "cgroup.*.throttled" SecondsPerSecond:
+        "time in which the quota stopped tasks, summed over cores";
+    "cgroup.*.memory_bytes" Bytes: "memory of the cgroup or ancestor that is nearest to its limit";
+    "cgroup.*.memory_limit_bytes" Bytes: "memory limit of that cgroup or ancestor";
+    "cgroup.*.memory_limit_hits" PerSecond: "times that memory use reached a limit";
+    "cgroup.*.io_util" Share: "the largest share of a disk limit (io.max) that is used";
+    "cgroup.*.psi_cpu_some" Share: "time in which some task of the cgroup waited for a core";
+    "cgroup.*.psi_cpu_full" Share: "time in which all tasks of the cgroup waited for a core";
+    "cgroup.*.psi_memory_some" Share: "time in which some task of the cgroup waited for memory";
+    "cgroup.*.psi_memory_full" Share: "time in which all tasks of the cgroup waited for memory";
+    "cgroup.*.psi_io_some" Share: "time in which some task of the cgroup waited for a disk";
+    "cgroup.*.psi_io_full" Share: "time in which all tasks of the cgroup waited for a disk";
     // The target's sockets.
-    metric("target.accept_queue", Unit::Count, "connections that the target has not yet accepted"),
-    metric(
-        "target.accept_queue_max",
-        Unit::Count,
-        "maximum number of connections that may wait to be accepted",
-    ),
-    metric("target.connections_in", Unit::Count, "connections to the target"),
-    metric(
-        "target.unread_in",
-        Unit::Count,
-        "accepted connections with bytes that the target has not read",
-    ),
-    metric(
-        "target.waiting_in",
-        Unit::Count,
-        "accepted connections on which a client waits for a response",
-    ),
-    metric(
-        "target.unclear_in",
-        Unit::Count,
-        "accepted connections whose last send and last receive share a clock tick, so that a client may wait",
-    ),
-    metric("target.connections_out", Unit::Count, "connections of the target to servers behind it"),
-    metric(
-        "target.waiting_out",
-        Unit::Count,
-        "outgoing connections on which the target waits for a response",
-    ),
-    metric(
-        "target.unclear_out",
-        Unit::Count,
-        "outgoing connections whose last send and last receive share a clock tick",
-    ),
-    metric(
-        "target.waiting_out_max_ms",
-        Unit::Milliseconds,
-        "longest wait of the target for a response",
-    ),
-    metric("watch_cost", Unit::Share, "share of one core that the host sampler has used so far"),
-];
+    "target.accept_queue" Count: "connections that the target has not yet accepted";
+    "target.accept_queue_max" Count: "maximum number of connections that may wait to be accepted";
+    "target.connections_in" Count: "connections to the target";
+    "target.unread_in" Count: "accepted connections with bytes that the target has not read";
+    "target.waiting_in" Count: "accepted connections on which a client waits for a response";
+    "target.unclear_in" Count:
+        "accepted connections whose last send and last receive share a clock tick, so that a client may wait";
+    "target.connections_out" Count: "connections of the target to servers behind it";
+    "target.waiting_out" Count: "outgoing connections on which the target waits for a response";
+    "target.unclear_out" Count:
+        "outgoing connections whose last send and last receive share a clock tick";
+    "target.waiting_out_max_ms" Milliseconds: "longest wait of the target for a response";
+    "watch_cost" Share: "share of one core that the host sampler has used so far";
+};

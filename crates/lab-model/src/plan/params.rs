@@ -7,7 +7,7 @@
 use serde::de::IgnoredAny;
 use serde_json::json;
 use settings::value::{Count, Json, List, Word};
-use settings::{At, Input, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
+use settings::{Input, Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::values::{BLOCKS_BEHIND_MAX, Behind};
 use super::{Draw, Piece};
@@ -177,9 +177,9 @@ macro_rules! params_types {
                 <Word as Scalar>::mask(text)
             }
 
-            fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<$value> {
+            fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<$value> {
                 let problems = reader.report().count();
-                let mut writer = ParamsWriter { at, reader, text: Vec::new(), pieces: Vec::new() };
+                let mut writer = ParamsWriter { location, reader, text: Vec::new(), pieces: Vec::new() };
                 let value = ($read)(&mut writer, item);
                 (reader.report().count() == problems).then_some(value)
             }
@@ -208,7 +208,7 @@ impl From<&[u8]> for Piece {
 /// Converts a value of the plan to pieces of JSON and reports its problems.
 struct ParamsWriter<'w, 'r, 'a> {
     /// Position of the value in the plan.
-    at: &'w At,
+    location: &'w Location,
     reader: &'w mut Reader<'r, 'a>,
     /// Constant text since the last random piece.
     text: Vec<u8>,
@@ -289,8 +289,8 @@ impl ParamsWriter<'_, '_, '_> {
 
     /// Reports a problem of the item.
     fn reject(&mut self, item: &Item, message: &str) {
-        let at = self.at.part(Some(item.span.clone()));
-        self.reader.report().missing(&at, message, ALLOWED);
+        let location = self.location.part(Some(item.span.clone()));
+        self.reader.report().missing(&location, message, ALLOWED);
     }
 
     fn value(&mut self, item: &Item) {
@@ -349,11 +349,11 @@ impl ParamsWriter<'_, '_, '_> {
         } else {
             format!("it is no generator; known are {}", Generator::WORDS.join(", "))
         };
-        let at = self.at.part(Some(item.span.clone()));
+        let location = self.location.part(Some(item.span.clone()));
         let message = format!("{text:?} would be sent unchanged: {advice}");
         let allowed =
             format!("{ALLOWED}, or {{ json = '\"$text\"' }} for a text that begins with $");
-        self.reader.report().missing(&at, message, allowed);
+        self.reader.report().missing(&location, message, allowed);
     }
 
     /// Reads `latest` or `latest-100`.
@@ -385,48 +385,48 @@ impl ParamsWriter<'_, '_, '_> {
     }
 
     fn generator(&mut self, item: &Item, members: &[Member], draw: &Item) {
-        let at = At { table: Some(item.span.clone()), ..self.at.clone() };
+        let location = Location { table: Some(item.span.clone()), ..self.location.clone() };
         let Tree::Text(name) = &draw.tree else {
             return self.reject(draw, "the name of a generator is a text");
         };
         match Generator::parse(Input::Text(name)) {
-            Ok(generator) => self.read_generator(generator, members, at),
+            Ok(generator) => self.read_generator(generator, members, location),
             Err(message) => {
-                let path = format!("{}.{DRAW}", at.path);
-                let at = At { path, span: Some(draw.span.clone()), ..at };
-                self.reader.report().error(&at, message, <Generator as Scalar>::allowed());
+                let path = format!("{}.{DRAW}", location.path);
+                let location = Location { path, span: Some(draw.span.clone()), ..location };
+                self.reader.report().error(&location, message, <Generator as Scalar>::allowed());
             }
         }
     }
 
-    fn read_generator(&mut self, generator: Generator, members: &[Member], at: At) {
+    fn read_generator(&mut self, generator: Generator, members: &[Member], location: Location) {
         match generator {
             Generator::Block => {
-                let table: BlockDraw = self.reader.table(members, at);
+                let table: BlockDraw = self.reader.table(members, location);
                 self.draw(Draw::BlockBehind { behind: *table.behind });
             }
             Generator::Logs => {
-                let table: LogsDraw = self.reader.table(members, at);
+                let table: LogsDraw = self.reader.table(members, location);
                 self.logs(table);
             }
             Generator::BlockHash => {
-                self.reader.table::<BlockHashDraw>(members, at);
+                self.reader.table::<BlockHashDraw>(members, location);
                 self.draw(Draw::BlockHash);
             }
             Generator::TransactionHash => {
-                self.reader.table::<TransactionHashDraw>(members, at);
+                self.reader.table::<TransactionHashDraw>(members, location);
                 self.draw(Draw::TransactionHash);
             }
             Generator::Address => {
-                let table: AddressDraw = self.reader.table(members, at);
+                let table: AddressDraw = self.reader.table(members, location);
                 self.address(&table);
             }
             Generator::Bytes => {
-                let table: BytesDraw = self.reader.table(members, at);
+                let table: BytesDraw = self.reader.table(members, location);
                 self.draw(Draw::RandomBytes(*table.count));
             }
             Generator::OneOf => {
-                let table: OneOfDraw = self.reader.table(members, at);
+                let table: OneOfDraw = self.reader.table(members, location);
                 self.draw(Draw::OneOf(table.values.into_value()));
             }
         }
@@ -453,7 +453,11 @@ impl ParamsWriter<'_, '_, '_> {
             let allowed = "1 to 128 visible characters, neither \" nor \\";
             report.error(&table.of.element(invalid), "cannot be an address", allowed);
         } else if table.of.len() > CHOICES_MAX {
-            report.missing(&table.of.at, "too many addresses", format!("at most {CHOICES_MAX}"));
+            report.missing(
+                &table.of.location,
+                "too many addresses",
+                format!("at most {CHOICES_MAX}"),
+            );
         }
         let addresses = table.of.iter().map(|address| address.clone().into_boxed_str());
         self.draw(Draw::Address(addresses.collect()));

@@ -5,7 +5,8 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{HttpVersion, Late, Mix, Model, Plan, Reuse, Scenario, Step};
+use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step};
+use crate::number::count;
 
 /// Maximum number of methods that are listed one by one.
 const METHODS_SHOWN_MAX: usize = 40;
@@ -66,11 +67,11 @@ fn describe(plan: &Plan, scenario: &Scenario, text: &mut String) {
     };
     let _ = write!(text, "scenario {} ({model}, mix {}){start}", scenario.name, mix.name);
     let _ = match scenario.model {
-        Model::Open { late: Late::Drop } => {
-            write!(text, ", up to {} workers, late iterations dropped", scenario.workers_max)
+        Model::Open { delayed: Delayed::Drop } => {
+            write!(text, ", up to {} workers, delayed iterations dropped", scenario.workers_max)
         }
         Model::Open { .. } => {
-            write!(text, ", up to {} workers, late iterations queued", scenario.workers_max)
+            write!(text, ", up to {} workers, delayed iterations queued", scenario.workers_max)
         }
         Model::Closed if scenario.pause.is_zero() => Ok(()),
         Model::Closed => write!(text, ", pause {}", time(scenario.pause)),
@@ -178,23 +179,10 @@ fn list(plan: &Plan, heading: &str, shares: &[f64], text: &mut String) {
 
 fn planned_count(number: Planned) -> Option<String> {
     match number {
-        Planned::Exactly(exact) => Some(format_count(exact)),
-        Planned::AtMost(bound) => Some(format!("at most {}", format_count(bound))),
+        Planned::Exactly(exact) => Some(count(exact.round() as u64)),
+        Planned::AtMost(bound) => Some(format!("at most {}", count(bound.round() as u64))),
         Planned::Unknown => None,
     }
-}
-
-/// Formats a count with thousands separators: `5,379,000`.
-fn format_count(count: f64) -> String {
-    let digits = format!("{:.0}", count.round());
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// Formats a number with at most three decimals.

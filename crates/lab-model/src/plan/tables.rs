@@ -9,12 +9,12 @@ use settings::value::{
     Bool, Bytes, Count, Duration as Period, File, List, Listed, Name, Named, Number, Once,
     Variables, Word,
 };
-use settings::{At, Key};
+use settings::{Key, Location};
 
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Bodies, Cipher, Families, Headers, LateName, MethodName, ModelName, Reused, Url,
+    Bodies, Cipher, DelayedName, Families, Headers, MethodName, ModelName, Reused, Url,
 };
 use super::{HttpVersion, TlsVersion};
 
@@ -142,7 +142,7 @@ settings::table! {
         /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
         /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
         /// only.
-        late: LateName = "queue";
+        delayed: DelayedName = "queue";
         /// Maximum number of queued iterations; further iterations are dropped and counted.
         queue_max: Count<1, 10_000_000, usize> = "1000000";
         /// Pause of a worker after each iteration. Closed model only.
@@ -196,7 +196,7 @@ settings::table! {
 
 /// The keys of one request, in a step or in a mix of one step.
 pub(super) struct Request<'a> {
-    pub(super) at: &'a At,
+    pub(super) location: &'a Location,
     pub(super) calls: &'a Key<Vec<CallTable>>,
     pub(super) weights_sum: &'a Key<Option<f64>>,
     pub(super) requests: &'a Key<Option<String>>,
@@ -205,8 +205,13 @@ pub(super) struct Request<'a> {
 
 impl Request<'_> {
     /// Returns the positions of its keys.
-    pub(super) fn keys(&self) -> [&At; 4] {
-        [&self.calls.at, &self.requests.at, &self.bodies.at, &self.weights_sum.at]
+    pub(super) fn keys(&self) -> [&Location; 4] {
+        [
+            &self.calls.location,
+            &self.requests.location,
+            &self.bodies.location,
+            &self.weights_sum.location,
+        ]
     }
 }
 
@@ -232,8 +237,8 @@ macro_rules! request_table {
         impl $name {
             /// Returns the keys of its request.
             pub(super) fn request(&self) -> Request<'_> {
-                let $name { at, calls, weights_sum, requests, bodies, .. } = self;
-                Request { at, calls, weights_sum, requests, bodies }
+                let $name { location, calls, weights_sum, requests, bodies, .. } = self;
+                Request { location, calls, weights_sum, requests, bodies }
             }
         }
     };
@@ -278,10 +283,10 @@ settings::table! {
         /// Minimum share of the scheduled iterations that were started.
         delivered_share_min: Share = "0.99";
         /// Maximum 99th percentile of the generator's scheduling delay.
-        lateness_p99_max: Period<0, TIME_MAX> = "1ms";
+        scheduling_delay_p99_max: Period<0, TIME_MAX> = "1ms";
         /// Maximum 99th percentile of the scheduling delay / median latency. Numbers are invalid
-        /// only if both this limit and `lateness_p99_max` are exceeded.
-        lateness_share_max: Number<0, 100_000> = "0.05";
+        /// only if both this limit and `scheduling_delay_p99_max` are exceeded.
+        scheduling_delay_share_max: Number<0, 100_000> = "0.05";
         /// Maximum share of the time in which the generator's threads were ready to run without a
         /// core. Above it, other processes on the machine distort the numbers.
         waited_share_max: Share = "0.1";

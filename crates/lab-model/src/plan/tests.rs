@@ -442,7 +442,7 @@ fn piece() -> impl Strategy<Value = String> {
         "stages",
         "mix",
         "workers_max",
-        "late",
+        "delayed",
         "pause",
         "batch",
         "iterations",

@@ -4,7 +4,7 @@
 
 use serde_json::json;
 use settings::value::{Bool, Duration as Period, Json, Once, Word};
-use settings::{At, Item, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
+use settings::{Item, Location, Member, Reader, Scalar, Table, TableDoc, Tree, ValueType};
 
 use super::tables::WEEK;
 
@@ -57,9 +57,9 @@ pub(super) struct SelectorThresholds {
     /// The selector as written.
     pub(super) selector: String,
     /// Position of the selector.
-    pub(super) at: At,
+    pub(super) location: Location,
     /// The thresholds, each with the position of its expression.
-    pub(super) list: Vec<(WrittenThreshold, At)>,
+    pub(super) list: Vec<(WrittenThreshold, Location)>,
 }
 
 impl ValueType for Thresholds {
@@ -97,23 +97,33 @@ impl ValueType for Thresholds {
         Some(ThresholdTable::doc().with_heading(|key| format!("[{key}]")))
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<SelectorThresholds>> {
+    fn read(
+        item: &Item,
+        location: &Location,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<Vec<SelectorThresholds>> {
         let Tree::Table(members) = &item.tree else {
-            return reader.wrong_type::<Thresholds>(item, at);
+            return reader.wrong_type::<Thresholds>(item, location);
         };
         let read_selector = |member: &Member| {
-            let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()), table: at.table.clone() };
+            let path = format!("{}.{}", location.path, member.key);
+            let location =
+                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
             let list = match &member.item.tree {
                 Tree::List(list) => list.as_slice(),
                 _ => std::slice::from_ref(&member.item),
             };
             if list.is_empty() {
-                let value_at = at.part(Some(member.item.span.clone()));
-                reader.report().missing(&value_at, "holds no threshold", Thresholds::allowed());
+                let value_location = location.part(Some(member.item.span.clone()));
+                reader.report().missing(
+                    &value_location,
+                    "holds no threshold",
+                    Thresholds::allowed(),
+                );
             }
-            let list = list.iter().filter_map(|item| read_threshold(item, &at, reader)).collect();
-            SelectorThresholds { selector: member.key.clone(), at, list }
+            let list =
+                list.iter().filter_map(|item| read_threshold(item, &location, reader)).collect();
+            SelectorThresholds { selector: member.key.clone(), location, list }
         };
         Some(members.iter().map(read_selector).collect())
     }
@@ -130,48 +140,48 @@ fn table_schema() -> Json {
 
 fn read_threshold(
     item: &Item,
-    at: &At,
+    location: &Location,
     reader: &mut Reader<'_, '_>,
-) -> Option<(WrittenThreshold, At)> {
-    let at = at.part(Some(item.span.clone()));
+) -> Option<(WrittenThreshold, Location)> {
+    let location = location.part(Some(item.span.clone()));
     match &item.tree {
         Tree::Text(_) => {
-            let threshold = <Word as ValueType>::read(item, &at, reader)?;
+            let threshold = <Word as ValueType>::read(item, &location, reader)?;
             Some((
-                WrittenThreshold { threshold, ..ThresholdTable::defaults(&at.path).values() },
-                at,
+                WrittenThreshold { threshold, ..ThresholdTable::defaults(&location.path).values() },
+                location,
             ))
         }
         Tree::Table(members) => {
             let problems = reader.report().count();
-            let at = At { table: Some(item.span.clone()), ..at };
-            let members = our_names(members, &at, reader);
-            let table: ThresholdTable = reader.table(&members, at);
+            let location = Location { table: Some(item.span.clone()), ..location };
+            let members = our_names(members, &location, reader);
+            let table: ThresholdTable = reader.table(&members, location);
             if table.abort_delay.is_set() && !*table.abort {
                 let message = "has no effect, because a breach does not end the run";
                 reader.report().error(&table.abort_delay, message, "together with abort = true");
             }
             let is_clean = reader.report().count() == problems;
-            is_clean.then(|| (table.values(), table.threshold.at))
+            is_clean.then(|| (table.values(), table.threshold.location))
         }
         _ => {
-            reader.report().missing(&at, "neither a text nor a table", Thresholds::allowed());
+            reader.report().missing(&location, "neither a text nor a table", Thresholds::allowed());
             None
         }
     }
 }
 
 /// Returns the members of a threshold with k6's names replaced by ours.
-fn our_names(members: &[Member], at: &At, reader: &mut Reader<'_, '_>) -> Vec<Member> {
+fn our_names(members: &[Member], location: &Location, reader: &mut Reader<'_, '_>) -> Vec<Member> {
     let mut ours: Vec<Member> = Vec::with_capacity(members.len());
     for member in members {
         let k6_name = K6.iter().find(|(theirs, _)| *theirs == member.key);
         let key = k6_name.map_or(member.key.as_str(), |(_, our)| *our);
         if ours.iter().any(|other| other.key == key) {
-            let path = format!("{}.{}", at.path, member.key);
-            let at = At { path, span: Some(member.span.clone()), ..at.clone() };
+            let path = format!("{}.{}", location.path, member.key);
+            let location = Location { path, span: Some(member.span.clone()), ..location.clone() };
             let message = format!("means the same as {key}, which is set too");
-            reader.report().missing(&at, message, "one of them");
+            reader.report().missing(&location, message, "one of them");
         }
         ours.push(Member { key: key.to_owned(), ..member.clone() });
     }

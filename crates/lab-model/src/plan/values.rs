@@ -4,7 +4,7 @@ use http::{HeaderName, HeaderValue};
 use serde_json::json;
 use settings::url::{self, NodeUrl};
 use settings::value::{Count, Json, List, Pair, Pairs};
-use settings::{At, Input, Item, Reader, Scalar, Tree, ValueType};
+use settings::{Input, Item, Location, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
 
 use super::Reuse;
@@ -60,7 +60,7 @@ settings::choice! {
 
 settings::choice! {
     /// Handling of a scheduled iteration if no worker is free.
-    pub(super) enum LateName {
+    pub(super) enum DelayedName {
         /// The iteration is queued.
         "queue" => Queue,
         /// The iteration is dropped and counted.
@@ -211,15 +211,15 @@ impl ValueType for Bodies {
         <MethodName as Scalar>::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<String>> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Vec<String>> {
         let Tree::List(list) = &item.tree else {
-            return reader.wrong_type::<Bodies>(item, at);
+            return reader.wrong_type::<Bodies>(item, location);
         };
         let text = |item: &Item| match &item.tree {
             Tree::Text(text) => Some(text.clone()),
             _ => {
-                let at = at.part(Some(item.span.clone()));
-                reader.report().error(&at, "not a text", Bodies::allowed());
+                let location = location.part(Some(item.span.clone()));
+                reader.report().error(&location, "not a text", Bodies::allowed());
                 None
             }
         };
@@ -264,18 +264,19 @@ impl ValueType for Behind {
         <Blocks as ValueType>::mask(text)
     }
 
-    fn read(item: &Item, at: &At, reader: &mut Reader<'_, '_>) -> Option<(u64, u64)> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<(u64, u64)> {
         let Tree::List(_) = &item.tree else {
-            return <Blocks as ValueType>::read(item, at, reader).map(|blocks| (blocks, blocks));
+            return <Blocks as ValueType>::read(item, location, reader)
+                .map(|blocks| (blocks, blocks));
         };
         let problems = reader.report().count();
-        let message = match <List<Blocks>>::read(item, at, reader)?.as_slice() {
+        let message = match <List<Blocks>>::read(item, location, reader)?.as_slice() {
             _ if reader.report().count() > problems => return None,
             [low, high] if low <= high => return Some((*low, *high)),
             [_, _] => "the first number is above the second",
             _ => "not two numbers",
         };
-        reader.report().error(at, message, Behind::allowed());
+        reader.report().error(location, message, Behind::allowed());
         None
     }
 }

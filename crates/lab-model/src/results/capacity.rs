@@ -182,7 +182,7 @@ named! {
 
 named! {
     /// The outcome of a probe.
-    pub enum Judged {
+    pub enum ProbeOutcome {
         /// All thresholds were met.
         Pass = "pass",
         /// A threshold was broken.
@@ -208,21 +208,21 @@ pub struct ProbeRow {
     /// Pause before the probe.
     pub drained: f64,
     /// The outcome.
-    pub judged: Judged,
+    pub outcome: ProbeOutcome,
     /// The verdict on the run alone.
-    pub outcome: Outcome,
+    pub run_verdict: Outcome,
     /// The reasons, most important first. Empty for a plain pass.
     pub reasons: Vec<String>,
     /// Distance to the nearest limit as a share of the limit: above 0 within it, below 0 outside.
     pub margin: Option<f64>,
-    /// Iterations per second that ended in the judged part.
+    /// Iterations per second that ended after the warm-up.
     pub rate_ended: f64,
-    /// Started / scheduled iterations in the judged part.
+    /// Started / scheduled iterations after the warm-up.
     pub delivered_share: f64,
     /// Growth of iterations in flight and queued iterations, per second.
     pub backlog_growth: f64,
     /// Mean number of busy workers.
-    pub under_way: f64,
+    pub in_flight: f64,
     /// Mean number of queued iterations.
     pub waiting: f64,
     /// Calls per second that ended.
@@ -258,7 +258,7 @@ pub struct Scaling {
     /// κ: coherency, the cost of each pair.
     pub kappa: f64,
     /// N at the maximum of X, or none if X grows without limit.
-    pub peak_under_way: Option<f64>,
+    pub peak_in_flight: Option<f64>,
     /// X at its maximum.
     pub peak_rate: Option<f64>,
     /// Share of the variance that the fit explains.

@@ -353,12 +353,12 @@ pub struct TimeRow {
     /// True if the height was above the tip for a run, so that the time does not compare the variants.
     pub above_tip: bool,
     /// The times; none if a variant did not reach the height.
-    pub judged: Option<Judged>,
+    pub comparison: Option<TimeComparison>,
 }
 
 /// Times of two variants to one height.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Judged {
+pub struct TimeComparison {
     /// Median seconds of the first variant.
     pub a: f64,
     /// Median seconds of the other.

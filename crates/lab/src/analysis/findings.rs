@@ -67,7 +67,7 @@ pub struct FindingsInput<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Totals without the warm-up.
-    pub judged: &'a Totals,
+    pub measured: &'a Totals,
     /// Totals by method, without the warm-up.
     pub methods: &'a [Row],
     /// Totals by stage.
@@ -105,7 +105,7 @@ fn failing(row: &Row) -> Option<Finding> {
 /// Returns a finding if all results of the method were null.
 fn empty(input: FindingsInput<'_>, row: &Row) -> Option<Finding> {
     let index = input.plan.methods.iter().position(|name| **name == *row.method)?;
-    let nulls = *input.judged.nulls.get(index)?;
+    let nulls = *input.measured.nulls.get(index)?;
     let ok = row.classes.iter().find(|class| class.class == Class::Ok)?;
     let method = || row.method.clone();
     (nulls >= CALLS_MIN && nulls == ok.calls).then(|| Finding::Empty { method: method(), nulls })

@@ -5,7 +5,7 @@
 //! words its own messages. JSON pointers (RFC 6901) are relative to the result; `*` matches any
 //! index or name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
@@ -54,6 +54,13 @@ pub enum Side {
     NothingLike,
     /// The length of an array; the other array has a different length.
     Elements(usize),
+}
+
+impl Side {
+    /// Returns the side of a value that may be missing.
+    fn of(value: Option<&RawValue>) -> Side {
+        value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
+    }
 }
 
 /// Compares two bodies that hold one JSON-RPC response each. Returns the first difference, if any.
@@ -134,6 +141,20 @@ fn string(raw: &str) -> String {
 }
 
 type Members<'a> = BTreeMap<String, &'a RawValue>;
+/// The pointer of a member, and its values in two objects.
+type MemberPair<'a> = (String, Option<&'a RawValue>, Option<&'a RawValue>);
+
+/// Returns the members of two objects in the order of their names; `None` if a text is no object.
+fn member_pairs<'a>(left: &'a str, right: &'a str, pointer: &str) -> Option<Vec<MemberPair<'a>>> {
+    let parse = |raw| serde_json::from_str::<Members<'a>>(raw).ok();
+    let (left, right) = (parse(left)?, parse(right)?);
+    let names: BTreeSet<&String> = left.keys().chain(right.keys()).collect();
+    let pair = |name: &String| {
+        let member = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        (member, left.get(name).copied(), right.get(name).copied())
+    };
+    Some(names.into_iter().map(pair).collect())
+}
 
 fn objects(
     left: &str,
@@ -142,30 +163,16 @@ fn objects(
     depth: usize,
     allowed: &AllowedDifferences,
 ) -> Option<JsonDifference> {
-    let parse = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
-    let (Some(a), Some(b)) = (parse(left), parse(right)) else {
+    let Some(members) = member_pairs(left, right, pointer) else {
         return Some(json_difference(pointer, left, right));
     };
-    let names: std::collections::BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    for name in names {
-        let member = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        let side = |value: Option<&&RawValue>| {
-            value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
-        };
-        match (a.get(name), b.get(name)) {
-            (Some(a), Some(b)) => {
-                let difference = values(a.get(), b.get(), &member, depth + 1, allowed);
-                if difference.is_some() {
-                    return difference;
-                }
-            }
-            (a, b) if !matches(&allowed.ignore, &member) => {
-                return Some(sides(&member, side(a), side(b)));
-            }
-            _ => {}
+    members.into_iter().find_map(|(member, a, b)| match (a, b) {
+        (Some(a), Some(b)) => values(a.get(), b.get(), &member, depth + 1, allowed),
+        (a, b) => {
+            let is_ignored = matches(&allowed.ignore, &member);
+            (!is_ignored).then(|| sides(&member, Side::of(a), Side::of(b)))
         }
-    }
-    None
+    })
 }
 
 fn arrays(

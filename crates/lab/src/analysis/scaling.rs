@@ -51,7 +51,7 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Scaling> {
         lambda,
         sigma,
         kappa,
-        peak_under_way: peak,
+        peak_in_flight: peak,
         peak_rate: peak.map(|in_flight| at(law, in_flight)),
         r_squared: if spread > 0.0 { 1.0 - error(law, &points) / spread } else { 0.0 },
         points: points.len(),

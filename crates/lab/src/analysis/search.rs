@@ -14,7 +14,7 @@ mod estimate;
 pub mod judge;
 mod levels;
 
-use lab_model::results::capacity::{Boundary, End, Judged, Kind};
+use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
 
 use levels::{Levels, Majority};
 
@@ -46,7 +46,7 @@ pub struct Probe {
     /// Planned rate; exactly the value that [`next`] returned.
     pub rate: f64,
     /// Outcome of the probe.
-    pub judged: Judged,
+    pub outcome: ProbeOutcome,
     /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
     pub margin: Option<f64>,
     /// Health of the target. Baselines are compared by it.
@@ -124,7 +124,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
         return Step::End(End::NothingPassed);
     }
     let levels = Levels::of(history);
-    if judged_count(history) >= probes_max(settings) {
+    if probe_count(history) >= probes_max(settings) {
         return Step::End(End::ProbesMax);
     }
     if let Some(rate) = levels.contradicted_rate(settings.repeats) {
@@ -151,7 +151,7 @@ fn baseline_first(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let Some(last_probe) = history.last() else { return Some(baseline(0)) };
     let recovery = recovery_drains(history);
     if last_probe.kind != Kind::Baseline {
-        return (last_probe.judged != Judged::Pass).then(|| baseline(recovery));
+        return (last_probe.outcome != ProbeOutcome::Pass).then(|| baseline(recovery));
     }
     match trailing_invalid(history) {
         0 => {}
@@ -169,8 +169,8 @@ fn trailing_invalid(history: &[Probe]) -> usize {
 }
 
 fn end_without_baseline(last_probe: &Probe) -> End {
-    match last_probe.judged {
-        Judged::ClientLimited => End::ClientLimited,
+    match last_probe.outcome {
+        ProbeOutcome::ClientLimited => End::ClientLimited,
         _ => End::Invalid,
     }
 }
@@ -185,7 +185,7 @@ fn trailing_worse(history: &[Probe]) -> u32 {
 
 /// Returns true if the numbers of a probe are valid and the generator was not the limit.
 fn is_valid(probe: &Probe) -> bool {
-    matches!(probe.judged, Judged::Pass | Judged::Fail)
+    matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
 }
 
 /// Returns the health that baselines are compared with: the health at the first baseline. After a
@@ -263,12 +263,12 @@ fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     let soaks: Vec<&Probe> = history.iter().filter(|probe| probe.kind == Kind::Soak).collect();
     let last_soak = soaks.last()?;
     let levels = Levels::of(history);
-    if last_soak.judged == Judged::Fail && soaks.len() < SOAKS_MAX {
+    if last_soak.outcome == ProbeOutcome::Fail && soaks.len() < SOAKS_MAX {
         let step = settings.precision.max(SOAK_STEP);
         return Some(probe(Kind::Soak, round_rate(last_soak.rate * (1.0 - step))));
     }
     let upper =
-        if last_soak.judged == Judged::Fail { Some(last_soak.rate) } else { levels.upper() };
+        if last_soak.outcome == ProbeOutcome::Fail { Some(last_soak.rate) } else { levels.upper() };
     Some(Step::End(end_reason(&levels, upper)))
 }
 
@@ -296,7 +296,7 @@ pub fn round_rate(rate: f64) -> f64 {
     (rate * scale).round() / scale
 }
 
-fn judged_count(history: &[Probe]) -> usize {
+fn probe_count(history: &[Probe]) -> usize {
     history.iter().filter(|probe| probe.kind != Kind::Baseline).count()
 }
 
@@ -339,15 +339,15 @@ pub struct Summary {
 pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     let levels = Levels::of(history);
     let lowest_fail = levels.lowest_fail();
-    let last_probe = |rate: Option<f64>, judged| {
-        let is_at = |probe: &Probe| Some(probe.rate) == rate && probe.judged == judged;
+    let last_probe = |rate: Option<f64>, outcome| {
+        let is_at = |probe: &Probe| Some(probe.rate) == rate && probe.outcome == outcome;
         history.iter().rposition(|probe| probe.kind != Kind::Baseline && is_at(probe))
     };
     let soaks = || history.iter().filter(|probe| probe.kind == Kind::Soak);
     let last_soak = soaks().next_back();
-    let soak_held = match last_soak.map(|probe| probe.judged) {
-        Some(Judged::Pass) => Some(true),
-        Some(Judged::Fail) => Some(false),
+    let soak_held = match last_soak.map(|probe| probe.outcome) {
+        Some(ProbeOutcome::Pass) => Some(true),
+        Some(ProbeOutcome::Fail) => Some(false),
         _ => None,
     };
     // A rate above the soak may have passed only a short probe. The rate of the soak counts.
@@ -361,8 +361,8 @@ pub fn summarize(settings: &Settings, history: &[Probe]) -> Summary {
     Summary {
         highest_pass,
         lowest_fail,
-        failed: last_probe(lowest_fail, Judged::Fail),
-        passed: last_probe(highest_pass, Judged::Pass),
+        failed: last_probe(lowest_fail, ProbeOutcome::Fail),
+        passed: last_probe(highest_pass, ProbeOutcome::Pass),
         monotone: levels.is_monotone(),
         boundary: boundary(settings, &levels),
         soak_held,
@@ -401,7 +401,7 @@ fn change(history: &[Probe]) -> Option<Change> {
             .filter(|contradiction| contradiction.fails_below >= CHANGED_MIN);
         let got_better = || {
             find_contradiction(late, early).filter(|contradiction| {
-                let passes = late.iter().filter(|probe| probe.judged == Judged::Pass);
+                let passes = late.iter().filter(|probe| probe.outcome == ProbeOutcome::Pass);
                 let passes_above = passes.filter(|probe| probe.rate >= contradiction.failed);
                 passes_above.count() >= CHANGED_MIN
             })
@@ -426,14 +426,14 @@ struct Contradiction {
 /// Returns the contradiction between the passes of `good` and the fails of `bad`. None if the
 /// lowest fail is above the highest pass, or if one group contradicts itself.
 fn find_contradiction(good: &[&Probe], bad: &[&Probe]) -> Option<Contradiction> {
-    let rates = |probes: &[&Probe], judged| -> Vec<f64> {
-        probes.iter().filter(|probe| probe.judged == judged).map(|probe| probe.rate).collect()
+    let rates = |probes: &[&Probe], outcome| -> Vec<f64> {
+        probes.iter().filter(|probe| probe.outcome == outcome).map(|probe| probe.rate).collect()
     };
-    let passed = rates(good, Judged::Pass).into_iter().reduce(f64::max)?;
-    let failed = rates(bad, Judged::Fail).into_iter().reduce(f64::min)?;
-    let consistent = !rates(good, Judged::Fail).iter().any(|rate| *rate <= passed)
-        && !rates(bad, Judged::Pass).iter().any(|rate| *rate >= failed);
-    let fails_below = rates(bad, Judged::Fail).iter().filter(|rate| **rate <= passed).count();
+    let passed = rates(good, ProbeOutcome::Pass).into_iter().reduce(f64::max)?;
+    let failed = rates(bad, ProbeOutcome::Fail).into_iter().reduce(f64::min)?;
+    let consistent = !rates(good, ProbeOutcome::Fail).iter().any(|rate| *rate <= passed)
+        && !rates(bad, ProbeOutcome::Pass).iter().any(|rate| *rate >= failed);
+    let fails_below = rates(bad, ProbeOutcome::Fail).iter().filter(|rate| **rate <= passed).count();
     (failed <= passed && consistent).then_some(Contradiction { passed, failed, fails_below })
 }
 

@@ -40,7 +40,7 @@ pub struct ValidityInput<'a> {
     /// Totals with the warm-up.
     pub all: &'a Totals,
     /// Totals without the warm-up.
-    pub judged: &'a Totals,
+    pub measured: &'a Totals,
     /// Seconds after the warm-up.
     pub seconds: &'a [Second],
     /// End of the load, since the start of the run.
@@ -73,7 +73,7 @@ pub enum Doubt {
         method: String,
         bytes_each: f64,
     },
-    Late {
+    Delayed {
         p99_ms: f64,
         longest_ms: f64,
         allowed: Validity,
@@ -152,12 +152,12 @@ pub struct Delay {
 
 /// Collects all doubts about the numbers.
 pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
-    let calls = input.judged.count(|_| true);
+    let calls = input.measured.count(|_| true);
     let mut doubts = Doubts { empty: empty(input, calls), ..Doubts::default() };
     doubts.overloaded.extend(busy(input.seconds));
-    doubts.overloaded.extend(check_ports(input.judged));
+    doubts.overloaded.extend(check_ports(input.measured));
     doubts.starved = check_run_delay(input);
-    doubts.late = check_lateness(input);
+    doubts.late = check_scheduling_delay(input);
     if !doubts.overloaded.is_empty() || doubts.starved.is_some() || doubts.late.is_some() {
         doubts.overloaded.extend(check_response_sizes(input));
     }
@@ -213,11 +213,11 @@ fn is_busy(second: &Second) -> bool {
 fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     let threads = input.plan.threads;
     let time = input.end.saturating_sub(input.plan.warmup).as_secs_f64() * threads as f64;
-    let waited = input.judged.run_delay.as_secs_f64();
+    let waited = input.measured.run_delay.as_secs_f64();
     let max_delay_ms = waited * 1e3;
     let open =
         input.plan.scenarios.iter().all(|scenario| matches!(scenario.model, Model::Open { .. }));
-    let sends = 2.0 * input.judged.scheduling_delay.max() as f64 / 1e6;
+    let sends = 2.0 * input.measured.scheduling_delay.max() as f64 / 1e6;
     (waited > input.plan.validity.waited_share_max * time && waited > 0.0).then(|| Delay {
         doubt: Doubt::Starved { threads, waited, share: waited / time },
         longest_ms: if open { max_delay_ms.min(sends) } else { max_delay_ms },
@@ -225,8 +225,8 @@ fn check_run_delay(input: ValidityInput<'_>) -> Option<Delay> {
     })
 }
 
-fn check_ports(judged: &Totals) -> Option<Doubt> {
-    let refused = judged.traffic.ports_exhausted;
+fn check_ports(measured: &Totals) -> Option<Doubt> {
+    let refused = measured.traffic.ports_exhausted;
     (refused > 0).then_some(Doubt::NoPorts(refused))
 }
 
@@ -234,13 +234,13 @@ fn check_ports(judged: &Totals) -> Option<Doubt> {
 /// with the most response bytes.
 fn check_response_sizes(input: ValidityInput<'_>) -> Option<Doubt> {
     let seconds = input.end.saturating_sub(input.plan.warmup).as_secs_f64();
-    let bytes = &input.judged.answer_bytes;
+    let bytes = &input.measured.response_bytes;
     let total_bytes = bytes.iter().sum::<u64>() as f64;
     let (method, &max_bytes) = bytes.iter().enumerate().max_by_key(|(_, count)| **count)?;
     let bytes_per_second = total_bytes / seconds.max(1e-9);
     let (share, calls) = (
         max_bytes as f64 / total_bytes.max(1.0),
-        input.judged.count(|slot| usize::from(slot.method) == method),
+        input.measured.count(|slot| usize::from(slot.method) == method),
     );
     if bytes_per_second < HEAVY_BYTES * input.plan.threads as f64
         || share < HEAVY_SHARE
@@ -253,14 +253,14 @@ fn check_response_sizes(input: ValidityInput<'_>) -> Option<Doubt> {
     Some(Doubt::Heavy { bytes_per_second, share, method, bytes_each })
 }
 
-fn check_lateness(input: ValidityInput<'_>) -> Option<Delay> {
-    let p99_ms = aggregate::percentile_ms(&input.judged.scheduling_delay, 99.0)?;
+fn check_scheduling_delay(input: ValidityInput<'_>) -> Option<Delay> {
+    let p99_ms = aggregate::percentile_ms(&input.measured.scheduling_delay, 99.0)?;
     let median_ms =
-        aggregate::percentile_ms(&input.judged.times(|cell| &cell.service, |_| true), 50.0)?;
+        aggregate::percentile_ms(&input.measured.times(|cell| &cell.service, |_| true), 50.0)?;
     let allowed = input.plan.validity;
-    let longest_ms = input.judged.scheduling_delay.max() as f64 / 1e6;
+    let longest_ms = input.measured.scheduling_delay.max() as f64 / 1e6;
     is_late(allowed, p99_ms, median_ms).then(|| Delay {
-        doubt: Doubt::Late { p99_ms, longest_ms, allowed, median_ms },
+        doubt: Doubt::Delayed { p99_ms, longest_ms, allowed, median_ms },
         longest_ms,
         share: late_share(input),
     })
@@ -268,15 +268,16 @@ fn check_lateness(input: ValidityInput<'_>) -> Option<Delay> {
 
 /// Returns the share of sends that were later than the plan allows.
 fn late_share(input: ValidityInput<'_>) -> f64 {
-    let allowed = lab_model::record::nanos(input.plan.validity.lateness_p99_max);
-    let sends = &input.judged.scheduling_delay;
+    let allowed = lab_model::record::nanos(input.plan.validity.scheduling_delay_p99_max);
+    let sends = &input.measured.scheduling_delay;
     aggregate::share(sends.count_between(allowed + 1, lab_model::record::TIME_MAX), sends.len())
 }
 
-/// Returns true if a p99 of the scheduling delay in ms is late for calls with this median in ms.
+/// Returns true if a p99 of `scheduling_delay` ms is too long for calls with a median of `median`
+/// ms.
 fn is_late(validity: Validity, scheduling_delay: f64, median: f64) -> bool {
-    let limit = validity.lateness_p99_max.as_secs_f64() * 1e3;
-    scheduling_delay > limit && scheduling_delay > validity.lateness_share_max * median
+    let limit = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
+    scheduling_delay > limit && scheduling_delay > validity.scheduling_delay_share_max * median
 }
 
 /// The offered load of a scenario until the end of the run.
@@ -335,7 +336,7 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     let offered = offered_load(input, scenario);
     let mut iterations = Iterations::default();
     for stage in &scenario.stages {
-        iterations.add(input.judged.iterations.get(stage.index).copied().unwrap_or_default());
+        iterations.add(input.measured.iterations.get(stage.index).copied().unwrap_or_default());
     }
     let delivered = aggregate::delivered(iterations);
     if delivered >= input.plan.validity.delivered_share_min {

@@ -1,7 +1,7 @@
 //! Builds the result of a capacity search from its probes: figures, sentences and warnings.
 
 use lab_model::results::capacity::{
-    Answer, Binding, CapacityResult, End, Judged, Kind, ProcessCost, SCHEMA, Scaling,
+    Answer, Binding, CapacityResult, End, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
 };
 use lab_model::results::run::ProcessRole;
 use lab_model::results::{Cause, Finding};
@@ -99,7 +99,7 @@ fn bottleneck(finished: &[FinishedProbe], failed: &FinishedProbe) -> Option<Find
     }
     let is_known = |probe: &&FinishedProbe| {
         let cause = probe.row.bottleneck.as_ref().map(|finding| finding.cause);
-        probe.row.judged == Judged::Fail
+        probe.row.outcome == ProbeOutcome::Fail
             && probe.row.rate >= failed.row.rate
             && cause.is_some_and(|cause| cause != Cause::Unknown)
     };
@@ -130,10 +130,11 @@ fn costs(finished: &FinishedProbe, probe: usize) -> Vec<ProcessCost> {
 /// Fits throughput to iterations in flight over the valid probes with few failures.
 fn scaling(finished: &[FinishedProbe]) -> Option<Scaling> {
     let valid = finished.iter().filter(|probe| {
-        matches!(probe.row.judged, Judged::Pass | Judged::Fail) && probe.row.failed_share < 0.01
+        matches!(probe.row.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+            && probe.row.failed_share < 0.01
     });
     let points: Vec<(f64, f64)> =
-        valid.map(|probe| (probe.row.under_way, probe.row.rate_ended)).collect();
+        valid.map(|probe| (probe.row.in_flight, probe.row.rate_ended)).collect();
     fit(&points)
 }
 
@@ -178,11 +179,11 @@ fn doubts(search: &Search<'_>, summary: &Summary) -> Vec<String> {
         ));
     }
     let soak = search.finished.iter().rev().find(|probe| probe.row.kind == Kind::Soak);
-    match soak.map(|probe| (probe.row.judged, probe.row.rate)) {
-        Some((Judged::ClientLimited | Judged::Invalid, rate)) => doubts.push(format!(
+    match soak.map(|probe| (probe.row.outcome, probe.row.rate)) {
+        Some((ProbeOutcome::ClientLimited | ProbeOutcome::Invalid, rate)) => doubts.push(format!(
             "the soak at {rate}/s could not be judged, so it is unknown how long the highest pass holds"
         )),
-        Some((Judged::Fail, rate)) => doubts.push(format!(
+        Some((ProbeOutcome::Fail, rate)) => doubts.push(format!(
             "no soak held, down to {rate}/s: the highest pass holds for short probes, but not for long \
              ones"
         )),
@@ -276,8 +277,8 @@ fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&B
 fn baselines_invalid(search: &Search<'_>, summary: &Summary) -> Option<String> {
     let last_baseline = search.finished.last().filter(|_| summary.baselines_invalid)?;
     let rate = last_baseline.row.rate;
-    let cause = match last_baseline.row.judged {
-        Judged::ClientLimited => "the generator was the limit",
+    let cause = match last_baseline.row.outcome {
+        ProbeOutcome::ClientLimited => "the generator was the limit",
         _ => "the numbers were invalid",
     };
     let reason =

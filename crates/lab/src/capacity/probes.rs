@@ -6,7 +6,7 @@ use std::time::Duration;
 use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::lint::{few_samples, samples};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::plan::{Late, Model, Plan, Scenario, Stage};
+use lab_model::plan::{Delayed, Model, Plan, Scenario, Stage};
 use lab_model::results::Quantiles;
 use lab_model::results::capacity::{Kind, SearchFacts};
 
@@ -54,9 +54,9 @@ impl Probes {
         let equal = 1.0 / levels.len() as f64;
         let shares = levels.iter().map(|level| if sum > 0.0 { level / sum } else { equal });
         let capacity = &plan.capacity;
-        let judged_seconds =
+        let measured_seconds =
             baseline_time(plan).saturating_sub(capacity.probe_warmup).as_secs_f64();
-        let min_rate = BASELINE_CALLS / judged_seconds.max(1.0);
+        let min_rate = BASELINE_CALLS / measured_seconds.max(1.0);
         let settings = Settings {
             rate_start: capacity.rate_start,
             rate_max: capacity.rate_max,
@@ -183,7 +183,7 @@ impl Probes {
             let level = rate * share;
             scenario.start = Duration::ZERO;
             scenario.iterations_max = None;
-            if let Model::Open { late: Late::Queue { max } } = &mut scenario.model {
+            if let Model::Open { delayed: Delayed::Queue { max } } = &mut scenario.model {
                 *max = (*max).min((level * QUEUE.as_secs_f64()).ceil() as usize).max(QUEUE_MIN);
             }
             scenario.stages =

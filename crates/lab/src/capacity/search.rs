@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::Outcome;
-use lab_model::results::capacity::{Binding, CapacityResult, End, Judged, Kind, ProbeRow};
+use lab_model::results::capacity::{Binding, CapacityResult, End, Kind, ProbeOutcome, ProbeRow};
 use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
@@ -239,14 +239,15 @@ impl Search<'_> {
         let mut row = probe_row(&result, &judgement, planned);
         row.folder = self.save(&result, &totals, planned, on_event);
         on_event(Event::Ended(&row));
-        let is_baseline =
-            |kind, judged| kind == Kind::Baseline && matches!(judged, Judged::Pass | Judged::Fail);
-        let first_baseline = is_baseline(planned.kind, judgement.judged)
-            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.judged));
+        let is_baseline = |kind, outcome| {
+            kind == Kind::Baseline && matches!(outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+        };
+        let first_baseline = is_baseline(planned.kind, judgement.outcome)
+            && !self.history.iter().any(|probe| is_baseline(probe.kind, probe.outcome));
         self.history.push(Probe {
             kind: planned.kind,
             rate: planned.rate,
-            judged: judgement.judged,
+            outcome: judgement.outcome,
             margin: judgement.margin,
             health: Health {
                 p50_ms: result.overall.service.p50_ms,
@@ -268,7 +269,7 @@ impl Search<'_> {
             methods: result.methods.clone(),
             processes: result.watched.processes.clone(),
             warnings: result.warnings.clone(),
-            in_flight: judgement.in_flight,
+            in_flight: judgement.calls_in_flight,
         });
         self.first_run.get_or_insert(result);
     }
@@ -291,7 +292,7 @@ impl Search<'_> {
         });
         if result.partial && (self.environment.stopped)() {
             // A threshold might have broken in the rest of the probe.
-            judgement.judged = Judged::Invalid;
+            judgement.outcome = ProbeOutcome::Invalid;
             (judgement.margin, judgement.binding) = (None, None);
         }
         judgement
@@ -337,21 +338,21 @@ struct PlannedProbe {
 
 fn probe_row(result: &RunResult, judgement: &Judgement, planned: PlannedProbe) -> ProbeRow {
     let overall = &result.overall;
-    let outcome: Outcome = result.verdict.outcome;
+    let run_verdict: Outcome = result.verdict.outcome;
     ProbeRow {
         kind: planned.kind,
         rate: planned.rate,
         at: planned.started_at,
         duration: result.duration,
         drained: planned.drain_seconds,
-        judged: judgement.judged,
-        outcome,
+        outcome: judgement.outcome,
+        run_verdict,
         reasons: sentences(&judgement.reasons),
         margin: judgement.margin,
         rate_ended: judgement.rate_ended,
         delivered_share: judgement.delivered_share,
         backlog_growth: judgement.backlog_growth,
-        under_way: judgement.under_way,
+        in_flight: judgement.iterations_in_flight,
         waiting: judgement.waiting,
         calls_per_second: overall.rate,
         goodput: overall.goodput,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab_model::plan::{self, Plan};
 use lab_model::record::{Iterations, Totals};
-use lab_model::results::capacity::{CapacityResult, End, Judged, Kind};
+use lab_model::results::capacity::{CapacityResult, End, Kind, ProbeOutcome};
 use lab_model::results::run::{Row, RunResult, Second};
 use lab_model::results::{
     Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict,
@@ -79,7 +79,7 @@ fn row(like: &Row, method: &str, calls: u64, ms: f64) -> Row {
 fn run(plan: &Plan, capacity: f64) -> RunResult {
     let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
     let seconds = plan.duration().as_secs();
-    let judged = seconds - plan.warmup.as_secs();
+    let measured_seconds = seconds - plan.warmup.as_secs();
     let growth = (rate - capacity).max(0.0);
     let busy = (rate.min(capacity) * 0.02).max(1.0) as u64;
     let series = (1..=seconds).map(|at| Second {
@@ -91,7 +91,7 @@ fn run(plan: &Plan, capacity: f64) -> RunResult {
         waiting: (growth * at as f64) as u64,
         ..Second::default()
     });
-    let calls = |part: f64| (rate.min(capacity) * part * judged as f64) as u64;
+    let calls = |part: f64| (rate.min(capacity) * part * measured_seconds as f64) as u64;
     let slow = 20.0 + growth;
     let mut result = example::passing().result;
     let rows = vec![
@@ -147,7 +147,7 @@ fn search(
         messages.borrow_mut().push(match sight {
             Event::Waits { drains, .. } => format!("waits {drains}"),
             Event::Begins { kind, rate, .. } => format!("{} {rate}", kind.as_str()),
-            Event::Ended(row) => row.judged.as_str().to_owned(),
+            Event::Ended(row) => row.outcome.as_str().to_owned(),
             Event::DefaultThresholds(_) => "thresholds".to_owned(),
             Event::Warning(text) => format!("warning {text}"),
             Event::Second(_) => "second".to_owned(),
@@ -168,7 +168,7 @@ fn gone() -> RunFault {
 }
 
 #[test]
-fn a_known_capacity_is_found_and_what_breaks_is_named() {
+fn a_known_capacity_is_found_with_the_broken_threshold() {
     let (result, messages) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
     let result = result.unwrap();
     let answer = &result.answer;
@@ -271,7 +271,7 @@ fn a_target_that_dies_leaves_a_partial_result() {
 
 /// A probe that was ended by hand is kept and is neither pass nor fail.
 #[test]
-fn stopped_by_hand_it_keeps_what_it_knows() {
+fn a_stopped_search_keeps_its_findings() {
     let stopped = Cell::new(false);
     let mut made = 0;
     let mut make = |plan: &Plan| {
@@ -288,7 +288,7 @@ fn stopped_by_hand_it_keeps_what_it_knows() {
     let result = result.unwrap();
     assert!(result.partial);
     assert_eq!(result.probes.len(), 4);
-    assert_eq!(result.probes[3].judged, Judged::Invalid);
+    assert_eq!(result.probes[3].outcome, ProbeOutcome::Invalid);
     assert_eq!((result.answer.highest_pass, result.answer.lowest_fail), (Some(200.0), None));
     assert!(result.answer.sentence.starts_with("at least 200/s"), "{}", result.answer.sentence);
 }
@@ -322,7 +322,7 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
 }
 
 #[test]
-fn the_generators_limit_is_told() {
+fn the_generators_limit_is_reported() {
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();
         let mut result = run(plan, 1e9);
@@ -336,11 +336,11 @@ fn the_generators_limit_is_told() {
     assert_eq!(result.answer.end, End::ClientLimited);
     assert!(result.answer.at_least && result.binding.is_none());
     assert!(result.answer.sentence.contains("the generator was the limit"));
-    assert!(result.probes.iter().all(|row| row.judged != Judged::Fail));
+    assert!(result.probes.iter().all(|row| row.outcome != ProbeOutcome::Fail));
 }
 
 #[test]
-fn the_cost_is_near_what_it_takes() {
+fn the_predicted_cost_is_close_to_the_real_one() {
     let plan = plan("");
     let cost = cost(&plan).unwrap();
     let result = search(&plan, None, &mut |plan| Ok(run(plan, 1500.0)), &never).0.unwrap();
@@ -384,7 +384,7 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
 
 /// The machine gets busy with the boundary known: both sides of it stay told.
 #[test]
-fn a_generator_that_is_late_from_some_time_on_leaves_what_was_found() {
+fn a_generator_that_becomes_slow_keeps_earlier_findings() {
     let mut failed = false;
     let mut make = |plan: &Plan| {
         let rate: f64 = plan.stages().map(|(_, stage)| stage.to).sum();

@@ -7,7 +7,7 @@ use lab_model::results::capacity::ProbeRow;
 /// Returns the header of all [`probe_line`]s.
 pub fn probe_head() -> String {
     format!(
-        "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  judged",
+        "{:>7}  {:<8}  {:>10}  {:>10}  {:>9}  {:>9}  {:>8}  {:>8}  outcome",
         "at", "probe", "rate/s", "results/s", "p50, ms", "p99, ms", "failed", "behind"
     )
 }
@@ -25,7 +25,7 @@ pub fn probe_line(row: &ProbeRow) -> String {
         row.latency.p99_ms,
         row.failed_share * 100.0,
         behind * 100.0,
-        row.judged.as_str()
+        row.outcome.as_str()
     );
     if let Some(reason) = row.reasons.first() {
         let _ = write!(text, ": {reason}");

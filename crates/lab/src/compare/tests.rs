@@ -137,7 +137,7 @@ fn word(comparison: &CompareResult, method: &str, metric: Metric) -> ComparisonV
 }
 
 #[test]
-fn five_runs_each_tell_what_is_planted() {
+fn five_runs_of_each_variant_reveal_planted_differences() {
     let variants = vec![variant("old", &runs(0..5, 1.0)), variant("new", &runs(10..15, 0.8))];
     let comparison = compared(variants, &Options::default());
     assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Better);
@@ -157,7 +157,7 @@ fn five_runs_each_tell_what_is_planted() {
 }
 
 #[test]
-fn one_run_each_is_said_to_be_one() {
+fn a_comparison_of_single_runs_says_so() {
     let variants = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.5))];
     let comparison = compared(variants, &Options::default());
     assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
@@ -179,7 +179,7 @@ fn one_run_each_is_said_to_be_one() {
 }
 
 #[test]
-fn what_is_not_of_the_same_thing_is_refused() {
+fn runs_of_different_loads_are_refused() {
     let mut other = result(1, 1.0);
     other.target.family = "bitcoin".to_owned();
     let variants =

@@ -11,20 +11,15 @@ use lab_model::plan::{HttpVersion, Model};
 use lab_model::record::{Cell, Class, Iterations, Slot, Times};
 
 use super::table::Kind::{Counter, Gauge, Histogram};
-use super::table::{Metric, SampleBuilder, expected, merge};
+use super::table::{Metric, SampleBuilder, expected, merge, metrics};
 
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];
 
 /// Every metric.
-pub(super) const METRICS: &[Metric] = &[
-    Metric {
-        name: "k6_http_reqs",
-        kind: Counter,
-        unit: "",
-        labels: REQUESTS,
-        help: "Calls that ended.",
-        samples: |out| {
+pub(super) const METRICS: &[Metric] = metrics! {
+    "k6_http_reqs" Counter, REQUESTS, "Calls that ended.":
+        |out| {
             let mut counts = BTreeMap::<Tags<'_>, u64>::new();
             for (slot, cell) in &out.progress.totals.cells {
                 *counts.entry(tags(out, *slot)).or_default() += cell.latency.len();
@@ -33,53 +28,28 @@ pub(super) const METRICS: &[Metric] = &[
                 let labels = requests(out, tags);
                 out.count(&labels, count);
             }
-        },
-    },
-    Metric {
-        name: "k6_http_req_duration",
-        kind: Histogram,
-        unit: "seconds",
-        labels: REQUESTS,
-        help: "Time from the scheduled start of a call to its complete response.",
-        samples: |out| durations(out, |cell| &cell.latency),
-    },
-    Metric {
-        name: "k6_http_req_waiting",
-        kind: Histogram,
-        unit: "seconds",
-        labels: REQUESTS,
-        help: "Time from sending a call to its complete response.",
-        samples: |out| durations(out, |cell| &cell.service),
-    },
-    Metric {
-        name: "k6_http_req_connecting",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Time of TCP connects; calls on an open connection are not included.",
-        samples: |out| out.times(&[], &out.progress.totals.connect_time),
-    },
-    Metric {
-        name: "k6_http_req_tls_handshaking",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Time of TLS handshakes; calls on an open connection are not included.",
-        samples: |out| {
+        };
+    "k6_http_req_duration" Histogram in "seconds", REQUESTS,
+        "Time from the scheduled start of a call to its complete response.":
+        |out| durations(out, |cell| &cell.latency);
+    "k6_http_req_waiting" Histogram in "seconds", REQUESTS,
+        "Time from sending a call to its complete response.":
+        |out| durations(out, |cell| &cell.service);
+    "k6_http_req_connecting" Histogram in "seconds", &[],
+        "Time of TCP connects; calls on an open connection are not included.":
+        |out| out.times(&[], &out.progress.totals.connect_time);
+    "k6_http_req_tls_handshaking" Histogram in "seconds", &[],
+        "Time of TLS handshakes; calls on an open connection are not included.":
+        |out| {
             let totals = out.progress.totals;
             let handshakes = [&totals.handshake_full_time, &totals.handshake_resumed_time];
             for times in merge(handshakes.into_iter().map(|times| ((), times))).into_values() {
                 out.times(&[], &times);
             }
-        },
-    },
-    Metric {
-        name: "k6_http_req_failed_rate",
-        kind: Gauge,
-        unit: "",
-        labels: &["scenario", "name"],
-        help: "Share of failed calls, 0 to 1; a 429 is not a failure.",
-        samples: |out| {
+        };
+    "k6_http_req_failed_rate" Gauge, &["scenario", "name"],
+        "Share of failed calls, 0 to 1; a 429 is not a failure.":
+        |out| {
             let mut shares = BTreeMap::<[&str; 2], (u64, u64)>::new();
             for (slot, cell) in &out.progress.totals.cells {
                 let [scenario, _, name] = out.names(*slot);
@@ -90,74 +60,34 @@ pub(super) const METRICS: &[Metric] = &[
             for (labels, (failed, calls)) in shares {
                 out.number(&labels, failed as f64 / calls.max(1) as f64);
             }
-        },
-    },
-    Metric {
-        name: "k6_iterations",
-        kind: Counter,
-        unit: "",
-        labels: &["scenario"],
-        help: "Iterations that ended.",
-        samples: |out| iterations(out, |counts| counts.ended),
-    },
-    Metric {
-        name: "k6_dropped_iterations",
-        kind: Counter,
-        unit: "",
-        labels: &["scenario"],
-        help: "Iterations dropped because no worker was free.",
-        samples: |out| iterations(out, |counts| counts.dropped),
-    },
-    Metric {
-        name: "k6_iteration_duration",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Time from the scheduled start of an iteration to the end of its last call.",
-        samples: |out| out.times(&[], &out.progress.totals.iteration_time),
-    },
-    Metric {
-        name: "k6_vus",
-        kind: Gauge,
-        unit: "",
-        labels: &[],
-        help: "Workers: the number that the plan asks for, or the busy ones if they are more.",
-        samples: |out| {
+        };
+    "k6_iterations" Counter, &["scenario"], "Iterations that ended.":
+        |out| iterations(out, |counts| counts.ended);
+    "k6_dropped_iterations" Counter, &["scenario"],
+        "Iterations dropped because no worker was free.":
+        |out| iterations(out, |counts| counts.dropped);
+    "k6_iteration_duration" Histogram in "seconds", &[],
+        "Time from the scheduled start of an iteration to the end of its last call.":
+        |out| out.times(&[], &out.progress.totals.iteration_time);
+    "k6_vus" Gauge, &[],
+        "Workers: the number that the plan asks for, or the busy ones if they are more.":
+        |out| {
             let levels = out.levels();
             let closed = levels.iter().filter(|(scenario, ..)| scenario.model == Model::Closed);
             let asked: f64 = closed.map(|(.., level)| level.round()).sum();
             out.number(&[], asked.max(out.progress.second.workers_busy as f64));
-        },
-    },
-    Metric {
-        name: "k6_vus_max",
-        kind: Gauge,
-        unit: "",
-        labels: &[],
-        help: "Workers that the plan allows.",
-        samples: |out| {
+        };
+    "k6_vus_max" Gauge, &[], "Workers that the plan allows.":
+        |out| {
             let max_workers =
                 out.plan().scenarios.iter().map(|scenario| scenario.workers_max as u64).sum();
             out.count(&[], max_workers);
-        },
-    },
-    Metric {
-        name: "k6_data_sent",
-        kind: Counter,
-        unit: "",
-        labels: &[],
-        help: "Bytes written to sockets.",
-        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_sent),
-    },
-    Metric {
-        name: "k6_data_received",
-        kind: Counter,
-        unit: "",
-        labels: &[],
-        help: "Bytes read from sockets.",
-        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_received),
-    },
-];
+        };
+    "k6_data_sent" Counter, &[], "Bytes written to sockets.":
+        |out| out.count(&[], out.progress.totals.traffic.bytes_sent);
+    "k6_data_received" Counter, &[], "Bytes read from sockets.":
+        |out| out.count(&[], out.progress.totals.traffic.bytes_received);
+};
 
 /// Scenario, method, status, and true if the response was expected.
 type Tags<'p> = (&'p str, &'p str, &'static str, bool);

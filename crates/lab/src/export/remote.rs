@@ -12,11 +12,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use settings::url::{NodeUrl, mask_url};
-use ureq::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
-use ureq::http::{HeaderMap, Uri};
+use ureq::http::Uri;
+use ureq::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
 use ureq::tls::TlsConfig;
 
 use super::distribution::Form;
@@ -31,8 +29,8 @@ pub use super::queue::PushSummary;
 #[cfg(test)]
 mod tests;
 
-/// Default time between pushes, as in k6 and in Prometheus's own sender.
-pub const INTERVAL: Duration = Duration::from_secs(5);
+/// Time between pushes, as in k6 and in Prometheus's own sender.
+const INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum time of one attempt, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum number of series in one request. Prometheus's own sender sends as many samples.
@@ -50,12 +48,6 @@ const END_MAX: Duration = Duration::from_secs(10);
 pub struct Settings {
     /// `http://HOST:9090/api/v1/write`; may contain credentials, `http://USER:PASSWORD@HOST…`.
     pub url: String,
-    /// Additional request headers; values may be secret.
-    pub headers: Vec<(String, String)>,
-    /// Authentication.
-    pub auth: Option<Auth>,
-    /// Time between pushes; at least a second.
-    pub interval: Duration,
     /// The naming scheme of the metrics.
     pub names: Names,
     /// How distributions are pushed.
@@ -64,28 +56,11 @@ pub struct Settings {
     pub labels: Labels,
 }
 
-/// Authentication.
-#[derive(Clone, PartialEq, Eq)]
-pub enum Auth {
-    /// `Authorization: Bearer …`
-    Bearer(String),
-    /// `Authorization: Basic …`
-    Basic {
-        /// User name.
-        user: String,
-        /// Password.
-        password: String,
-    },
-}
-
 impl Settings {
-    /// Returns the defaults: our names, statistics, and a push every five seconds.
+    /// Returns the defaults: our names and statistics.
     pub fn new(url: &str) -> Settings {
         Settings {
             url: url.to_owned(),
-            headers: Vec::new(),
-            auth: None,
-            interval: INTERVAL,
             names: Names::default(),
             trends: Trends::default(),
             labels: Labels::default(),
@@ -96,26 +71,13 @@ impl Settings {
 impl fmt::Debug for Settings {
     /// Leaves out everything that may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { url, headers, auth, interval, names, trends, labels } = self;
-        let headers: Vec<&String> = headers.iter().map(|(name, _)| name).collect();
+        let Settings { url, names, trends, labels } = self;
         f.debug_struct("Settings")
             .field("url", &mask_url(url))
-            .field("headers", &headers)
-            .field("auth", auth)
-            .field("interval", interval)
             .field("names", names)
             .field("trends", trends)
             .field("labels", labels)
             .finish()
-    }
-}
-
-impl fmt::Debug for Auth {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Auth::Bearer(_) => "Bearer(***)",
-            Auth::Basic { .. } => "Basic(***)",
-        })
     }
 }
 
@@ -124,7 +86,6 @@ impl fmt::Debug for Auth {
 pub struct RemoteWrite {
     form: Form,
     table: &'static [Metric],
-    interval: Duration,
     /// Time of the next push, since the start of the run.
     next: Duration,
     skipped: u64,
@@ -139,7 +100,7 @@ impl RemoteWrite {
     /// Starts the sending thread; nothing is sent before the first [`RemoteWrite::update`].
     ///
     /// # Errors
-    /// Fails if the URL, a header, the interval or the schema is invalid.
+    /// If the URL or the schema is invalid, or no statistic is given.
     pub fn start(settings: &Settings) -> Result<RemoteWrite, ExportFault> {
         match &settings.trends {
             Trends::Native { schema } if !(SCHEMA_MIN..=SCHEMA_MAX).contains(schema) => {
@@ -147,9 +108,6 @@ impl RemoteWrite {
             }
             Trends::Stats(stats) if stats.is_empty() => return Err(ExportFault::NoStats),
             Trends::Native { .. } | Trends::Stats(_) => {}
-        }
-        if settings.interval < Duration::from_secs(1) {
-            return Err(ExportFault::Interval(settings.interval.as_secs_f64()));
         }
         let receiver = Endpoint::of(settings)?;
         let (batches, received_batches) = sync_channel(PENDING_MAX);
@@ -174,7 +132,6 @@ impl RemoteWrite {
                 Names::Weir => table::METRICS,
                 Names::K6 => k6::METRICS,
             },
-            interval: settings.interval,
             next: Duration::ZERO,
             skipped: 0,
             batches,
@@ -188,7 +145,7 @@ impl RemoteWrite {
         if progress.elapsed < self.next && progress.elapsed < progress.duration {
             return;
         }
-        self.next = progress.elapsed + self.interval;
+        self.next = progress.elapsed + INTERVAL;
         let samples = collect_samples(self.table, progress, &self.form);
         match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
@@ -280,7 +237,8 @@ impl Sender {
 struct Endpoint {
     agent: ureq::Agent,
     url: Uri,
-    headers: HeaderMap,
+    /// The credentials of the URL.
+    authorization: Option<HeaderValue>,
 }
 
 impl Endpoint {
@@ -301,15 +259,21 @@ impl Endpoint {
             // A proxy from the environment would also get requests to a local receiver.
             .proxy(None)
             .tls_config(tls.build());
-        let headers = build_headers(settings, parts.authorization())?;
-        Ok(Endpoint { agent: config.build().into(), url, headers })
+        let authorization = parts.authorization().cloned();
+        Ok(Endpoint { agent: config.build().into(), url, authorization })
     }
 
     /// Sends one request. Returns the outcome and the error message.
     fn send(&self, body: &[u8], timeout: Duration) -> (Outcome, String) {
-        let mut request = self.agent.post(&self.url);
-        for (name, value) in &self.headers {
-            request = request.header(name, value);
+        let mut request = self
+            .agent
+            .post(&self.url)
+            .header("content-encoding", "snappy")
+            .header("content-type", "application/x-protobuf")
+            .header("user-agent", concat!("weir/", env!("CARGO_PKG_VERSION")))
+            .header("x-prometheus-remote-write-version", "0.1.0");
+        if let Some(authorization) = &self.authorization {
+            request = request.header(AUTHORIZATION, authorization);
         }
         match request.config().timeout_global(Some(timeout)).build().send(body) {
             Ok(answer) if answer.status().is_success() => (Outcome::Stored, String::new()),
@@ -334,49 +298,4 @@ fn wait(retry_after: &str) -> Option<Duration> {
     }
     let until = httpdate::parse_http_date(retry_after.trim()).ok()?;
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
-}
-
-/// Returns the headers of the protocol, of the settings and for authentication.
-fn build_headers(
-    settings: &Settings,
-    authorization: Option<&HeaderValue>,
-) -> Result<HeaderMap, ExportFault> {
-    let mut headers = HeaderMap::new();
-    let version = concat!("weir/", env!("CARGO_PKG_VERSION"));
-    for (name, value) in [
-        ("content-encoding", "snappy"),
-        ("content-type", "application/x-protobuf"),
-        ("user-agent", version),
-        ("x-prometheus-remote-write-version", "0.1.0"),
-    ] {
-        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
-    }
-    let mut named_headers = settings.headers.clone();
-    let authorization = authorization.and_then(|value| value.to_str().ok());
-    named_headers.extend(authorization.map(|value| ("authorization".to_owned(), value.to_owned())));
-    match &settings.auth {
-        None => {}
-        Some(Auth::Bearer(token)) => {
-            named_headers.push(("authorization".to_owned(), format!("Bearer {token}")));
-        }
-        Some(Auth::Basic { user, password }) => {
-            let credentials = BASE64_STANDARD.encode(format!("{user}:{password}").as_bytes());
-            named_headers.push(("authorization".to_owned(), format!("Basic {credentials}")));
-        }
-    }
-    for (name, value) in named_headers {
-        let fault = |reason: &str| {
-            let (name, reason) = (name.clone(), reason.to_owned());
-            ExportFault::Header { name, reason }
-        };
-        let name =
-            HeaderName::from_bytes(name.as_bytes()).map_err(|_| fault("the name is invalid"))?;
-        let mut value = HeaderValue::from_str(&value).map_err(|_| fault("the value is invalid"))?;
-        if headers.contains_key(&name) {
-            return Err(fault("it is already set"));
-        }
-        value.set_sensitive(true);
-        headers.insert(name, value);
-    }
-    Ok(headers)
 }

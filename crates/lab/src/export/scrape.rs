@@ -2,22 +2,31 @@
 //!
 //! The thread that displays the run collects the samples every few seconds. The size of requests,
 //! their time and the number of connections are limited. So a client can only occupy one of a few
-//! threads for a short time.
+//! connections for a short time.
 
+use std::convert::Infallible;
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::exemplar::Exemplar;
 use prometheus_client::registry::{Registry, Unit};
+use tokio::net::TcpListener;
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::distribution::{BOUNDS, Form, Shape};
 use super::table::{Kind, Metric, Sample, Value, collect_samples};
@@ -30,15 +39,18 @@ mod tests;
 /// Time between two collections, as in remote write. Each collection takes some of the run's CPU
 /// time.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum length of a request head. Scrapers send a few hundred bytes.
+/// Maximum length of a request head. Scrapers send a few hundred bytes; hyper accepts no lower
+/// limit.
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 /// Maximum number of concurrent connections. Further ones are closed at once.
 const CONNECTIONS_MAX: usize = 8;
-/// Maximum time of a connection, also at the end of a run.
+/// Maximum time of a connection.
 const TIME_MAX: Duration = Duration::from_secs(2);
+/// Pause after a failed accept. The usual cause is a lack of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The content type of the text (OpenMetrics 1.0, section "Content Type").
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// An HTTP server for scrapes; it runs until it is finished or dropped.
 #[derive(Debug)]
@@ -47,6 +59,8 @@ pub struct Scrape {
     next: Duration,
     address: SocketAddr,
     shared: Arc<Shared>,
+    /// Dropped to stop the thread.
+    stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -55,8 +69,6 @@ struct Shared {
     labels: Labels,
     /// The list is replaced as a whole, so the lock is held only briefly.
     samples: Mutex<Arc<Vec<Sample>>>,
-    connections: AtomicUsize,
-    stopped: AtomicBool,
 }
 
 impl Scrape {
@@ -70,24 +82,29 @@ impl Scrape {
         labels: Labels,
     ) -> Result<Scrape, ExportFault> {
         let fault = |source| ExportFault::Listen { address, source };
-        let listener = TcpListener::bind(address).map_err(fault)?;
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(ExportFault::Thread)?;
+        let listener = runtime.block_on(TcpListener::bind(address)).map_err(fault)?;
         let address = listener.local_addr().map_err(fault)?;
-        let shared = Arc::new(Shared {
-            labels,
-            samples: Mutex::default(),
-            connections: AtomicUsize::new(0),
-            stopped: AtomicBool::new(false),
-        });
-        let server = Arc::clone(&shared);
+        let shared = Arc::new(Shared { labels, samples: Mutex::default() });
+        let server = serve(listener, Arc::clone(&shared));
+        let (stop, stopped) = oneshot::channel();
+        let run = async {
+            tokio::select! {
+                _ = stopped => {}
+                () = server => {}
+            }
+        };
         let thread = std::thread::Builder::new()
             .name("scrape".to_owned())
-            .spawn(move || serve(&listener, &server))
+            .spawn(move || runtime.block_on(run))
             .map_err(ExportFault::Thread)?;
         let table = match names {
             Names::Weir => table::METRICS,
             Names::K6 => k6::METRICS,
         };
-        Ok(Scrape { table, next: Duration::ZERO, address, shared, thread: Some(thread) })
+        let next = Duration::ZERO;
+        Ok(Scrape { table, next, address, shared, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Returns the address on which it listens.
@@ -113,105 +130,52 @@ impl Scrape {
 
 impl Drop for Scrape {
     fn drop(&mut self) {
-        self.shared.stopped.store(true, Ordering::Release);
-        // The thread waits in `accept`; this connection wakes it.
-        let _ = TcpStream::connect_timeout(&reachable(self.address), TIME_MAX);
+        self.stop = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// Returns the loopback address if the address is unspecified, else the address itself.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let mut address = address;
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
-}
-
-fn serve(listener: &TcpListener, shared: &Arc<Shared>) {
-    for connection in listener.incoming() {
-        if shared.stopped.load(Ordering::Acquire) {
-            return;
-        }
-        // The process has no free file descriptors, or the client is gone. The next connection may
-        // work.
-        let Ok(connection) = connection else { continue };
-        if shared.connections.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-            shared.connections.fetch_sub(1, Ordering::AcqRel);
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
-        }
-        let guard = ConnectionGuard(Arc::clone(shared));
-        // If the thread cannot be started, the connection is closed and the count is reduced too.
-        let _ = std::thread::Builder::new().name("scraped".to_owned()).spawn(move || {
+        };
+        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else { continue };
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let respond =
+                |request| std::future::ready(Ok::<_, Infallible>(shared.respond(&request)));
+            let connection = http1::Builder::new()
+                .keep_alive(false)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service_fn(respond));
             // An error affects only this scraper.
-            let _ = respond(connection, &guard.0);
+            let _ = tokio::time::timeout(TIME_MAX, connection).await;
+            drop(permit);
         });
     }
-}
-
-/// Reduces the number of connections when dropped.
-struct ConnectionGuard(Arc<Shared>);
-
-impl Drop for ConnectionGuard {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// Answers one request and closes the connection.
-fn respond(mut connection: TcpStream, shared: &Shared) -> io::Result<()> {
-    let until = Instant::now() + TIME_MAX;
-    connection.set_write_timeout(Some(TIME_MAX))?;
-    let mut head = Vec::new();
-    let (status, body) = loop {
-        let mut headers = [httparse::EMPTY_HEADER; 64];
-        let mut request = httparse::Request::new(&mut headers);
-        match request.parse(&head) {
-            Ok(httparse::Status::Complete(_)) => {
-                let path = request.path.unwrap_or_default().split('?').next();
-                break match (request.method, path) {
-                    (Some("GET"), Some("/metrics")) => ("200 OK", shared.text()),
-                    (Some("GET"), _) => {
-                        ("404 Not Found", "this address only serves /metrics\n".to_owned())
-                    }
-                    _ => ("405 Method Not Allowed", "only GET is allowed\n".to_owned()),
-                };
-            }
-            Ok(httparse::Status::Partial) if head.len() < HEAD_BYTES_MAX => {}
-            _ => {
-                break (
-                    "400 Bad Request",
-                    "not an HTTP/1.1 request with a head of at most 8 kB\n".to_owned(),
-                );
-            }
-        }
-        let remaining = until.saturating_duration_since(Instant::now());
-        // A timeout of zero would mean no timeout.
-        connection.set_read_timeout(Some(remaining.max(Duration::from_millis(1))))?;
-        let mut chunk = [0; 1024];
-        let bytes = connection.read(&mut chunk)?;
-        if bytes == 0 || remaining.is_zero() {
-            return Ok(());
-        }
-        head.extend_from_slice(&chunk[..bytes]);
-    };
-    let kind = if status.starts_with("200") { CONTENT_TYPE } else { "text/plain; charset=utf-8" };
-    let length = body.len();
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n"
-    );
-    connection.write_all(head.as_bytes())?;
-    connection.write_all(body.as_bytes())
 }
 
 impl Shared {
+    fn respond(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        const PLAIN: &str = "text/plain; charset=utf-8";
+        let (status, content_type, body) = match (request.method(), request.uri().path()) {
+            (&Method::GET, "/metrics") => (StatusCode::OK, OPEN_METRICS, self.text()),
+            (&Method::GET, _) => {
+                (StatusCode::NOT_FOUND, PLAIN, "this address only serves /metrics\n".to_owned())
+            }
+            _ => (StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET is allowed\n".to_owned()),
+        };
+        let mut response = Response::new(Full::new(Bytes::from(body)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        response
+    }
+
     fn text(&self) -> String {
         let samples = Arc::clone(&self.samples.lock());
         let labels =

@@ -155,80 +155,60 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
     by_key
 }
 
+/// Declares a table. An entry has a metric's name, kind, unit, labels and help, and the
+/// function that adds its samples.
+macro_rules! metrics {
+    ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
+        &[$(Metric {
+            name: $name,
+            kind: $kind,
+            unit: concat!($($unit)?),
+            labels: $labels,
+            help: $help,
+            samples: $samples,
+        },)+]
+    };
+}
+pub(super) use metrics;
+
 const CALLS: &[&str] = &["scenario", "stage", "method", "class"];
 const STAGE: &[&str] = &["scenario", "stage"];
 
 /// Every metric.
-pub(super) const METRICS: &[Metric] = &[
-    Metric {
-        name: "weir_lab_run",
-        kind: Info,
-        unit: "",
-        labels: &["plan", "target", "client"],
-        help: "The plan of the run and its target.",
-        samples: |out| {
+pub(super) const METRICS: &[Metric] = metrics! {
+    "weir_lab_run" Info, &["plan", "target", "client"], "The plan of the run and its target.":
+        |out| {
             let client = out.progress.target.client.as_deref().unwrap_or("unknown");
             let plan = out.plan();
             out.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
-        },
-    },
-    Metric {
-        name: "weir_lab_run_passed_seconds",
-        kind: Gauge,
-        unit: "seconds",
-        labels: &[],
-        help: "Time since the start of the run.",
-        samples: |out| out.number(&[], out.progress.elapsed.as_secs_f64()),
-    },
-    Metric {
-        name: "weir_lab_calls",
-        kind: Counter,
-        unit: "",
-        labels: CALLS,
-        help: "Finished calls by result; the calls of a batch are counted one by one.",
-        samples: |out| {
+        };
+    "weir_lab_run_passed_seconds" Gauge in "seconds", &[], "Time since the start of the run.":
+        |out| out.number(&[], out.progress.elapsed.as_secs_f64());
+    "weir_lab_calls" Counter, CALLS,
+        "Finished calls by result; the calls of a batch are counted one by one.":
+        |out| {
             for (slot, cell) in &out.progress.totals.cells {
                 let [scenario, stage, method] = out.names(*slot);
                 let labels = [scenario, stage, method, slot.class.as_str()];
                 out.count(&labels, cell.latency.len());
             }
-        },
-    },
-    Metric {
-        name: "weir_lab_latency_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: CALLS,
-        help: "Time from the scheduled start of a call to its complete response; a timeout counts as its deadline.",
-        samples: |out| out.cells(|cell| &cell.latency),
-    },
-    Metric {
-        name: "weir_lab_service_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: CALLS,
-        help: "Time from sending a call to its complete response.",
-        samples: |out| out.cells(|cell| &cell.service),
-    },
-    Metric {
-        name: "weir_lab_rpc_errors",
-        kind: Counter,
-        unit: "",
-        labels: &["method", "code"],
-        help: "Calls with a JSON-RPC error, by its code; 0 for codes beyond the first 256.",
-        samples: |out| {
+        };
+    "weir_lab_latency_seconds" Histogram in "seconds", CALLS,
+        "Time from the scheduled start of a call to its complete response; a timeout counts as its deadline.":
+        |out| out.cells(|cell| &cell.latency);
+    "weir_lab_service_seconds" Histogram in "seconds", CALLS,
+        "Time from sending a call to its complete response.":
+        |out| out.cells(|cell| &cell.service);
+    "weir_lab_rpc_errors" Counter, &["method", "code"],
+        "Calls with a JSON-RPC error, by its code; 0 for codes beyond the first 256.":
+        |out| {
             for (&(method, code), &count) in &out.progress.totals.codes {
                 out.count(&[out.method(method), &code.to_string()], count);
             }
-        },
-    },
-    Metric {
-        name: "weir_lab_level",
-        kind: Gauge,
-        unit: "",
-        labels: &["scenario", "stage", "model"],
-        help: "The planned load now: iterations per second (open) or workers (closed).",
-        samples: |out| {
+        };
+    "weir_lab_level" Gauge, &["scenario", "stage", "model"],
+        "The planned load now: iterations per second (open) or workers (closed).":
+        |out| {
             for (scenario, stage, level) in out.levels() {
                 let model = match scenario.model {
                     Model::Open { .. } => "open",
@@ -236,214 +216,86 @@ pub(super) const METRICS: &[Metric] = &[
                 };
                 out.number(&[&scenario.name, &stage.name, model], level);
             }
-        },
-    },
-    Metric {
-        name: "weir_lab_iterations_scheduled",
-        kind: Counter,
-        unit: "",
-        labels: STAGE,
-        help: "Iterations that the plan scheduled; in the closed model, the started ones.",
-        samples: |out| out.iterations(|counts| counts.scheduled),
-    },
-    Metric {
-        name: "weir_lab_iterations_started",
-        kind: Counter,
-        unit: "",
-        labels: STAGE,
-        help: "Started iterations.",
-        samples: |out| out.iterations(|counts| counts.started),
-    },
-    Metric {
-        name: "weir_lab_iterations_ended",
-        kind: Counter,
-        unit: "",
-        labels: STAGE,
-        help: "Finished iterations.",
-        samples: |out| out.iterations(|counts| counts.ended),
-    },
-    Metric {
-        name: "weir_lab_iterations_dropped",
-        kind: Counter,
-        unit: "",
-        labels: STAGE,
-        help: "Iterations dropped because no worker was free.",
-        samples: |out| out.iterations(|counts| counts.dropped),
-    },
-    Metric {
-        name: "weir_lab_iteration_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Time from the scheduled start of an iteration to the end of its last call.",
-        samples: |out| out.times(&[], &out.progress.totals.iteration_time),
-    },
-    Metric {
-        name: "weir_lab_scheduling_delay_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Delay of sends that the generator itself caused.",
-        samples: |out| out.times(&[], &out.progress.totals.scheduling_delay),
-    },
-    Metric {
-        name: "weir_lab_generator_busy_ratio",
-        kind: Gauge,
-        unit: "ratio",
-        labels: &[],
-        help: "Share of the last second in which the engine threads were not idle, 0 to 1.",
-        samples: |out| out.number(&[], out.progress.second.generator_busy),
-    },
-    Metric {
-        name: "weir_lab_generator_cpu_seconds",
-        kind: Counter,
-        unit: "seconds",
-        labels: &[],
-        help: "CPU time of the engine threads.",
-        samples: |out| out.number(&[], out.progress.totals.cpu.as_secs_f64()),
-    },
-    Metric {
-        name: "weir_lab_generator_run_delay_seconds",
-        kind: Counter,
-        unit: "seconds",
-        labels: &[],
-        help: "Time that engine threads were ready to run but had no CPU core.",
-        samples: |out| out.number(&[], out.progress.totals.run_delay.as_secs_f64()),
-    },
-    Metric {
-        name: "weir_lab_calls_in_flight",
-        kind: Gauge,
-        unit: "",
-        labels: &[],
-        help: "Calls in flight.",
-        samples: |out| out.count(&[], out.progress.second.in_flight),
-    },
-    Metric {
-        name: "weir_lab_workers_busy",
-        kind: Gauge,
-        unit: "",
-        labels: &[],
-        help: "Workers that run an iteration.",
-        samples: |out| out.count(&[], out.progress.second.workers_busy),
-    },
-    Metric {
-        name: "weir_lab_iterations_waiting",
-        kind: Gauge,
-        unit: "",
-        labels: &[],
-        help: "Scheduled iterations that wait for a worker.",
-        samples: |out| out.count(&[], out.progress.second.waiting),
-    },
-    Metric {
-        name: "weir_lab_requests",
-        kind: Counter,
-        unit: "",
-        labels: &[],
-        help: "Finished HTTP requests; a batch is one.",
-        samples: |out| out.count(&[], out.progress.totals.traffic.requests),
-    },
-    Metric {
-        name: "weir_lab_responses",
-        kind: Counter,
-        unit: "",
-        labels: &["status"],
-        help: "HTTP requests by the status of the response.",
-        samples: |out| {
+        };
+    "weir_lab_iterations_scheduled" Counter, STAGE,
+        "Iterations that the plan scheduled; in the closed model, the started ones.":
+        |out| out.iterations(|counts| counts.scheduled);
+    "weir_lab_iterations_started" Counter, STAGE, "Started iterations.":
+        |out| out.iterations(|counts| counts.started);
+    "weir_lab_iterations_ended" Counter, STAGE, "Finished iterations.":
+        |out| out.iterations(|counts| counts.ended);
+    "weir_lab_iterations_dropped" Counter, STAGE, "Iterations dropped because no worker was free.":
+        |out| out.iterations(|counts| counts.dropped);
+    "weir_lab_iteration_seconds" Histogram in "seconds", &[],
+        "Time from the scheduled start of an iteration to the end of its last call.":
+        |out| out.times(&[], &out.progress.totals.iteration_time);
+    "weir_lab_scheduling_delay_seconds" Histogram in "seconds", &[],
+        "Delay of sends that the generator itself caused.":
+        |out| out.times(&[], &out.progress.totals.scheduling_delay);
+    "weir_lab_generator_busy_ratio" Gauge in "ratio", &[],
+        "Share of the last second in which the engine threads were not idle, 0 to 1.":
+        |out| out.number(&[], out.progress.second.generator_busy);
+    "weir_lab_generator_cpu_seconds" Counter in "seconds", &[], "CPU time of the engine threads.":
+        |out| out.number(&[], out.progress.totals.cpu.as_secs_f64());
+    "weir_lab_generator_run_delay_seconds" Counter in "seconds", &[],
+        "Time that engine threads were ready to run but had no CPU core.":
+        |out| out.number(&[], out.progress.totals.run_delay.as_secs_f64());
+    "weir_lab_calls_in_flight" Gauge, &[], "Calls in flight.":
+        |out| out.count(&[], out.progress.second.in_flight);
+    "weir_lab_workers_busy" Gauge, &[], "Workers that run an iteration.":
+        |out| out.count(&[], out.progress.second.workers_busy);
+    "weir_lab_iterations_waiting" Gauge, &[], "Scheduled iterations that wait for a worker.":
+        |out| out.count(&[], out.progress.second.waiting);
+    "weir_lab_requests" Counter, &[], "Finished HTTP requests; a batch is one.":
+        |out| out.count(&[], out.progress.totals.traffic.requests);
+    "weir_lab_responses" Counter, &["status"], "HTTP requests by the status of the response.":
+        |out| {
             for (status, count) in &out.progress.totals.statuses {
                 out.count(&[&status.to_string()], *count);
             }
-        },
-    },
-    Metric {
-        name: "weir_lab_connections",
-        kind: Counter,
-        unit: "",
-        labels: &["outcome"],
-        help: "Connections by outcome: made, failed, closed_by_server, ports_exhausted.",
-        samples: |out| {
+        };
+    "weir_lab_connections" Counter, &["outcome"],
+        "Connections by outcome: made, failed, closed_by_server, ports_exhausted.":
+        |out| {
             let traffic = out.progress.totals.traffic;
             out.count(&["made"], traffic.connections);
             out.count(&["failed"], traffic.connections_failed);
             out.count(&["closed_by_server"], traffic.closed_by_server);
             out.count(&["ports_exhausted"], traffic.ports_exhausted);
-        },
-    },
-    Metric {
-        name: "weir_lab_connect_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Time of TCP connects.",
-        samples: |out| out.times(&[], &out.progress.totals.connect_time),
-    },
-    Metric {
-        name: "weir_lab_handshakes",
-        kind: Counter,
-        unit: "",
-        labels: &["kind"],
-        help: "TLS handshakes, full or resumed.",
-        samples: |out| {
+        };
+    "weir_lab_connect_seconds" Histogram in "seconds", &[], "Time of TCP connects.":
+        |out| out.times(&[], &out.progress.totals.connect_time);
+    "weir_lab_handshakes" Counter, &["kind"], "TLS handshakes, full or resumed.":
+        |out| {
             let traffic = out.progress.totals.traffic;
             out.count(&["full"], traffic.handshakes_full);
             out.count(&["resumed"], traffic.handshakes_resumed);
-        },
-    },
-    Metric {
-        name: "weir_lab_handshake_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &["kind"],
-        help: "Time of TLS handshakes, full or resumed.",
-        samples: |out| {
+        };
+    "weir_lab_handshake_seconds" Histogram in "seconds", &["kind"],
+        "Time of TLS handshakes, full or resumed.":
+        |out| {
             out.times(&["full"], &out.progress.totals.handshake_full_time);
             out.times(&["resumed"], &out.progress.totals.handshake_resumed_time);
-        },
-    },
-    Metric {
-        name: "weir_lab_retry_after_seconds",
-        kind: Histogram,
-        unit: "seconds",
-        labels: &[],
-        help: "Retry-After of the responses that had it.",
-        samples: |out| out.times(&[], &out.progress.totals.retry_after),
-    },
-    Metric {
-        name: "weir_lab_sent_bytes",
-        kind: Counter,
-        unit: "bytes",
-        labels: &[],
-        help: "Bytes written to sockets.",
-        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_sent),
-    },
-    Metric {
-        name: "weir_lab_received_bytes",
-        kind: Counter,
-        unit: "bytes",
-        labels: &[],
-        help: "Bytes read from sockets.",
-        samples: |out| out.count(&[], out.progress.totals.traffic.bytes_received),
-    },
-    Metric {
-        name: "weir_lab_threshold_kept",
-        kind: Gauge,
-        unit: "",
-        labels: &["threshold"],
-        help: "1 if the threshold is met so far, 0 if it is exceeded; missing without data.",
-        samples: |out| {
+        };
+    "weir_lab_retry_after_seconds" Histogram in "seconds", &[],
+        "Retry-After of the responses that had it.":
+        |out| out.times(&[], &out.progress.totals.retry_after);
+    "weir_lab_sent_bytes" Counter in "bytes", &[], "Bytes written to sockets.":
+        |out| out.count(&[], out.progress.totals.traffic.bytes_sent);
+    "weir_lab_received_bytes" Counter in "bytes", &[], "Bytes read from sockets.":
+        |out| out.count(&[], out.progress.totals.traffic.bytes_received);
+    "weir_lab_threshold_kept" Gauge, &["threshold"],
+        "1 if the threshold is met so far, 0 if it is exceeded; missing without data.":
+        |out| {
             for outcome in out.progress.thresholds {
                 if outcome.observed.is_some() {
                     out.count(&[&outcome.text], u64::from(outcome.kept));
                 }
             }
-        },
-    },
-    Metric {
-        name: "weir_lab_host",
-        kind: Gauge,
-        unit: "",
-        labels: &["host", "metric"],
-        help: "Values measured on hosts; names and units as in docs/host-metrics.md.",
-        samples: |out| {
+        };
+    "weir_lab_host" Gauge, &["host", "metric"],
+        "Values measured on hosts; names and units as in docs/host-metrics.md.":
+        |out| {
             // The last sample of each host replaces earlier ones.
             let newest: BTreeMap<_, _> =
                 out.progress.host.iter().map(|sample| (&sample.host, sample)).collect();
@@ -452,9 +304,8 @@ pub(super) const METRICS: &[Metric] = &[
                     out.number(&[host, name], *value);
                 }
             }
-        },
-    },
-];
+        };
+};
 
 /// Returns true if a response of this class is expected in k6's sense.
 pub(super) fn expected(class: Class) -> bool {

@@ -18,7 +18,7 @@ fn memory_is_in_bytes() {
 }
 
 #[test]
-fn cores_with_different_governors_are_both_told() {
+fn different_governors_of_cores_are_all_reported() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(governor(folder.path()), None);
     for (cpu, name) in [("cpu0", "performance\n"), ("cpu1", "powersave\n"), ("cpu2", "powersave\n")]

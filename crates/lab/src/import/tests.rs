@@ -118,7 +118,7 @@ fn vegetas_results_as_lines_and_as_csv() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn errors_are_reported_with_their_location() {
     let good = "1,200,5,1,1,,,a,1\n";
     assert_eq!(
         fault(format!("{good}1,200,x,1,1,,,a,1\n").as_bytes()),

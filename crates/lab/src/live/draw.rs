@@ -272,7 +272,7 @@ fn generator_parts(state: &State) -> Vec<Part> {
     let delivered = iterations.started as f64 / iterations.scheduled.max(1) as f64;
     let tone_for = |bad: bool| if bad { Tone::Bad } else { Tone::Good };
     let late = state.scheduling_delay_p99_ms;
-    let late_max = validity.lateness_p99_max.as_secs_f64() * 1e3;
+    let late_max = validity.scheduling_delay_p99_max.as_secs_f64() * 1e3;
     let busy = state.second.generator_busy;
     let mut parts = vec![(Tone::Plain, "generator  ".to_owned())];
     if state.is_open() && iterations.scheduled > 0 {

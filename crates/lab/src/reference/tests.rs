@@ -52,7 +52,7 @@ fn compare(target: &Fake, believed: &Fake, calls: &[(usize, &str)]) -> Compared 
 }
 
 #[test]
-fn answers_that_stay_different_are_wrong_and_the_first_few_are_kept() {
+fn responses_that_stay_different_are_wrong_and_the_first_few_are_kept() {
     let target = saying(|_| "{\"a\":1}".to_owned());
     let believed = saying(|_| "{\"a\":2}".to_owned());
     let mut calls = vec![(1, "{\"a\":2}")];
@@ -79,7 +79,7 @@ fn a_chain_that_moved_between_two_calls_is_not_wrong() {
 
 /// The target answers wrongly now and then: asked again it is right, and the reference never moved.
 #[test]
-fn a_wrong_answer_of_a_named_block_is_wrong_though_the_next_one_is_right() {
+fn a_wrong_response_of_a_named_block_is_wrong_though_the_next_one_is_right() {
     let right = || saying(|_| "\"0x2\"".to_owned());
     let (target, believed) = (right(), right());
     let compare_block = |block: &str| {

@@ -1,7 +1,7 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
 
 use lab_model::results::capacity::{
-    Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow,
+    Answer, Binding, Boundary, CapacityResult, End, Kind, ProbeOutcome, ProbeRow,
 };
 
 use super::chart::axis::{Axis, Scale, log};
@@ -268,10 +268,10 @@ fn band(result: &CapacityResult) -> Vec<Shape> {
 }
 
 fn dot(probe: &ProbeRow, y: f64) -> Shape {
-    let (ink, filled) = match probe.judged {
-        Judged::Pass => (Ink::Good, true),
-        Judged::Fail => (Ink::Bad, false),
-        Judged::ClientLimited | Judged::Invalid => (Ink::Plan, false),
+    let (ink, filled) = match probe.outcome {
+        ProbeOutcome::Pass => (Ink::Good, true),
+        ProbeOutcome::Fail => (Ink::Bad, false),
+        ProbeOutcome::ClientLimited | ProbeOutcome::Invalid => (Ink::Plan, false),
     };
     let radius = if probe.kind == Kind::Soak { 6 } else { 4 };
     Shape::Dot { at: (probe.rate, y), ink, radius, filled }
@@ -330,10 +330,10 @@ fn probes(result: &CapacityResult) -> Section {
 }
 
 fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
-    let class_of = |judged| match judged {
-        Judged::Pass => "kept",
-        Judged::Fail => "broken",
-        Judged::ClientLimited | Judged::Invalid => "limited",
+    let class_of = |outcome| match outcome {
+        ProbeOutcome::Pass => "kept",
+        ProbeOutcome::Fail => "broken",
+        ProbeOutcome::ClientLimited | ProbeOutcome::Invalid => "limited",
     };
     let margin = |margin: f64| format!("{:.0} %", margin * 100.0);
     let table = table!(probes, |(index, probe)|
@@ -341,7 +341,7 @@ fn probe_table(probes: &[(usize, &ProbeRow)]) -> Table {
         Column::number("at").only(FILES) => clock(probe.at),
         Column::number("rate/s") => short(probe.rate),
         Column::text("probe") => probe.kind.as_str(),
-        Column::text("judged") => tone(class_of(probe.judged), probe.judged.as_str()),
+        Column::text("outcome") => tone(class_of(probe.outcome), probe.outcome.as_str()),
         Column::number("ended/s").only(PAGE) => short(probe.rate_ended),
         Column::number("results/s") => short(probe.goodput),
         Column::number("failed") => percent(probe.failed_share),
@@ -379,7 +379,7 @@ fn facts<const N: usize>(facts: [(&str, String); N]) -> Block {
 
 fn scaling(result: &CapacityResult) -> Option<Section> {
     let fit = result.scaling.as_ref()?;
-    let peak = fit.peak_under_way.zip(fit.peak_rate);
+    let peak = fit.peak_in_flight.zip(fit.peak_rate);
     let peak =
         peak.map(|(in_flight, peak)| format!("{} with {} in flight", rate(peak), short(in_flight)));
     let facts = facts([

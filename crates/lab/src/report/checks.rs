@@ -149,8 +149,8 @@ impl Checks {
         let alone = alone.map(|variant| Case::passed(&variant.name, output.clone()));
         let compared = result.against.iter().map(|against| {
             let name = format!("{} against {}", against.other, against.first);
-            let judged = main_row(result, against).filter(|row| !row.above_tip);
-            match judged.and_then(|row| row.judged.as_ref()) {
+            let comparison = main_row(result, against).filter(|row| !row.above_tip);
+            match comparison.and_then(|row| row.comparison.as_ref()) {
                 Some(_) => Case::passed(name, output.clone()),
                 None => {
                     let reason = wording::NOT_COMPARED.to_owned();

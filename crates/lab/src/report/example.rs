@@ -161,7 +161,7 @@ struct Making<'a> {
     story: &'a Story,
     draw: Draw,
     totals: Totals,
-    judged: Totals,
+    measured: Totals,
     series: Vec<Second>,
 }
 
@@ -172,7 +172,7 @@ fn build(story: &Story) -> Example {
         story,
         draw: Draw(7),
         totals: Totals::new(STAGES.len()),
-        judged: Totals::new(STAGES.len()),
+        measured: Totals::new(STAGES.len()),
         series: Vec::new(),
     };
     for second in 0..story.seconds {
@@ -180,7 +180,7 @@ fn build(story: &Story) -> Example {
     }
     let methods: Vec<Box<str>> = METHODS.iter().map(|(name, ..)| (*name).into()).collect();
     let result = result(&making, &methods);
-    Example { result, totals: making.judged, methods }
+    Example { result, totals: making.measured, methods }
 }
 
 fn stage_at(story: &Story, second: usize) -> (usize, f64) {
@@ -240,7 +240,7 @@ impl Making<'_> {
         interval.run_delay = Duration::from_micros(scheduled / 3);
         self.totals.merge(&interval);
         if second >= WARMUP.min(self.story.seconds / 10) {
-            self.judged.merge(&interval);
+            self.measured.merge(&interval);
         }
         self.series.push(seen(second, stage, scheduled, &interval));
     }
@@ -374,7 +374,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
     let story = making.story;
     let seconds = story.seconds as f64;
     let warmup = WARMUP.min(story.seconds / 10) as f64;
-    let (overall, methods_rows) = rows(&making.judged, seconds - warmup, None);
+    let (overall, methods_rows) = rows(&making.measured, seconds - warmup, None);
     let logs = &methods_rows[LOGS];
     let broken_at = story.hangs_from.map(|hang_start| hang_start as f64);
     let observed = logs.latency.p95_ms;
@@ -522,7 +522,7 @@ fn stages(making: &Making<'_>) -> Vec<StageRow> {
     let mut stage_start = 0.0;
     let stages = STAGES.iter().enumerate().map(|(index, (name, stage_share, low, high))| {
         let length = stage_share * story.seconds as f64;
-        let (overall, methods) = rows(&making.judged, length, Some(index));
+        let (overall, methods) = rows(&making.measured, length, Some(index));
         let iterations = making.totals.iterations[index];
         let row = StageRow {
             scenario: "main".into(),
@@ -544,7 +544,7 @@ fn stages(making: &Making<'_>) -> Vec<StageRow> {
 }
 
 fn wire(making: &Making<'_>) -> WireFacts {
-    let totals = &making.judged;
+    let totals = &making.measured;
     let handshakes = totals.traffic.handshakes_full + totals.traffic.handshakes_resumed;
     WireFacts {
         traffic: totals.traffic,

@@ -144,16 +144,16 @@ fn head(result: &StudyResult) -> Section {
 fn tiles(result: &StudyResult) -> Option<Block> {
     let against = result.against.first()?;
     let row = main_row(result, against)?;
-    let judged = row.judged.as_ref()?;
-    let spread = judged.a_spread.into_iter().chain(judged.b_spread).reduce(f64::max);
+    let comparison = row.comparison.as_ref()?;
+    let spread = comparison.a_spread.into_iter().chain(comparison.b_spread).reduce(f64::max);
     let height = count(row.height);
     let tiles = [
-        (time(judged.a), format!("{} to {height}", against.first)),
-        (time(judged.b), format!("{} to {height}", against.other)),
-        (signed(judged.b - judged.a), "difference".into()),
-        (change(judged.change), "change".into()),
+        (time(comparison.a), format!("{} to {height}", against.first)),
+        (time(comparison.b), format!("{} to {height}", against.other)),
+        (signed(comparison.b - comparison.a), "difference".into()),
+        (change(comparison.change), "change".into()),
         (spread.map_or_else(|| "unknown".into(), time), "largest spread between repeats".into()),
-        (percent(judged.floor), "smallest change that matters".into()),
+        (percent(comparison.floor), "smallest change that matters".into()),
     ];
     Some(Block::Tiles(tiles.map(|(value, about)| ("", value, Text::from(about))).to_vec()))
 }
@@ -244,12 +244,14 @@ fn signed(seconds: f64) -> String {
 }
 
 fn difference(row: &TimeRow) -> Vec<Text> {
-    let Some(judged) = &row.judged else { return cells!["–", "–", "–", "not reached"] };
-    let interval = judged.interval.map_or_else(
+    let Some(comparison) = &row.comparison else {
+        return cells!["–", "–", "–", "not reached"];
+    };
+    let interval = comparison.interval.map_or_else(
         || "–".to_owned(),
         |(low, high)| format!("{} to {}", change(low), change(high)),
     );
-    let tone_class = match judged.verdict {
+    let tone_class = match comparison.verdict {
         ComparisonVerdict::Better => "kept",
         ComparisonVerdict::Worse => "broken",
         ComparisonVerdict::CannotTell => "weak",
@@ -257,9 +259,9 @@ fn difference(row: &TimeRow) -> Vec<Text> {
     };
     let verdict = match row.above_tip {
         true => "above the tip".into(),
-        false => tone(tone_class, word(judged.verdict)),
+        false => tone(tone_class, word(comparison.verdict)),
     };
-    cells![signed(judged.b - judged.a), change(judged.change), interval, verdict]
+    cells![signed(comparison.b - comparison.a), change(comparison.change), interval, verdict]
 }
 
 /// Returns each variant's rates, hit ratios and page accesses by height.

@@ -161,7 +161,7 @@ fn hostile_names_stay_in_their_cell() {
 }
 
 #[test]
-fn a_full_disk_is_told_with_the_file_and_its_length_and_what_was_written_stays() {
+fn a_full_disk_is_reported_with_the_file_and_its_length_and_what_was_written_stays() {
     let example = passing();
     let dir = tempfile::tempdir().unwrap();
     let write = || {
@@ -184,7 +184,7 @@ fn a_full_disk_is_told_with_the_file_and_its_length_and_what_was_written_stays()
 }
 
 #[test]
-fn a_folder_that_cannot_be_is_told() {
+fn a_folder_that_cannot_be_created_is_reported() {
     let example = passing();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
@@ -251,7 +251,7 @@ fn k6_counts_agree_with_the_result() {
 }
 
 #[test]
-fn k6_values_are_those_that_were_judged() {
+fn k6_values_exclude_the_warm_up() {
     let mut example = failing();
     let stages = &mut example.totals.iterations;
     stages.iter_mut().for_each(|stage| {

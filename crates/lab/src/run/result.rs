@@ -39,24 +39,24 @@ pub(super) struct RunData<'a> {
 impl RunData<'_> {
     /// Analyses the data and builds the result.
     pub(super) fn into_finished(self) -> Finished {
-        let RunCounts { total: totals, judged: judged_totals, series } = self.recorded;
+        let RunCounts { total: totals, measured: measured_totals, series } = self.recorded;
         let plan = self.plan;
         let warmup = plan.warmup.as_secs_f64();
         let seconds = (self.end.as_secs_f64() - warmup).max(0.0);
-        let (overall, methods) = aggregate::methods(plan, &judged_totals, seconds);
-        let judged_seconds = points_after_warmup(&series, warmup);
+        let (overall, methods) = aggregate::methods(plan, &measured_totals, seconds);
+        let measured_seconds = points_after_warmup(&series, warmup);
         let doubts = validity::find_doubts(validity::ValidityInput {
             plan,
             all: &totals,
-            judged: &judged_totals,
-            seconds: judged_seconds,
+            measured: &measured_totals,
+            seconds: measured_seconds,
             end: self.end,
         });
         let failure_periods = find_failure_periods(plan, &series);
         let stages = aggregate::stages(plan, &totals, self.end);
         let whole_seconds = aggregate::whole_seconds(&series, &stages, warmup);
         let stalls = findings::find_stalls(plan, &whole_seconds);
-        let judged_all = verdict::verdict(Evidence {
+        let judgement = verdict::verdict(Evidence {
             plan,
             rulings: &self.rulings,
             doubts: &doubts,
@@ -69,7 +69,7 @@ impl RunData<'_> {
         });
         let input = findings::FindingsInput {
             plan,
-            judged: &judged_totals,
+            measured: &measured_totals,
             methods: &methods,
             stages: &stages,
             seconds: &whole_seconds,
@@ -88,19 +88,16 @@ impl RunData<'_> {
             plan: plan_facts(plan),
             target: self.target,
             fingerprint: self.fingerprint,
-            verdict: Verdict {
-                outcome: judged_all.outcome,
-                reasons: sentences(&judged_all.reasons),
-            },
+            verdict: Verdict { outcome: judgement.outcome, reasons: sentences(&judgement.reasons) },
             thresholds: self.rulings.iter().map(wording::verdict::threshold_outcome).collect(),
-            findings: [sentences(&judged_all.findings), sentences(&findings)].concat(),
-            warnings: [sentences(&judged_all.warnings), self.warnings, plan.warnings.clone()]
+            findings: [sentences(&judgement.findings), sentences(&findings)].concat(),
+            warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
                 .concat(),
             overall,
             methods,
             stages,
-            generator: aggregate::generator(&judged_totals, judged_seconds),
-            wire: aggregate::wire(&judged_totals),
+            generator: aggregate::generator(&measured_totals, measured_seconds),
+            wire: aggregate::wire(&measured_totals),
             series,
             host: self.host,
             watched,
@@ -112,7 +109,7 @@ impl RunData<'_> {
         let input = BottleneckInput::of(&result, plan.validity, broken);
         result.bottleneck =
             bottleneck::find(&input).map(|bottleneck| wording::bottleneck::finding(&bottleneck));
-        Finished { result, totals: judged_totals }
+        Finished { result, totals: measured_totals }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Each rule is planted once: the result as it is has no fault, and the planted one has its own.
 
-use lab_model::results::capacity::{Judged, Kind};
+use lab_model::results::capacity::{Kind, ProbeOutcome};
 use lab_model::results::compare::{CompareResult, Difference, Metric, SCHEMA};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding, Outcome};
@@ -28,7 +28,7 @@ fn goodput_is_no_more_than_what_ended_in_time() {
 }
 
 #[test]
-fn a_verdict_agrees_with_its_objectives_and_has_a_reason() {
+fn a_verdict_agrees_with_its_thresholds_and_has_a_reason() {
     let faults = planted(|result| result.thresholds[0].kept = false);
     assert!(faults.starts_with("the run passes, but "), "{faults}");
     let faults = planted(|result| result.thresholds.clear());
@@ -73,7 +73,7 @@ fn nothing_is_called_held_without_a_soak() {
     let pass = result.answer.highest_pass.unwrap();
     result.answer.soak_held = Some(true);
     for probe in result.probes.iter_mut().filter(|probe| probe.kind == Kind::Soak) {
-        (probe.rate, probe.judged) = (pass * 0.95, Judged::Pass);
+        (probe.rate, probe.outcome) = (pass * 0.95, ProbeOutcome::Pass);
     }
     assert!(capacity(&result)[0].contains("is reported as held, but no soak"));
     result.answer.soak_held = None;

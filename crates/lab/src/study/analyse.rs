@@ -372,10 +372,10 @@ impl Parameters<'_> {
         let mut rows: Vec<TimeRow> = order
             .iter()
             .zip(judge(&times_by_height, random))
-            .map(|(index, judged)| TimeRow {
+            .map(|(index, comparison)| TimeRow {
                 height: self.heights[*index],
                 above_tip: is_above_tip(*index),
-                judged,
+                comparison,
             })
             .collect();
         rows.sort_by_key(|row| row.height);

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use settings::value::{Bool, Count, Duration as Period, List, Listed, Map, Name, Text, Word};
-use settings::{At, Diagnostics, ReadContext, Report};
+use settings::{Diagnostics, Location, ReadContext, Report};
 
 #[cfg(test)]
 mod tests;
@@ -173,7 +173,7 @@ pub fn read(text: &str, file: &str) -> Result<Study, Diagnostics> {
 
 fn check(file: StudyFile, report: &mut Report<'_>) -> Study {
     for setup in file.setup.iter() {
-        commands(&setup.command.at, &setup.command, report);
+        commands(&setup.command.location, &setup.command, report);
     }
     let variants: Vec<Variant> =
         file.variant.iter().map(|variant| Variant::of(variant, &file)).collect();
@@ -198,18 +198,22 @@ fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Rep
     if study_file.variant.is_set() && !VARIANTS.contains(&variants.len()) {
         let message = format!("there are {} variants", variants.len());
         let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
-        report.missing(&study_file.variant.at, message, allowed);
+        report.missing(&study_file.variant.location, message, allowed);
     }
     let mut names = BTreeSet::new();
     for (table, variant) in study_file.variant.iter().zip(variants) {
         if !names.insert(variant.name.as_str()) {
-            report.error(&table.name.at, "another variant has this name", "each name once");
+            report.error(&table.name.location, "another variant has this name", "each name once");
         }
-        let command_position = [&table.command.at, &study_file.command.at]
+        let command_position = [&table.command.location, &study_file.command.location]
             .into_iter()
             .find(|position| position.span.is_some());
         let Some(command_position) = command_position else {
-            report.missing(&table.at, "the variant has no command", "command here or in the study");
+            report.missing(
+                &table.location,
+                "the variant has no command",
+                "command here or in the study",
+            );
             continue;
         };
         commands(command_position, &variant.command, report);
@@ -221,19 +225,19 @@ fn check_variants(study_file: &StudyFile, variants: &[Variant], report: &mut Rep
         let uses_setting = variant.command.iter().any(|word| word.contains("{setting}"));
         if uses_setting && variant.setting.is_none() {
             let message = "the variant's command has {setting}, but the variant has no setting";
-            report.missing(&table.at, message, "setting = \"…\"");
+            report.missing(&table.location, message, "setting = \"…\"");
         }
     }
 }
 
-fn commands(at: &At, command: &[String], report: &mut Report<'_>) {
-    if command.is_empty() && at.span.is_some() {
-        report.error(at, "the command is empty", "at least one word");
+fn commands(location: &Location, command: &[String], report: &mut Report<'_>) {
+    if command.is_empty() && location.span.is_some() {
+        report.error(location, "the command is empty", "at least one word");
     }
     for name in command.iter().flat_map(|word| placeholders(word)) {
         if !PLACEHOLDERS.contains(&name.as_str()) {
             let message = format!("unknown placeholder {{{name}}}");
-            report.error(at, message, format!("{{{}}}", PLACEHOLDERS.join("}, {")));
+            report.error(location, message, format!("{{{}}}", PLACEHOLDERS.join("}, {")));
         }
     }
 }
@@ -267,7 +271,11 @@ fn differing_settings(
         None if differing.len() == 1 || variants.len() < *VARIANTS.start() => {}
         None if differing.is_empty() => {
             let message = "the variants are equal, so any difference between them is chance";
-            report.missing(&study_file.variant.at, message, "variants that differ, or differ = []");
+            report.missing(
+                &study_file.variant.location,
+                message,
+                "variants that differ, or differ = []",
+            );
         }
         None => {
             let message = format!(
@@ -276,14 +284,18 @@ fn differing_settings(
                 names()
             );
             let allowed = format!("variants that differ in one setting, or differ = {differing:?}");
-            report.missing(&study_file.variant.at, message, allowed);
+            report.missing(&study_file.variant.location, message, allowed);
         }
         Some(allowed) => {
             let (declared, actual): (BTreeSet<_>, BTreeSet<_>) =
                 (allowed.iter().collect(), differing.iter().collect());
             if declared != actual {
                 let message = format!("the variants differ in {}", names());
-                report.error(&study_file.differ.at, message, format!("differ = {differing:?}"));
+                report.error(
+                    &study_file.differ.location,
+                    message,
+                    format!("differ = {differing:?}"),
+                );
             }
         }
     }

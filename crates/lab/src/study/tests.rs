@@ -210,7 +210,7 @@ fn conclusions_are_those_of_a_careful_reading() {
 }
 
 #[test]
-fn a_log_adds_what_peers_announced() {
+fn a_log_adds_the_heights_that_peers_announced() {
     let mut variants = published();
     let at = variants[0].runs[0].samples[0].at;
     variants[0].runs[0].announced = vec![
@@ -351,12 +351,13 @@ fn stalls_are_named_with_what_coincides_and_taken_off() {
         &result,
         "stalled had 1 stall, 5 min together, the longest of 5 min at 19,000; 1 coincide",
     );
-    let judged = |result: &StudyResult| result.against[0].times[0].judged.clone().unwrap().a;
-    assert_eq!(judged(&result), 35.0 * 60.0);
+    let comparison =
+        |result: &StudyResult| result.against[0].times[0].comparison.clone().unwrap().a;
+    assert_eq!(comparison(&result), 35.0 * 60.0);
     let options =
         Options { heights: vec![30_000], subtract_stalls: true, ..Options::new("x", Source::Logs) };
     let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
-    assert_eq!(judged(&result), 30.0 * 60.0);
+    assert_eq!(comparison(&result), 30.0 * 60.0);
     says(&result, "they are subtracted from its times");
 }
 
@@ -372,7 +373,7 @@ pub(crate) fn repeated(a: &str, b: &str) -> Vec<VariantRuns> {
 }
 
 #[test]
-fn repeats_are_judged_and_their_spread_is_told() {
+fn the_spread_of_repeats_is_reported() {
     let runs = |steps: &[u64]| -> Vec<SyncRun> {
         let run = |step: &u64| {
             run_of("x", &(0..=200_000 / step).map(|place| place * step).collect::<Vec<_>>())
@@ -392,8 +393,8 @@ fn repeats_are_judged_and_their_spread_is_told() {
     let options =
         Options { heights: vec![100_000], paired: true, ..Options::new("x", Source::Runs) };
     let result = analyse(&variants, &[], &options, &mut counted()).unwrap();
-    let judged = result.against[0].times[0].judged.clone().unwrap();
-    assert_eq!((judged.verdict, judged.pairs.len()), (ComparisonVerdict::CannotTell, 3));
+    let comparison = result.against[0].times[0].comparison.clone().unwrap();
+    assert_eq!((comparison.verdict, comparison.pairs.len()), (ComparisonVerdict::CannotTell, 3));
     says(&result, "cannot tell whether b syncs faster than a: its median time to 100,000 is");
     // One run of a variant is none, however many the other has.
     let variants = [variant("a", runs(&[990, 1000, 1010, 1005])), variant("b", runs(&[2000]))];
@@ -422,7 +423,7 @@ fn a_single_variant_is_described() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_refused() {
+fn incomparable_variants_are_refused() {
     let one = [variant("a", vec![run_of("1", &[0, 1])])];
     let output = |variants: &[VariantRuns], options: &Options| {
         analyse(variants, &[], options, &mut counted()).unwrap_err().to_string()
@@ -437,7 +438,7 @@ fn what_cannot_be_compared_is_refused() {
 }
 
 #[test]
-fn variants_of_different_periods_and_with_gaps_are_told() {
+fn variants_of_different_periods_and_with_gaps_are_reported() {
     let mut quick = run_of("1", &(0..50).map(|place| place * 100).collect::<Vec<_>>());
     for (place, sample) in quick.samples.iter_mut().enumerate() {
         sample.at = 1e9 + place as f64;

@@ -79,7 +79,7 @@ fn a_young_chain_and_a_head_of_zero_are_fine() {
 }
 
 #[test]
-fn harmony_is_told_from_a_node_that_has_both_kinds_of_methods() {
+fn harmony_is_distinguished_from_a_node_that_has_both_kinds_of_methods() {
     let both = |client: &'static str, id: &'static str| {
         node(move |method, params| match method {
             "web3_clientVersion" => Some(client.into()),
@@ -131,7 +131,7 @@ fn a_server_of_no_family_is_refused_where_facts_are_needed_and_taken_where_not()
 }
 
 #[test]
-fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_told() {
+fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_reported() {
     let fake = Fake::saying(|_| Some(http("403 Forbidden", "not on the list")));
     let fault = probe(&plan(&fake, Vec::new())).unwrap_err();
     assert!(matches!(fault.reason, Reason::NotJsonRpc { status: 403, .. }), "{fault:?}");
@@ -145,7 +145,7 @@ fn recorded_requests_run_against_anything_that_speaks_http_and_a_doubt_is_told()
 }
 
 #[test]
-fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
+fn a_plan_that_draws_unknown_facts_names_them() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(Value::Null),
         other => ethereum(other, params),
@@ -160,7 +160,7 @@ fn a_plan_that_draws_what_the_target_does_not_tell_says_what() {
 }
 
 #[test]
-fn a_name_without_an_address_is_told() {
+fn a_name_without_an_address_is_reported() {
     let mut target = node(ethereum).target();
     target.point_at("http://nowhere.invalid").unwrap();
     let fault = family(&target, &Tls::default()).unwrap_err();
@@ -168,7 +168,7 @@ fn a_name_without_an_address_is_told() {
 }
 
 #[test]
-fn what_cannot_stand_in_json_is_not_kept() {
+fn values_that_json_cannot_hold_are_dropped() {
     let fake = node(|method, params| match method {
         "eth_getBlockByNumber" => Some(json!({"hash": "\",\"x\":\"", "transactions": []})),
         other => ethereum(other, params),

@@ -8,7 +8,7 @@ mod cause;
 mod limits;
 
 use lab_model::results::study::{
-    About, Against, Conclusion, Cross, Judged, StudyResult, TimeRow, VariantRow,
+    About, Against, Conclusion, Cross, StudyResult, TimeComparison, TimeRow, VariantRow,
 };
 use lab_model::results::{Basis, ComparisonVerdict};
 
@@ -73,32 +73,37 @@ fn verdict(result: &StudyResult, against: &Against) -> Conclusion {
                 count(row.height)
             ),
         ),
-        Some(TimeRow { height, judged: None, .. }) => (
+        Some(TimeRow { height, comparison: None, .. }) => (
             ComparisonVerdict::CannotTell,
             format!("cannot tell: {first} and {other} did not both reach {}", count(*height)),
         ),
-        Some(TimeRow { height, judged: Some(judged), .. }) => {
-            (judged.verdict, verdict_sentence(*height, judged, (first, other)))
+        Some(TimeRow { height, comparison: Some(comparison), .. }) => {
+            (comparison.verdict, verdict_sentence(*height, comparison, (first, other)))
         }
     };
     Conclusion { about: About::Verdict, variant: Some(other.clone()), word: Some(word), text }
 }
 
-fn verdict_sentence(height: u64, judged: &Judged, (first, other): (&str, &str)) -> String {
-    let difference = judged.b - judged.a;
+fn verdict_sentence(
+    height: u64,
+    comparison: &TimeComparison,
+    (first, other): (&str, &str),
+) -> String {
+    let difference = comparison.b - comparison.a;
     let side = if difference < 0.0 { "earlier" } else { "later" };
-    let difference_text = format!("{} {side} ({})", span(difference.abs()), change(judged.change));
+    let difference_text =
+        format!("{} {side} ({})", span(difference.abs()), change(comparison.change));
     let height = count(height);
-    let interval = judged.interval.map(|(low, high)| {
+    let interval = comparison.interval.map(|(low, high)| {
         format!(
             "95 % interval {} to {}, {}",
             change(low),
             change(high),
-            basis(judged.basis, judged)
+            basis(comparison.basis, comparison)
         )
     });
     let interval = interval.unwrap_or_default();
-    match judged.verdict {
+    match comparison.verdict {
         ComparisonVerdict::Better => {
             format!(
                 "{other} syncs faster than {first}: it reaches {height} {difference_text}; {interval}"
@@ -111,18 +116,18 @@ fn verdict_sentence(height: u64, judged: &Judged, (first, other): (&str, &str)) 
         }
         ComparisonVerdict::Same => format!(
             "{other} and {first} are equally fast: any difference at {height} is below {} ({interval})",
-            percent(judged.floor)
+            percent(comparison.floor)
         ),
         ComparisonVerdict::Negligible => {
             let faster = if difference < 0.0 { "faster" } else { "slower" };
             format!(
                 "{other} syncs {faster} than {first}, but the difference is negligible: it reaches \
                  {height} {difference_text}; {interval}; a change matters from {} on",
-                percent(judged.floor)
+                percent(comparison.floor)
             )
         }
-        ComparisonVerdict::CannotTell if judged.a_count.min(judged.b_count) < 2 => {
-            let runs = match (judged.a_count, judged.b_count) {
+        ComparisonVerdict::CannotTell if comparison.a_count.min(comparison.b_count) < 2 => {
+            let runs = match (comparison.a_count, comparison.b_count) {
                 (1, 1) => "one run of each variant is".to_owned(),
                 _ => "a single run of a variant is".to_owned(),
             };
@@ -134,15 +139,15 @@ fn verdict_sentence(height: u64, judged: &Judged, (first, other): (&str, &str)) 
         ComparisonVerdict::CannotTell => format!(
             "cannot tell whether {other} syncs faster than {first}: its median time to {height} is \
              {difference_text}, {interval}, and a change matters from {} on",
-            percent(judged.floor)
+            percent(comparison.floor)
         ),
     }
 }
 
-fn basis(basis: Basis, judged: &Judged) -> String {
+fn basis(basis: Basis, comparison: &TimeComparison) -> String {
     match basis {
-        Basis::PairedRuns => plural(judged.pairs.len() as u64, "pair"),
-        _ => format!("{} and {} runs", judged.a_count, judged.b_count),
+        Basis::PairedRuns => plural(comparison.pairs.len() as u64, "pair"),
+        _ => format!("{} and {} runs", comparison.a_count, comparison.b_count),
     }
 }
 
@@ -155,17 +160,17 @@ pub(crate) fn change(change: f64) -> String {
 /// Compares the spread between repeats with the difference between variants.
 fn repeats(result: &StudyResult, against: &Against) -> Option<Conclusion> {
     let row = main_row(result, against).filter(|row| !row.above_tip)?;
-    let judged = row.judged.as_ref()?;
+    let comparison = row.comparison.as_ref()?;
     let mut parts = Vec::new();
     for (name, spread, runs) in [
-        (&against.first, judged.a_spread, judged.a_count),
-        (&against.other, judged.b_spread, judged.b_count),
+        (&against.first, comparison.a_spread, comparison.a_count),
+        (&against.other, comparison.b_spread, comparison.b_count),
     ] {
         if let Some(spread) = spread {
             parts.push(format!("{runs} runs of {name} differ by {}", span(spread)));
         }
     }
-    let difference_text = span((judged.b - judged.a).abs());
+    let difference_text = span((comparison.b - comparison.a).abs());
     let text = format!(
         "at {} {}; the medians of both variants differ by {difference_text}",
         count(row.height),

@@ -4,22 +4,10 @@
 //! Terminal, HTML page and Markdown share these functions, so they agree.
 
 use lab_model::metrics::Unit;
+pub(crate) use lab_model::number::count;
 
 /// Smallest number of calls for a certain p99: with fewer calls, fewer than 100 lie beyond it.
 pub(crate) const WEAK_P99: u64 = 10_000;
-
-/// Formats a count with commas: `1,234,567`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// Formats a number with at most three significant digits, or as an integer with commas from 100
 /// on: `0.012`, `1.23`, `12.3`, `1,235`.

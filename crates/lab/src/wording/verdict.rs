@@ -181,13 +181,13 @@ impl Display for Doubt {
                 share * 100.0,
                 bytes_each / 1e6
             ),
-            Doubt::Late { p99_ms, longest_ms, allowed, median_ms } => write!(
+            Doubt::Delayed { p99_ms, longest_ms, allowed, median_ms } => write!(
                 f,
                 "the generator sent late by {p99_ms:.2} ms (p99), {longest_ms:.1} ms at most; allowed \
                  are {} ms or {:.0} % of the median time of {median_ms:.2} ms: the latencies include \
                  this delay",
-                allowed.lateness_p99_max.as_secs_f64() * 1e3,
-                allowed.lateness_share_max * 100.0
+                allowed.scheduling_delay_p99_max.as_secs_f64() * 1e3,
+                allowed.scheduling_delay_share_max * 100.0
             ),
             Doubt::Paced { scenario, allowed, workers, pause_ms, reached } => write!(
                 f,

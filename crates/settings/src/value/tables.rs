@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::ValueType;
 use crate::MASK;
 use crate::diff::Collector;
-use crate::report::At;
+use crate::report::Location;
 use crate::schema;
 use crate::syntax::{Item, Tree};
 use crate::table::{Reader, Table, TableDoc};
@@ -50,7 +50,7 @@ impl<V: ValueType> ValueType for List<V> {
         V::mask(text)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::List(list) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
@@ -97,7 +97,7 @@ where
         V::mask(text)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<T> {
         V::read(item, location, reader).map(T::from)
     }
 }
@@ -129,7 +129,7 @@ impl<V: ValueType> ValueType for Map<V> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
@@ -137,7 +137,7 @@ impl<V: ValueType> ValueType for Map<V> {
         for member in members {
             let path = format!("{}.{}", location.path, member.key);
             let location =
-                At { path, span: Some(member.span.clone()), table: location.table.clone() };
+                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
             if let Some(value) = V::read(&member.item, &location, reader) {
                 values.insert(member.key.clone(), value);
             }
@@ -202,7 +202,7 @@ impl<P: Pair> ValueType for Pairs<P> {
         P::mask(text)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
@@ -220,7 +220,7 @@ impl<P: Pair> ValueType for Pairs<P> {
                 Ok(pair) => pairs.push(pair),
                 Err(message) => {
                     let path = format!("{}.{}", location.path, member.key);
-                    let location = At { path, span: Some(member.span.clone()), table: None };
+                    let location = Location { path, span: Some(member.span.clone()), table: None };
                     reader.report().missing(&location, message, P::allowed());
                 }
             }
@@ -260,12 +260,12 @@ impl<T: Table> ValueType for Once<T> {
         T::defaults(path)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<T> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<T> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
         let location =
-            At { path: location.path.clone(), span: None, table: Some(item.span.clone()) };
+            Location { path: location.path.clone(), span: None, table: Some(item.span.clone()) };
         Some(reader.table(members, location))
     }
 
@@ -305,14 +305,14 @@ impl<T: Table> ValueType for Named<T> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };
         let mut tables = Vec::with_capacity(members.len());
         for member in members {
             let path = format!("{}.{}", location.path, member.key);
-            let location = At { path, span: Some(member.span.clone()), table: None };
+            let location = Location { path, span: Some(member.span.clone()), table: None };
             if let Some(table) = <Once<T>>::read(&member.item, &location, reader) {
                 tables.push((member.key.clone(), table));
             }
@@ -358,7 +358,7 @@ impl<T: Table> ValueType for Listed<T> {
         Err("the default of a table is always empty".to_owned())
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
+    fn read(item: &Item, location: &Location, reader: &mut Reader<'_, '_>) -> Option<Self::Value> {
         let Tree::List(list) = &item.tree else {
             return reader.wrong_type::<Self>(item, location);
         };

@@ -4,7 +4,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Scalar, ValueType, Word};
 use crate::formula::FUNCTIONS;
-use crate::report::At;
+use crate::report::Location;
 use crate::syntax::{Item, Member, Tree};
 use crate::table::Reader;
 
@@ -26,7 +26,7 @@ pub struct Variable {
     /// The value, which an override may have replaced.
     pub value: f64,
     /// The position of the value in the file.
-    pub at: At,
+    pub location: Location,
 }
 
 impl ValueType for Variables {
@@ -62,7 +62,11 @@ impl ValueType for Variables {
         <Word as Scalar>::mask(text)
     }
 
-    fn read(item: &Item, location: &At, reader: &mut Reader<'_, '_>) -> Option<Vec<Variable>> {
+    fn read(
+        item: &Item,
+        location: &Location,
+        reader: &mut Reader<'_, '_>,
+    ) -> Option<Vec<Variable>> {
         let Tree::Table(members) = &item.tree else {
             return reader.wrong_type::<Variables>(item, location);
         };
@@ -70,7 +74,7 @@ impl ValueType for Variables {
         for member in members {
             let path = format!("{}.{}", location.path, member.key);
             let mut location =
-                At { path, span: Some(member.span.clone()), table: location.table.clone() };
+                Location { path, span: Some(member.span.clone()), table: location.table.clone() };
             if variables.len() == VARIABLES_MAX {
                 let allowed = format!("at most {VARIABLES_MAX}");
                 reader.report().missing(&location, "too many variables", allowed);
@@ -91,7 +95,7 @@ impl ValueType for Variables {
                 1.0
             });
             let value = reader.set_variable(&member.key, value);
-            variables.push(Variable { name: member.key.clone(), value, at: location });
+            variables.push(Variable { name: member.key.clone(), value, location });
         }
         Some(variables)
     }

@@ -178,7 +178,7 @@ fn the_staleness_is_a_time() {
 }
 
 #[test]
-fn an_answer_of_a_dropped_branch_is_stale_after_the_reorg() {
+fn a_response_of_a_dropped_branch_is_stale_after_the_reorg() {
     let fixture = Fixture::new();
     let params = json!(["0x1d", false]);
     let dropped = fixture.honest_result(30, "eth_getBlockByNumber", &params);
@@ -264,7 +264,7 @@ fn heads_of_one_client_must_not_fall() {
 }
 
 #[test]
-fn calls_that_overlap_may_answer_in_any_order() {
+fn overlapping_calls_may_end_in_any_order() {
     let fixture = Fixture::new();
     let params = Some(&b"[]"[..]);
     let judge = |hash: &str, sent: Instant, received: Instant| {

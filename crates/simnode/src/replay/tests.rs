@@ -104,7 +104,7 @@ async fn recorded_harmony_samples_come_back_as_recorded() {
 }
 
 #[tokio::test]
-async fn blocks_and_receipts_are_answers() {
+async fn blocks_and_receipts_are_responses() {
     let mut recording = Recording::new(Some(HEAD));
     let (number, hash) =
         recording.add_block(&fixture("mainnet/nimbus-blocks/block_0x17a2d23.json")).unwrap();

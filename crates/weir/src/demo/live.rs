@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use lab_model::number;
 
 use super::nodes::NAMES;
 use super::paint::Paint;
-use super::report::{milliseconds, percent, thousands};
+use super::report::{milliseconds, percent};
 use super::watch::{Cause, Event, Node};
 
 #[cfg(test)]
@@ -141,13 +142,13 @@ impl Live {
 
     fn numbers(&self, snapshot: &Snapshot<'_>) -> String {
         let failures = |count: u64, noun: &str| {
-            let text = format!("{} {noun}", thousands(count));
+            let text = format!("{} {noun}", number::count(count));
             if count == 0 { self.paint.good(text) } else { self.paint.bad(text) }
         };
         format!(
             "{} calls  {}/s  {}  {}  {} hits  p99 {}",
-            thousands(snapshot.calls),
-            thousands(self.sample.calls_per_second.round() as u64),
+            number::count(snapshot.calls),
+            number::count(self.sample.calls_per_second.round() as u64),
             failures(snapshot.errors, "errors"),
             failures(snapshot.wrong, "wrong"),
             percent(snapshot.hit_ratio),
@@ -193,7 +194,7 @@ fn node_line(name: &str, node: &Node, paint: Paint) -> String {
         _ => paint.bad(state),
     };
     let head = node.head.map_or_else(|| "none".to_owned(), |head| head.to_string());
-    let (in_flight, attempts) = (node.in_flight, thousands(node.attempts));
+    let (in_flight, attempts) = (node.in_flight, number::count(node.attempts));
     format!("  {name}  {state}  head {head:>5}  in flight {in_flight:>3}  attempts {attempts:>7}")
 }
 

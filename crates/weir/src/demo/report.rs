@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use lab_model::number;
 use serde::Serialize;
 
 use super::judge::{LAG_BLOCKS_MAX, STALENESS, Verdicts};
@@ -35,9 +36,9 @@ pub(super) struct Report {
     /// Results that do not match the chain.
     pub(super) wrong_answers: u64,
     /// Results that were compared with the chain.
-    pub(super) judged: u64,
+    pub(super) compared: u64,
     /// Results that were skipped because the judge could not keep up.
-    pub(super) not_judged: u64,
+    pub(super) not_compared: u64,
     /// Calls in flight when Ctrl-C ended the run.
     pub(super) unanswered: u64,
     /// Hits divided by the sum of hits, misses and coalesced calls.
@@ -141,8 +142,8 @@ impl Report {
             requests,
             client_errors: measurements.errors,
             wrong_answers: verdicts.wrong(),
-            judged: verdicts.right() + verdicts.wrong(),
-            not_judged: verdicts.skipped(),
+            compared: verdicts.right() + verdicts.wrong(),
+            not_compared: verdicts.skipped(),
             unanswered: run.sent.saturating_sub(requests),
             hit_ratio: status.cache.hit_ratio,
             hits: status.cache.hits,
@@ -201,12 +202,13 @@ impl Report {
     fn headline(&self, paint: Paint) -> String {
         let (errors, wrong) = (self.client_errors, self.wrong_answers);
         let ended = if self.interrupted { ", then Ctrl-C" } else { "" };
-        let verdict = format!("{} errors, {} wrong answers", thousands(errors), thousands(wrong));
+        let verdict =
+            format!("{} errors, {} wrong answers", number::count(errors), number::count(wrong));
         let verdict = if self.is_good() { paint.good(verdict) } else { paint.bad(verdict) };
         format!(
             "  {}: {} calls in {:.1} s{ended}, {verdict}",
             paint.bold("weir in front of three simulated nodes"),
-            thousands(self.requests),
+            number::count(self.requests),
             self.seconds,
         )
     }
@@ -218,7 +220,7 @@ impl Report {
             let _ = writeln!(text, "  {name:<names$}{head:>numbers$}{history:>numbers$}");
         };
         row("", "head reads".to_owned(), "history reads".to_owned());
-        row("calls", thousands(gateway.head.calls), thousands(gateway.history.calls));
+        row("calls", number::count(gateway.head.calls), number::count(gateway.history.calls));
         let direct_path = format!("directly to {}", NAMES[DIRECT_NODE]);
         let paths = [("through weir", gateway), (&*direct_path, direct)];
         for (index, quantile) in ["p50", "p99", "slowest"].into_iter().enumerate() {
@@ -248,33 +250,33 @@ impl Report {
             let line = format!("  {name:<NAME_WIDTH$}{padded}  {comment}");
             let _ = writeln!(text, "{}", line.trim_end());
         };
-        row(CLIENT_ERRORS, thousands(self.client_errors), "");
-        let judged = match self.not_judged {
-            0 => format!("all {} results compared with the chain", thousands(self.judged)),
+        row(CLIENT_ERRORS, number::count(self.client_errors), "");
+        let compared = match self.not_compared {
+            0 => format!("all {} results compared with the chain", number::count(self.compared)),
             _ => {
-                let share = self.judged as f64 / (self.judged + self.not_judged) as f64;
+                let share = self.compared as f64 / (self.compared + self.not_compared) as f64;
                 format!("{} of the results compared with the chain", percent(Some(share)))
             }
         };
-        row(WRONG_ANSWERS, thousands(self.wrong_answers), &judged);
+        row(WRONG_ANSWERS, number::count(self.wrong_answers), &compared);
         row("answered from the cache", percent(self.hit_ratio), "");
-        row("coalesced with a call in flight", thousands(self.joined), "");
-        row("retried after a failure", thousands(self.retried), "");
-        let hedges_won = format!("{} hedges returned first", thousands(self.hedges_won));
-        row("hedged for a slow node", thousands(self.hedged), &hedges_won);
+        row("coalesced with a call in flight", number::count(self.joined), "");
+        row("retried after a failure", number::count(self.retried), "");
+        let hedges_won = format!("{} hedges returned first", number::count(self.hedges_won));
+        row("hedged for a slow node", number::count(self.hedged), &hedges_won);
         let readmitted = match self.readmitted {
             0 if self.ejected == 0 => String::new(),
             0 => "not readmitted".to_owned(),
             1 => "readmitted once".to_owned(),
             count => format!("readmitted {count} times"),
         };
-        row("nodes ejected", thousands(self.ejected), &readmitted);
+        row("nodes ejected", number::count(self.ejected), &readmitted);
         let reorgs = match self.reorgs {
             0 => "no reorg".to_owned(),
             1 => format!("1 reorg, {} deep", blocks(self.reorg_depth_max)),
             count => format!("{count} reorgs, up to {} deep", blocks(self.reorg_depth_max)),
         };
-        row("new blocks followed", thousands(self.heads), &reorgs);
+        row("new blocks followed", number::count(self.heads), &reorgs);
     }
 
     /// Returns notes that explain the numbers.
@@ -322,19 +324,6 @@ fn blocks(count: u64) -> String {
     if count == 1 { "1 block".to_owned() } else { format!("{count} blocks") }
 }
 
-/// Formats a count with commas.
-pub(super) fn thousands(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// Formats a share as percent; `None` as a dash.
 pub(super) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
@@ -346,6 +335,6 @@ pub(super) fn milliseconds(ms: Option<f64>) -> String {
         None => "-".to_owned(),
         Some(ms) if ms < 10.0 => format!("{ms:.2} ms"),
         Some(ms) if ms < 100.0 => format!("{ms:.1} ms"),
-        Some(ms) => format!("{} ms", thousands(ms.round() as u64)),
+        Some(ms) => format!("{} ms", number::count(ms.round() as u64)),
     }
 }

@@ -1,12 +1,14 @@
-//! Arguments of all subcommands that open an index.
+//! Arguments of all subcommands that open an index or call nodes.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Args, Command};
-use index::nodes::Endpoint;
+use index::nodes::{Endpoint, Header, parse_header};
 use index::reader::Reader;
 use index::store::{Location, Settings};
 use settings::url::NodeUrl;
@@ -56,6 +58,38 @@ impl IndexArgs {
     }
 }
 
+/// How a subcommand calls nodes.
+#[derive(Args)]
+pub(super) struct NodeArgs {
+    /// Trust the certificates in this PEM file instead of the public roots
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+
+    /// Add a request header for all nodes, such as 'authorization: Bearer TOKEN'; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = SecretParser(header))]
+    header: Vec<Header>,
+}
+
+impl NodeArgs {
+    /// Returns the endpoints of these nodes, with the headers and the root certificates.
+    pub(super) fn endpoints(&self, nodes: &[Endpoint]) -> Result<Vec<Arc<Endpoint>>> {
+        let name = self.ca.as_deref().map(|path| format!("--ca {}", path.display()));
+        let context = || name.clone().unwrap_or_default();
+        let pem = self.ca.as_deref().map(std::fs::read).transpose().with_context(context)?;
+        let endpoint = |node: &Endpoint| {
+            let headers = self.header.iter().cloned();
+            let mut endpoint = headers
+                .fold(node.clone(), |endpoint, (name, value)| endpoint.with_header(name, value));
+            if let Some(pem) = &pem {
+                endpoint =
+                    endpoint.with_roots(pem).map_err(anyhow::Error::msg).with_context(context)?;
+            }
+            Ok(Arc::new(endpoint))
+        };
+        nodes.iter().map(endpoint).collect()
+    }
+}
+
 /// Parses the value of an argument that may contain a secret. In contrast to clap's errors, its
 /// errors do not repeat the value.
 #[derive(Clone)]
@@ -84,6 +118,11 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for SecretParser<T> {
 fn endpoint(url: &OsStr) -> Result<Endpoint, String> {
     let url = NodeUrl::parse(&url.to_string_lossy());
     url.map(Endpoint::from).map_err(str::to_owned)
+}
+
+/// Parses `--header`.
+fn header(text: &OsStr) -> Result<Header, String> {
+    parse_header(text.to_str().ok_or("the header is not UTF-8")?)
 }
 
 /// Parses `--db`.

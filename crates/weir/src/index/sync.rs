@@ -20,7 +20,7 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::{IndexArgs, NODE, format_bytes};
+use super::{IndexArgs, NODE, NodeArgs, format_bytes};
 use crate::load::INTERRUPTED;
 use crate::{FAULTY, stop};
 
@@ -40,6 +40,7 @@ Examples:
   weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
   weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
   weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2
+  weir index sync --from https://node.example -H 'authorization: Bearer TOKEN' --db chain.db
   PGPASSWORD=secret weir index sync --from http://127.0.0.1:8545 \\
     --db postgres://weir@db.example/chains
 
@@ -61,9 +62,8 @@ pub(crate) struct Sync {
     #[arg(long = "from", value_name = "URL", required = true, value_parser = NODE)]
     nodes: Vec<Endpoint>,
 
-    /// Trust the certificates in this PEM file instead of the public roots
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[command(flatten)]
+    node_args: NodeArgs,
 
     /// First block of a new index [default: 0]
     #[arg(long, value_name = "NUMBER")]
@@ -119,7 +119,7 @@ impl Sync {
             stop_flag.store(true, Ordering::Relaxed);
         })?;
         let options = Options {
-            nodes: self.endpoints()?,
+            nodes: self.node_args.endpoints(&self.nodes)?,
             start: self.start,
             end: self.end,
             contents: self.what,
@@ -157,19 +157,6 @@ impl Sync {
 }
 
 impl Sync {
-    /// Returns the nodes' endpoints, with the root certificates of `--ca`.
-    fn endpoints(&self) -> Result<Vec<Arc<Endpoint>>> {
-        let Some(path) = &self.ca else {
-            return Ok(self.nodes.iter().cloned().map(Arc::new).collect());
-        };
-        let context = || format!("--ca {}", path.display());
-        let pem = std::fs::read(path).with_context(context)?;
-        let nodes = self.nodes.iter().cloned().map(|node| {
-            node.with_roots(&pem).map(Arc::new).map_err(anyhow::Error::msg).with_context(context)
-        });
-        nodes.collect()
-    }
-
     /// Returns the level of verification, or the reason why the requested level is impossible.
     fn verification_level(&self) -> Result<Level, String> {
         match self.verify {

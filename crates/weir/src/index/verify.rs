@@ -15,7 +15,7 @@ use wire::hex;
 use wire::json::walk;
 use wire::quantity;
 
-use super::{IndexArgs, NODE, progress_bar};
+use super::{IndexArgs, NODE, NodeArgs, progress_bar};
 use crate::load::INTERRUPTED;
 use crate::stop;
 
@@ -48,6 +48,9 @@ pub(crate) struct Verify {
     /// Compare the hashes of a few blocks with this node; may be repeated
     #[arg(long = "from", value_name = "URL", value_parser = NODE)]
     nodes: Vec<Endpoint>,
+
+    #[command(flatten)]
+    node_args: NodeArgs,
 
     /// Print no progress
     #[arg(long, short)]
@@ -98,8 +101,7 @@ impl Verify {
         let mut numbers = vec![range.first, range.finalized.max(range.first), range.last];
         numbers.dedup();
         let mut findings = Vec::new();
-        for node in &self.nodes {
-            let node = Arc::new(node.clone());
+        for node in self.node_args.endpoints(&self.nodes)? {
             let mut client = Client::new(Arc::clone(&node));
             let mut calls = vec![Call::new("eth_chainId", "[]")];
             calls.extend(numbers.iter().map(|number| {

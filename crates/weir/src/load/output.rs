@@ -154,10 +154,12 @@ impl Output {
         }
     }
 
-    /// Prints the result.
+    /// Prints the result, without the plan's warnings, which [`Output::warn`] has printed.
     pub(super) fn print(&self, result: &RunResult, totals: &Totals, plan: &Plan) {
         if self.json.as_deref() != Some(Path::new("-")) {
-            let report = Report::run(result, totals, &plan.methods);
+            let mut result = result.clone();
+            result.warnings.retain(|warning| self.quiet || !plan.warnings.contains(warning));
+            let report = Report::run(&result, totals, &plan.methods);
             println!("{}", report.text(stdout_colour()).trim_end());
         }
     }

@@ -383,9 +383,7 @@ fn endpoint(upstream: &gateway::config::upstream::Upstream) -> Result<Endpoint> 
         endpoint = endpoint.with_roots(pem).map_err(anyhow::Error::msg).context("tls_ca")?;
     }
     for (name, value) in &upstream.headers {
-        if let Ok(value) = value.to_str() {
-            endpoint = endpoint.with_header(name.as_str(), value);
-        }
+        endpoint = endpoint.with_header(name.clone(), value.clone());
     }
     Ok(endpoint)
 }

@@ -362,7 +362,7 @@ fn a_key_that_was_made_opens_and_no_two_are_the_same() {
 }
 
 #[test]
-fn explain_tells_which_rule_fits_and_who_may_not() {
+fn explain_names_the_matching_rule_and_denied_callers() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/public.toml");
     let trace = r#"{"method":"debug_traceCall"}"#;
     let (told, code) = weir(&["explain", file, trace], "");

@@ -260,7 +260,7 @@ fn the_proxy_protocol_says_it_for_a_connection() {
 }
 
 #[test]
-fn it_is_said_before_and_within_tls() {
+fn the_proxy_header_is_read_before_and_within_tls() {
     let scene = Scene::set();
     let nodes = scene.nodes(NAMES);
     let authority = authority::Authority::new("authority");

@@ -37,7 +37,7 @@ impl Asked {
 }
 
 #[test]
-fn nothing_is_missed_however_rarely_one_asks() {
+fn rare_polls_miss_nothing() {
     let world = moving_world(true);
     let scene = Scene::set();
     let nodes = ["one", "two", "three"].map(|name| scene.node(name, &world));
@@ -145,7 +145,7 @@ fn filters_outlive_nodes_and_are_bounded() {
 }
 
 #[test]
-fn filters_tell_what_geths_tell() {
+fn filters_return_the_same_as_geth() {
     let Some(geth) = Geth::start() else { return };
     let url = format!("ws://{}", geth.address);
     let served = served(&[entry("geth", &url, "")], "");

@@ -154,7 +154,7 @@ fn clients_see_no_fault_while_connections_break() {
 }
 
 #[test]
-fn answers_in_fragments_and_with_their_ids_wrong() {
+fn responses_in_fragments_and_with_their_ids_wrong() {
     let node = node(&[]);
     let gateway = gateway(&format!(
         "url = \"ws://{}\"\n[call]\nattempt_deadline = \"300ms\"\nretries_max = 0",

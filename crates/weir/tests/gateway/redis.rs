@@ -207,7 +207,7 @@ fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
 }
 
 #[test]
-fn a_reorg_is_told_to_the_other_gateways() {
+fn a_reorg_is_sent_to_the_other_gateways() {
     let Some(redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let nodes = forking(&scene);

@@ -140,7 +140,7 @@ fn chain_of(headers: &[Value]) -> BTreeMap<u64, String> {
 }
 
 #[test]
-fn everybody_hears_of_each_block_and_log_once_whatever_becomes_of_the_nodes() {
+fn each_subscriber_gets_each_block_and_log_once_despite_node_failures() {
     let world = moving_world(true);
     let scene = Scene::set();
     let nodes = ["one", "two", "three"].map(|name| scene.node(name, &world));
@@ -521,7 +521,7 @@ fn harmonys_are_passed_on_under_their_own_name() {
 }
 
 #[test]
-fn a_head_is_heard_of_at_once_where_a_node_tells_of_it() {
+fn a_head_is_followed_at_once_if_a_node_announces_it() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
@@ -541,7 +541,7 @@ fn a_head_is_heard_of_at_once_where_a_node_tells_of_it() {
 }
 
 #[test]
-fn who_does_not_read_is_let_go_and_others_are_told_on() {
+fn clients_that_do_not_read_are_disconnected_and_others_are_served() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
@@ -562,7 +562,7 @@ fn who_does_not_read_is_let_go_and_others_are_told_on() {
 }
 
 #[test]
-fn a_key_that_is_taken_away_ends_what_it_has_subscribed_to() {
+fn removing_a_key_ends_its_subscriptions() {
     let world = moving_world(false);
     let scene = Scene::set();
     let node = scene.node("node", &world);
@@ -583,7 +583,7 @@ fn a_key_that_is_taken_away_ends_what_it_has_subscribed_to() {
 }
 
 #[test]
-fn a_key_that_may_not_subscribe_any_more_ends_what_it_has_subscribed_to() {
+fn denying_a_key_subscriptions_ends_them() {
     let scene = Scene::set();
     let nodes = [scene.node("one", &moving_world(false)), scene.node("two", &moving_world(false))];
     let key = "weir_own_0123456789abcdef";
@@ -621,7 +621,7 @@ fn a_key_that_may_not_subscribe_any_more_ends_what_it_has_subscribed_to() {
 }
 
 #[test]
-fn what_is_told_has_the_form_that_geth_gives_it() {
+fn notifications_have_the_form_of_geth() {
     let Some(geth) = Geth::start() else { return };
     let url = format!("ws://{}", geth.address);
     let served = served(&[entry("geth", &url, "")], "[access]\ntransactions = true\n");

@@ -314,7 +314,7 @@ fn the_page_on_tls_shows_what_works() {
 }
 
 #[test]
-fn a_certificate_is_shown_by_the_name_that_is_asked_for() {
+fn the_certificate_follows_the_server_name() {
     let (_scene, node, authority, mut files) = set();
     files.certificate("wild", &authority, Kind::Ecdsa, &["*.wild.test"]);
     files.certificate("named", &authority, Kind::Ecdsa, &["inside.test"]);
@@ -494,7 +494,7 @@ fn a_handshake_that_does_not_come_is_cut() {
 }
 
 #[test]
-fn what_is_no_handshake_is_refused_and_harms_nobody() {
+fn connections_without_a_handshake_are_refused_and_harm_no_others() {
     let (_scene, node, authority, files) = set();
     let sealed = Sealed::start(&node, &files, OWN);
     let hello = Guest::new(&authority).hello(NAME);

@@ -297,7 +297,7 @@ fn one_changed_byte_is_a_difference() {
 }
 
 #[test]
-fn an_answer_that_the_node_never_gives_is_found() {
+fn a_response_that_the_node_never_gives_is_found() {
     let asked = Asked { file: "f".to_owned(), method: "m".to_owned(), body: String::new() };
     let theirs = [r#"{"id":1,"result":1}"#.to_owned(), r#"{"id":1,"result":2}"#.to_owned()];
     for (result, differences) in [("1", 0), ("2", 0), ("3", 1)] {

@@ -54,7 +54,7 @@ fn calls_and_batches_are_answered_as_over_http() {
 }
 
 #[test]
-fn a_slow_call_holds_up_no_other_and_so_many_are_under_way_at_a_time() {
+fn a_slow_call_delays_no_other_call_and_calls_in_flight_are_limited() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 300.0);
@@ -182,7 +182,7 @@ fn limits_hold_message_by_message() {
 }
 
 #[test]
-fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
+fn a_silent_client_gets_a_ping_and_is_then_disconnected() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "[downstream]\nwebsocket_ping = \"200ms\"\n");
@@ -201,7 +201,7 @@ fn a_silent_client_is_asked_for_a_sign_of_life_and_then_left() {
 }
 
 #[test]
-fn who_breaks_the_protocol_is_told_how() {
+fn clients_that_break_the_protocol_get_the_reason() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");
@@ -354,7 +354,7 @@ fn who_does_not_read_is_not_read_from_and_costs_a_bounded_queue() {
 }
 
 #[test]
-fn a_stop_answers_what_has_begun_and_says_goodbye() {
+fn a_stop_completes_calls_in_flight_and_closes_with_1001() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 700.0);
@@ -376,7 +376,7 @@ fn a_stop_answers_what_has_begun_and_says_goodbye() {
 /// What had begun to be written when the gateway was told to stop is written to its end, however
 /// slow the client is.
 #[test]
-fn a_stop_waits_for_an_answer_that_is_still_being_read() {
+fn a_stop_waits_for_a_response_that_is_still_being_read() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = served(&node, "");

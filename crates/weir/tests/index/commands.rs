@@ -99,7 +99,50 @@ fn logs(reader: &mut Reader) -> Vec<Value> {
 }
 
 #[test]
-fn a_sound_file_is_told_to_be_and_a_damaged_one_is_not() {
+fn headers_authorize_requests_to_nodes_and_are_never_printed() {
+    const SECRET: &str = "weir_0123456789abcdef";
+    let node = node();
+    let url = node.url();
+    let keys = format!(
+        "[access]\nrequired = true\n[[key]]\nname = \"a\"\nsecret = \"{SECRET}\"\n\
+         [chain.sim]\n[[upstream]]\nurl = \"{url}\"\n"
+    );
+    let gateway = Weir::serve().config(&keys).start();
+    let folder = tempfile::tempdir().unwrap();
+    let header = format!("authorization: Bearer {SECRET}");
+    for scheme in ["http", "ws"] {
+        let url = format!("{scheme}://{}", gateway.address);
+        let file = folder.path().join(format!("{scheme}.db"));
+        let arguments = ["sync", "--from", &url, "--end", "5", "--patience", "1", "--quiet"];
+        let message = refused(&arguments, &file);
+        assert!(message.contains("401"), "{message}");
+        fine(&[&arguments[..], &["--header", &header]].concat(), &file);
+        let verify = ["verify", "--from", &url, "--quiet"];
+        let message = refused(&verify, &file);
+        assert!(message.contains("401"), "{message}");
+        assert_eq!(
+            fine(&[&verify[..], &["-H", &header]].concat(), &file),
+            "blocks 0 to 5: sound (level full)\n"
+        );
+        let wrong = format!("x-api-key: {SECRET}-wrong");
+        let message = refused(&[&verify[..], &["-H", &wrong]].concat(), &file);
+        assert!(message.contains("401") && !message.contains(SECRET), "{message}");
+    }
+    for (header, reason) in [
+        (SECRET, "--header: not of the form NAME: VALUE"),
+        ("host: weir_0123456789abcdef", "--header: the client sets the header host itself"),
+        ("a b: weir_0123456789abcdef", "--header: not the name of a header"),
+        ("x: weir_0123456789abcdef\u{7f}", "--header: the value of x contains a character"),
+    ] {
+        let file = folder.path().join("none.db");
+        let said = weir(&["sync", "--from", &url, "--header", header], &file);
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(reason) && !said.err.contains(SECRET), "{}", said.err);
+    }
+}
+
+#[test]
+fn verify_reports_sound_and_damaged_files() {
     let (_folder, file) = copy();
     assert_eq!(fine(&["verify"], &file), "blocks 0 to 60: sound (level full)\n");
     let node = node();

@@ -113,7 +113,7 @@ fn a_file_keeps_to_its_range_and_its_parts() {
 }
 
 #[test]
-fn nodes_that_fail_are_named_with_what_they_said() {
+fn failing_nodes_are_named_with_their_errors() {
     let folder = tempfile::tempdir().unwrap();
     let dead = sync(&["http://user:sekrit@127.0.0.1:1/v2/sekritsekritsekrit"], &file(&folder), &[]);
     refused(&dead, &["http://***@127.0.0.1:1/v2/***", "refused"]);
@@ -359,7 +359,7 @@ fn a_last_block_that_was_dropped_is_replaced_before_it_is_final() {
 }
 
 #[test]
-fn a_node_that_was_silent_at_first_is_asked_for_its_chain() {
+fn the_chain_of_a_node_that_was_silent_at_first_is_verified() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (node(&[]), node(&["--seed", "9", "--chain-id", "99"]));
     // As many as it takes until it is passed over.

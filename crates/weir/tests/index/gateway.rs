@@ -84,7 +84,7 @@ fn each(test: impl Fn(&str)) {
 }
 
 #[test]
-fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+fn stored_data_is_served_without_a_node_and_the_rest_by_a_node() {
     each(held_and_rest);
 }
 
@@ -223,7 +223,7 @@ fn catches_up(gateway: &Running) {
 
 /// A gateway serves nothing from the index of another chain.
 #[test]
-fn an_index_of_another_chain_is_not_asked() {
+fn an_index_of_another_chain_is_not_used() {
     each(|file| {
         let (own, other) = (node(), other_node());
         let synced = Command::new(env!("CARGO_BIN_EXE_weir"))

@@ -149,7 +149,7 @@ fn calls(node: &mut Client) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn what_is_held_is_answered_without_a_node_and_the_rest_by_one() {
+fn stored_data_is_served_without_a_node_and_the_rest_by_a_node() {
     let node = node();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("harmony.db");
@@ -236,7 +236,7 @@ fn a_gateway_that_follows_keeps_them_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_had_or_verified_is_refused_in_words() {
+fn unavailable_or_unverifiable_parts_are_refused_with_a_reason() {
     let node = node();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("refused.db");

@@ -281,7 +281,7 @@ fn the_gateway_serves_without_the_server_and_with_it_again() {
 }
 
 #[test]
-fn passwords_are_asked_for_and_never_told() {
+fn passwords_are_required_and_never_printed() {
     let Some(server) = Postgres::start() else { return };
     server.sql("CREATE ROLE guest LOGIN PASSWORD 'sekrit'");
     let node = node();
@@ -345,7 +345,7 @@ fn passwords_are_asked_for_and_never_told() {
 }
 
 #[test]
-fn what_is_encrypted_is_verified() {
+fn encrypted_connections_verify_the_server() {
     let Some(server) = Postgres::start() else { return };
     server.sql("CREATE ROLE sealed LOGIN SUPERUSER");
     let url = server.url("sealed").replace("weir@", "sealed@");

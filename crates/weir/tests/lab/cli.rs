@@ -43,7 +43,7 @@ fn pages_are_up_to_date() {
 }
 
 #[test]
-fn a_stale_page_is_told_and_then_written() {
+fn a_stale_page_is_reported_and_then_written() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_str().unwrap();
     let run = |more: &[&str]| {
@@ -72,7 +72,7 @@ fn examples_are_right() {
 }
 
 #[test]
-fn check_tells_what_a_right_file_says() {
+fn check_summarizes_a_valid_file() {
     check(
         &["check", "examples/archive.toml"],
         expect![[r#"
@@ -90,7 +90,7 @@ fn check_tells_what_a_right_file_says() {
 }
 
 #[test]
-fn check_tells_every_fault_and_no_secret() {
+fn check_reports_every_fault_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gateway.toml");
     std::fs::write(
@@ -119,7 +119,7 @@ fn check_tells_every_fault_and_no_secret() {
 }
 
 #[test]
-fn diff_tells_what_would_change_and_no_secret() {
+fn diff_reports_changes_and_no_secret() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);

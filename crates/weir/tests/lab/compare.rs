@@ -48,7 +48,7 @@ fn two_servers_of_one_report() {
 
 /// As `weir study sync` takes them.
 #[test]
-fn an_variant_is_named_and_has_several_results() {
+fn a_variant_is_named_and_has_several_results() {
     let one = "asustek_w680__eth_getBlockByNumber_2023-10-26-10-48-43_rpcdaemon_perf.csv";
     let [two, named] = [format!("{one},{one}"), format!("new={one},{one}")];
     let (_, json, complaints) = weir(&[&two, &named, "--json"]);

@@ -37,8 +37,8 @@ fn a_demo_ends_well_and_says_so() {
     assert_eq!(number("requests"), 18_000.0);
     assert_eq!(number("client_errors"), 0.0);
     assert_eq!(number("wrong_answers"), 0.0);
-    assert_eq!(number("judged") + number("not_judged"), 18_000.0);
-    assert!(number("judged") >= 9_000.0, "{report}");
+    assert_eq!(number("compared") + number("not_compared"), 18_000.0);
+    assert!(number("compared") >= 9_000.0, "{report}");
     assert!(number("hit_ratio") > 0.5, "{report}");
     assert!(number("joined") > 0.0, "{report}");
     // A node that stalls or dies leaves calls that another one must answer.
@@ -55,7 +55,7 @@ fn a_demo_ends_well_and_says_so() {
 }
 
 #[test]
-fn faulty_arguments_are_told() {
+fn faulty_arguments_are_reported() {
     for (arguments, expected) in [
         (["--duration", "1s"], "the duration must be from 5s to 1h"),
         (["--duration", "2h"], "the duration must be from 5s to 1h"),

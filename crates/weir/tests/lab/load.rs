@@ -17,7 +17,7 @@ use test_support::running::Weir;
 /// A plan for a target, with what a test wants to say of it.
 fn plan(folder: &TempDir, url: &str, rest: &str) -> String {
     let text = format!(
-        "[target]\nurl = \"{url}\"\ntimeout = \"1s\"\n[validity]\nlateness_p99_max = \"10m\"\n\
+        "[target]\nurl = \"{url}\"\ntimeout = \"1s\"\n[validity]\nscheduling_delay_p99_max = \"10m\"\n\
          waited_share_max = 1\n{rest}"
     );
     let path = folder.path().join("plan.toml");
@@ -59,6 +59,22 @@ fn reasons(result: &Value) -> String {
 }
 
 #[test]
+fn each_warning_of_a_plan_is_printed_once() {
+    let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
+    // A mix that no scenario uses is a warning.
+    let unused = "\n[[mix.unused.calls]]\nmethod = \"eth_chainId\"\n";
+    let plan = plan(&folder, &node.url(), &(steady() + unused));
+    let warning = "no scenario names the mix unused";
+    let (code, out, err) = load(&[&plan, "--plain"]);
+    assert_eq!(code, 0, "{out}{err}");
+    assert_eq!((out.matches(warning).count(), err.matches(warning).count()), (0, 1), "{out}{err}");
+    let (_, out, err) = load(&[&plan, "--quiet"]);
+    assert_eq!((out.matches(warning).count(), err.matches(warning).count()), (1, 0), "{out}{err}");
+    let (_, result) = result(&[&plan]);
+    assert!(result["warnings"].to_string().contains(warning), "{result}");
+}
+
+#[test]
 fn a_target_that_meets_the_thresholds_passes() {
     let (node, folder) =
         (Weir::node().args(&["--latency", "5ms"]).start(), TempDir::new().unwrap());
@@ -96,7 +112,7 @@ fn one_line_is_enough_and_the_family_is_found() {
 }
 
 #[test]
-fn a_broken_objective_fails_and_says_which_and_when() {
+fn a_broken_threshold_fails_and_says_which_and_when() {
     let (node, folder) =
         (Weir::node().args(&["--latency", "50ms"]).start(), TempDir::new().unwrap());
     let plan =
@@ -109,7 +125,7 @@ fn a_broken_objective_fails_and_says_which_and_when() {
 }
 
 #[test]
-fn calls_that_the_node_refuses_fail_the_run_without_any_objective() {
+fn calls_that_the_node_refuses_fail_the_run_without_any_threshold() {
     let node = Weir::node().start();
     let (code, result) = result(&[&node.url(), "-r", "50", "-d", "2s", "--method", "eth_nothing"]);
     assert_eq!(code, 3, "{}", reasons(&result));
@@ -118,7 +134,7 @@ fn calls_that_the_node_refuses_fail_the_run_without_any_objective() {
 }
 
 #[test]
-fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
+fn a_method_that_begins_to_hang_is_named_with_its_time_and_rate() {
     let (mut node, folder) =
         (Weir::node().admin().args(&["--latency", "2ms"]).start(), TempDir::new().unwrap());
     // One call in a hundred is of the method that will hang: 1 % of all, which no threshold sees.
@@ -153,7 +169,7 @@ fn a_method_that_hangs_from_some_time_on_is_named_with_its_time_and_rate() {
 }
 
 #[test]
-fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
+fn pauses_that_bound_the_rate_are_reported_as_the_limit() {
     let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let scenario = "[[scenario]]\nname = \"workers\"\nmodel = \"closed\"\nmix = \"own\"\n\
                     pause = \"100ms\"\n\
@@ -170,7 +186,7 @@ fn pauses_that_bound_the_rate_are_said_to_be_the_limit() {
 }
 
 #[test]
-fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
+fn ctrl_c_keeps_the_measurements_and_marks_them_as_partial() {
     let (node, folder) = (Weir::node().start(), TempDir::new().unwrap());
     let out = folder.path().join("out");
     let arguments =
@@ -191,7 +207,7 @@ fn ctrl_c_keeps_what_was_measured_and_says_that_it_is_a_part() {
 }
 
 #[test]
-fn targets_that_are_none_are_told_by_what_came_back() {
+fn wrong_targets_are_reported_with_their_response() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let (code, out, err) = load(&[&format!("http://{closed}")]);
     assert_eq!((code, out.as_str()), (1, ""));
@@ -228,7 +244,7 @@ fn faulty_arguments_and_plans_end_with_2_and_send_nothing() {
 }
 
 #[test]
-fn what_cannot_be_written_is_told_and_the_result_is_printed_all_the_same() {
+fn a_failed_write_is_reported_and_the_result_is_printed() {
     let node = Weir::node().start();
     let url = node.url();
     let (code, out, err) = load(&[&url, "-n", "20", "-c", "2", "--quiet", "--json", "/dev/full"]);
@@ -326,7 +342,7 @@ fn the_line_that_repeats_a_run_repeats_it() {
 }
 
 #[test]
-fn answers_that_differ_from_the_reference_fail_the_run() {
+fn responses_that_differ_from_the_reference_fail_the_run() {
     // Two chains of different seeds: equal heads, other balances and blocks.
     let (node, other) =
         (Weir::node().args(&["--seed", "1"]).start(), Weir::node().args(&["--seed", "2"]).start());

@@ -31,8 +31,8 @@ method = "eth_getBalance"
 params = [{ draw = "address" }, "latest"]
 
 [validity]
-lateness_p99_max = "10m"
-lateness_share_max = 100
+scheduling_delay_p99_max = "10m"
+scheduling_delay_share_max = 100
 waited_share_max = 1
 "#;
 
@@ -232,7 +232,7 @@ fn a_killed_study_continues_and_counts_no_round_twice() {
 }
 
 #[test]
-fn running_targets_are_compared_and_a_dead_one_is_told() {
+fn running_targets_are_compared_and_a_dead_one_is_reported() {
     let (a, b) = (Weir::node().start(), Weir::node().start());
     let folder = TempDir::new().unwrap();
     let target =
@@ -299,7 +299,7 @@ fn the_harmony_study_compares_direct_proxied_and_cached_calls() {
     let folder = TempDir::new().unwrap();
     let studies = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
     let shipped = |name: &str| std::fs::read_to_string(studies.join(name)).unwrap();
-    let wide = "\n[validity]\nlateness_p99_max = \"10m\"\nlateness_share_max = 100\nwaited_share_max = 1\n";
+    let wide = "\n[validity]\nscheduling_delay_p99_max = \"10m\"\nscheduling_delay_share_max = 100\nwaited_share_max = 1\n";
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("harmony-plan.toml", &(shipped("harmony-plan.toml") + wide));
     let text = shipped("harmony-methods.toml");

@@ -33,7 +33,7 @@ fn check(arguments: &[&str], expected: Expect) {
 }
 
 #[test]
-fn the_somnia_study_is_told_with_its_true_shares_and_its_blind_spot() {
+fn the_somnia_study_is_reported_with_its_true_shares_and_its_blind_spot() {
     check(
         &["studies/somnia.toml", "--set", "load_percent=11"],
         expect![[r#"
@@ -41,16 +41,16 @@ fn the_somnia_study_is_told_with_its_true_shares_and_its_blind_spot() {
             ok: studies/somnia.toml, 2 warnings
             target http://127.0.0.1:8545 (ethereum), timeout 15s
             connections HTTP/1.1, kept open
-            scenario warmup (open, mix somnia), up to 2200 workers, late iterations dropped
+            scenario warmup (open, mix somnia), up to 2200 workers, delayed iterations dropped
               start 30s: 220 iterations/s
               warm 1m 30s: 220 to 1100 iterations/s
-            scenario step_load (open, mix somnia) from 2m, up to 8800 workers, late iterations dropped
+            scenario step_load (open, mix somnia) from 2m, up to 8800 workers, delayed iterations dropped
               step1 2m: 3300 iterations/s
               to-step2 3m: 3300 to 6600 iterations/s
               to-step3 4m: 6600 to 11000 iterations/s
               step3 2m: 11000 iterations/s
               down 1m: 11000 to 0 iterations/s
-            scenario spike (open, mix somnia) from 14m, up to 13200 workers, late iterations dropped
+            scenario spike (open, mix somnia) from 14m, up to 13200 workers, delayed iterations dropped
               spike 20s: 13200 iterations/s
             duration 14m 20s: 5,379,000 iterations, 10,758,000 requests; schedule's mean 12509 requests/s, peak 26400
             mix somnia, step 2: weights add up to 92, so a share is weight / sum

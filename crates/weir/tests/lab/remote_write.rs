@@ -124,7 +124,7 @@ fn queries_of_k6s_dashboards_have_values() {
 }
 
 #[test]
-fn what_is_offered_can_be_scraped() {
+fn prometheus_scrapes_the_offered_metrics() {
     let run = Run::new();
     let labels = || Labels::of(&["testid=t2"]).expect("it is one");
     let offered = [Names::Weir, Names::K6].map(|names| {
@@ -144,7 +144,7 @@ fn what_is_offered_can_be_scraped() {
 }
 
 #[test]
-fn a_refusal_of_prometheus_is_told() {
+fn a_refusal_of_prometheus_is_reported() {
     let Some(prometheus) = Prometheus::start(&[]) else { return };
     let run = Run::new();
     let url = prometheus.write_url().replace("/write", "/nothing");

@@ -27,13 +27,13 @@ fn load(target: &str, arguments: &[&str]) -> (i32, Value) {
     (output.status.code().unwrap(), result)
 }
 
-/// A shipped study that allows any lateness: tests share their machine, and what is tested is not
+/// A shipped study that allows any scheduling delay: tests share their machine, and what is tested is not
 /// how punctual the engine is.
 fn study(folder: &TempDir, name: &str) -> String {
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies").join(name);
     let text = std::fs::read_to_string(shipped).unwrap();
     let path = folder.path().join(name);
-    std::fs::write(&path, text + "\n[validity]\nlateness_p99_max = \"10m\"\n").unwrap();
+    std::fs::write(&path, text + "\n[validity]\nscheduling_delay_p99_max = \"10m\"\n").unwrap();
     path.to_str().unwrap().to_owned()
 }
 

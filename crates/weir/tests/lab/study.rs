@@ -158,7 +158,7 @@ fn study(settings: [&str; 2], more: &str) -> String {
 }
 
 #[test]
-fn a_study_runs_its_variants_and_tells_which_is_faster() {
+fn a_study_runs_its_variants_and_names_the_faster_one() {
     let folder = TempDir::new().unwrap();
     std::fs::write(folder.path().join("pace.toml"), study(["0.25", "0.02"], "")).unwrap();
     let (code, json, complaints) = weir(folder.path(), &["pace.toml", "--out", "result", "--json"]);
@@ -166,7 +166,7 @@ fn a_study_runs_its_variants_and_tells_which_is_faster() {
     let json = published(&json);
     assert_eq!(json["question"], "Which is quicker?");
     assert_eq!(
-        json["against"][0]["times"].as_array().unwrap().last().unwrap()["judged"]["pairs"]
+        json["against"][0]["times"].as_array().unwrap().last().unwrap()["comparison"]["pairs"]
             .as_array()
             .unwrap()
             .len(),

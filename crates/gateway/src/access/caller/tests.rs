@@ -14,7 +14,7 @@ fn head(places: KeyPlaces, target: &str, lines: &str) -> Head {
     let extra = ExtraFields {
         places: Some(places),
         tokens: true,
-        kept_headers: vec!["user-agent".into(), "x-team".into()],
+        used_headers: vec!["user-agent".into(), "x-team".into()],
     };
     let fields = HeadFields { hash_header: None, limits: Vec::new(), extra: Some(extra) };
     let text = format!("POST {target} HTTP/1.1\r\nHost: rpc.example:8645\r\n{lines}\r\n");
@@ -109,7 +109,7 @@ fn host_and_configured_headers_are_parsed() {
     assert_eq!(extra.headers[0].as_deref(), Some(&b"a"[..]));
     assert_eq!(extra.headers[1], None);
     for (host, expected) in [("[::1]:80", "[::1]"), ("[::1]", "[::1]"), ("a", "a"), ("", "")] {
-        let fields = ExtraFields { places: None, tokens: false, kept_headers: Vec::new() };
+        let fields = ExtraFields { places: None, tokens: false, used_headers: Vec::new() };
         let mut extra = ExtraValues::new(&fields);
         extra.set_target(host, "/", &fields);
         assert_eq!(&*extra.host, expected);

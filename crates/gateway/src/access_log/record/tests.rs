@@ -39,10 +39,10 @@ fn extra(host: &str, header: &str) -> Arc<ExtraValues> {
 }
 
 fn line(format: &str, record: &Record) -> String {
-    let kept_headers: [Box<str>; 1] = [USER_AGENT.into()];
+    let used_headers: [Box<str>; 1] = [USER_AGENT.into()];
     let format = Format::parse(format).unwrap().with_header_indices(|_| Some(0));
     let mut out = String::new();
-    write_line(&mut out, &format, &kept_headers, record);
+    write_line(&mut out, &format, &used_headers, record);
     out
 }
 

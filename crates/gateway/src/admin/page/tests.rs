@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::draw::{Plot, bar, plot};
 use super::{bytes, duration, html, integer, millis, policy};
 use crate::admin::history::History;
-use crate::admin::status::Status;
 use crate::admin::status::tests::populated;
+use crate::admin::status::{LastHeadStatus, Status};
 use crate::metrics::thread::Counters;
 
 fn page(change: impl FnOnce(&mut Status)) -> String {
@@ -52,10 +52,20 @@ fn it_shows_every_chain_upstream_and_method() {
         assert!(page.contains(text), "{text} is not shown");
     }
     assert!(page.contains("<span class=\"badge bad\">ejected</span>"));
-    assert!(page.contains("not ready</span> chain side: no upstream can be used;"));
+    assert!(page.contains("not ready</span> chain side: no healthy upstream (1 foreign);"));
     assert!(page.contains("60.0\u{202f}%"), "the hit ratio is shown");
     balanced(&page).unwrap();
     assert!(balanced("<p><b></p></b>").is_err() && balanced("<p>").is_err());
+}
+
+#[test]
+fn the_last_head_is_shown_during_an_outage() {
+    let page = page(|status| {
+        status.chains[0].head = None;
+        status.chains[0].last_head =
+            Some(LastHeadStatus { number: 1234, hash: "0xab".to_owned(), seconds_ago: 7.0 });
+    });
+    assert!(page.contains("none; the last was 1,234, 7.0\u{202f}s ago"));
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use super::{
     ChainStatus, ConfigStatus, GroupStatus, HeadStatus, HealthState, IndexStatus, KeyStatus,
-    MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus, QuotaStatus,
-    RedisStatus, Refused, ReloadStatus, Status, Totals, UpstreamStatus, ZoneStatus,
+    LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus,
+    QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals, UpstreamStatus,
+    ZoneStatus,
 };
 use crate::call::cache_status::CacheStatus;
 use crate::config;
@@ -18,7 +19,6 @@ use crate::metrics::counters::{GroupCounters, KeyCounters, MethodCounters, Upstr
 use crate::metrics::instrument::Histogram;
 use crate::metrics::label::{AttemptOutcome, IndexLookup, LimitOutcome, RedisLookup};
 use crate::metrics::thread::{ChainLabel, Counters};
-use crate::policy::heads::UpstreamView;
 use crate::policy::health;
 use crate::policy::memory::Purpose;
 use crate::state::process::{Outcome, ReloadRecord, Reloads};
@@ -55,7 +55,7 @@ impl Status {
             memory: MemoryStatus::of(&snapshot.registry.memory),
             zones: zone_statuses(snapshot, counters),
             keys: key_statuses(snapshot, counters),
-            totals: totals(counters),
+            totals: totals(snapshot, counters),
         }
     }
 
@@ -67,15 +67,31 @@ impl Status {
             let usable = |upstream: &UpstreamStatus| {
                 matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
             };
+            let name = &chain.name;
             if !chain.upstreams.iter().any(usable) {
-                reasons.push(format!("chain {}: no upstream can be used", chain.name));
+                let states = state_counts(&chain.upstreams);
+                reasons.push(format!("chain {name}: no healthy upstream ({states})"));
             }
-            if chain.head.is_none() {
-                reasons.push(format!("chain {}: no head was seen", chain.name));
+            match &chain.last_head {
+                _ if chain.head.is_some() => {}
+                Some(LastHeadStatus { number, seconds_ago, .. }) => reasons.push(format!(
+                    "chain {name}: no upstream confirms a head; the last was block {number}, \
+                     {seconds_ago:.0} s ago"
+                )),
+                None => reasons.push(format!("chain {name}: no upstream has reported a head yet")),
             }
         }
         reasons
     }
+}
+
+/// Lists the number of upstreams in each state: "2 ejected, 1 foreign".
+fn state_counts(upstreams: &[UpstreamStatus]) -> String {
+    let counts = HealthState::ALL.into_iter().filter_map(|state| {
+        let count = upstreams.iter().filter(|upstream| upstream.state == state).count();
+        (count > 0).then(|| format!("{count} {}", state.as_str()))
+    });
+    counts.collect::<Vec<_>>().join(", ")
 }
 
 fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
@@ -158,6 +174,13 @@ fn chain_status(
             hash: alloy_primitives::hex::encode_prefixed(head.hash),
         }),
         head_age_seconds: view.head.map(|_| seconds(now.saturating_sub(chain.head_since()))),
+        last_head: chain.last_head().filter(|_| view.head.is_none()).map(|last_head| {
+            LastHeadStatus {
+                number: last_head.head.number,
+                hash: alloy_primitives::hex::encode_prefixed(last_head.head.hash),
+                seconds_ago: seconds(now.saturating_sub(last_head.lost_at)),
+            }
+        }),
         finalized: view.finalized,
         reorgs: chain.reorgs.load(Relaxed),
         reorg_depth_max: chain.reorg_depth_max.load(Relaxed),
@@ -184,7 +207,7 @@ fn upstream_status(
     let (state, ends_at) = if upstream.foreign.load(Relaxed) {
         (HealthState::Foreign, None)
     } else {
-        state_of(upstream.health.lock().state(now), upstream_view)
+        state_of(snapshot.upstream_state(index, &view))
     };
     UpstreamStatus {
         index,
@@ -226,14 +249,9 @@ fn transports(upstream: &config::upstream::Upstream) -> Vec<&'static str> {
     [multiplexed, over_http].into_iter().flatten().collect()
 }
 
-fn state_of(
-    state: health::HealthState,
-    upstream_view: UpstreamView,
-) -> (HealthState, Option<Duration>) {
+/// Returns the state as the status names it, and the end of the state if it is known.
+fn state_of(state: health::HealthState) -> (HealthState, Option<Duration>) {
     match state {
-        health::HealthState::Healthy if upstream_view.head.is_some() && !upstream_view.at_head => {
-            (HealthState::Lagging, None)
-        }
         health::HealthState::Healthy => (HealthState::Healthy, None),
         health::HealthState::Lagging => (HealthState::Lagging, None),
         health::HealthState::Probing => (HealthState::Probing, None),
@@ -363,7 +381,24 @@ fn key_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<KeyStatus> {
     counters.keys.iter().map(status).collect()
 }
 
-fn totals(counters: &Counters) -> Totals {
+/// Returns the rejected calls by reason.
+fn rejected_calls(snapshot: &Snapshot, counters: &Counters) -> Vec<Rejected> {
+    let by_zone = counters.zones.iter().map(|([name], zone)| {
+        ("limit", Some(name.to_string()), zone.calls[LimitOutcome::Rejected].get())
+    });
+    let quota = snapshot.quotas.as_ref().map_or(0, |quotas| quotas.ledger.refused.load(Relaxed));
+    let shed = counters.groups.iter().flat_map(|(_, group)| group.shed.iter());
+    let others = [
+        ("quota", None, quota),
+        ("overload", None, shed.map(|(_, reasons)| reasons.total()).sum()),
+        ("malformed", None, counters.calls_refused.get()),
+    ];
+    let denied = counters.denied.iter().map(|(denial, count)| (denial.as_str(), None, count.get()));
+    let all = by_zone.chain(others).chain(denied);
+    all.map(|(reason, zone, calls)| Rejected { reason, zone, calls }).collect()
+}
+
+fn totals(snapshot: &Snapshot, counters: &Counters) -> Totals {
     let refused = counters.requests_refused.iter();
     Totals {
         connections_open: counters.connections_open.get(),
@@ -377,6 +412,7 @@ fn totals(counters: &Counters) -> Totals {
         refused: refused
             .map(|(status, count)| Refused { status: status.number(), requests: count.get() })
             .collect(),
+        rejected: rejected_calls(snapshot, counters),
         errors: counters.all_methods().map(|method| method.errors.get()).sum(),
         failed: counters.all_methods().map(|method| method.failed.get()).sum(),
         retries: counters.retries.get(),

@@ -127,16 +127,15 @@ pub(crate) fn populated() -> Arc<Snapshot> {
     let [instance_id, other_id] =
         [0, 1].map(|upstream: usize| snapshot.upstreams[upstream].instance_id);
     let head = Some(22_431_084);
-    let seen = UpstreamView {
-        mark: instance_id,
-        head,
-        lag: 0,
-        live: true,
-        consistent: true,
-        at_head: true,
+    let seen =
+        UpstreamView { instance_id, head, lag: 0, live: true, consistent: true, at_head: true };
+    let behind = UpstreamView {
+        instance_id: other_id,
+        head: Some(22_431_080),
+        lag: 4,
+        at_head: false,
+        ..seen
     };
-    let behind =
-        UpstreamView { mark: other_id, head: Some(22_431_080), lag: 4, at_head: false, ..seen };
     view.upstreams = vec![seen, behind];
     snapshot.chains[0].publish(view, Duration::from_millis(1));
     snapshot.chains[0].reorgs.store(2, Ordering::Relaxed);
@@ -213,6 +212,11 @@ fn numbers_add_up_over_threads() {
     assert_eq!((totals.in_flight, totals.errors, totals.failed), (14, 2, 4));
     let refused = totals.refused.iter().find(|refused| refused.status == 413).unwrap();
     assert_eq!(refused.requests, 2);
+    let by_zone = totals.rejected.iter().find(|rejected| rejected.zone.is_some()).unwrap();
+    assert_eq!(
+        (by_zone.reason, by_zone.zone.as_deref(), by_zone.calls),
+        ("limit", Some("clients"), 2)
+    );
     assert_eq!(status.cache.hit_ratio, Some(0.6));
 }
 
@@ -250,7 +254,7 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
     let seen = |upstream: usize, lag: u64| {
         let instance_id = snapshot.upstreams[upstream].instance_id;
         UpstreamView {
-            mark: instance_id,
+            instance_id,
             head: Some(9),
             lag,
             live: true,
@@ -258,11 +262,21 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
             at_head: lag == 0,
         }
     };
+    let states = || {
+        let status = Status::of(&snapshot);
+        [0, 1].map(|upstream: usize| status.chains[0].upstreams[upstream].state)
+    };
+    view.head = Some(Head { number: 9, hash: [1; 32] });
     view.upstreams = vec![seen(0, 0), seen(1, 40)];
+    snapshot.chains[0].publish(view.clone(), Duration::ZERO);
+    assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
+    // The selection passes over an upstream without a head too.
+    view.upstreams[1] = UpstreamView { head: None, lag: 0, at_head: false, ..seen(1, 0) };
     snapshot.chains[0].publish(view, Duration::ZERO);
+    assert_eq!(states(), [HealthState::Healthy, HealthState::Lagging]);
+    snapshot.renew_candidates(0);
+    assert_eq!(snapshot.groups[0].candidates.load().group_indices, [0]);
     let status = Status::of(&snapshot);
-    let states: Vec<_> = status.chains[0].upstreams.iter().map(|upstream| upstream.state).collect();
-    assert_eq!(states, [HealthState::Healthy, HealthState::Lagging]);
     assert_eq!(
         status.chains[1].upstreams[0].state,
         HealthState::Healthy,
@@ -273,9 +287,35 @@ fn a_healthy_upstream_behind_the_others_is_called_lagging() {
 #[test]
 fn readiness_names_what_is_missing() {
     let reasons = Status::of(&fresh()).unready();
-    assert_eq!(reasons, ["chain main: no head was seen", "chain side: no head was seen"]);
-    let reasons = Status::of(&populated()).unready();
-    assert_eq!(reasons, ["chain side: no upstream can be used", "chain side: no head was seen"]);
+    assert_eq!(
+        reasons,
+        [
+            "chain main: no upstream has reported a head yet",
+            "chain side: no upstream has reported a head yet"
+        ]
+    );
+    let snapshot = populated();
+    let side_reasons = [
+        "chain side: no healthy upstream (1 foreign)",
+        "chain side: no upstream has reported a head yet",
+    ];
+    assert_eq!(Status::of(&snapshot).unready(), side_reasons);
+    // All upstreams of a chain are lost.
+    snapshot.chains[0].publish(ChainView::default(), snapshot.now());
+    let now = snapshot.now();
+    for _ in 0..3 {
+        snapshot.upstreams[0].health.lock().poll_failed(now, 0);
+    }
+    let status = Status::of(&snapshot);
+    let last_head = status.chains[0].last_head.as_ref().unwrap();
+    assert_eq!((last_head.number, &last_head.hash[..4]), (22_431_084, "0xab"));
+    assert_eq!(
+        status.unready()[..2],
+        [
+            "chain main: no healthy upstream (2 ejected)",
+            "chain main: no upstream confirms a head; the last was block 22431084, 0 s ago"
+        ]
+    );
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn x_forwarded_for_is_walked_from_the_right() {
 }
 
 #[test]
-fn what_cannot_be_read_ends_the_walk() {
+fn an_unreadable_header_ends_the_walk() {
     let check = |values: &[&str], expected| check(XForwardedFor, values, expected);
     check(&["unknown"], "peer");
     check(&["1.1.1.1, unknown"], "peer");

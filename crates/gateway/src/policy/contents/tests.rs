@@ -41,7 +41,7 @@ fn query(filter: &str) -> BloomQuery {
 }
 
 #[test]
-fn a_bloom_filter_tells_what_a_block_cannot_have() {
+fn a_bloom_filter_proves_the_absence_of_logs() {
     let (address, topic) = ([7; 20], [9; 32]);
     let block = read(&block(1, &[&address, &topic], &[]));
     let may = |filter: &str| block.may_have(&query(filter)).expect("it has a filter");
@@ -57,7 +57,7 @@ fn a_bloom_filter_tells_what_a_block_cannot_have() {
 }
 
 #[test]
-fn a_block_without_logs_has_none_and_one_without_a_filter_tells_nothing() {
+fn a_block_without_a_filter_proves_nothing_about_logs() {
     assert_eq!(read(&block(1, &[], &[])).may_have(&BloomQuery::default()), Some(false));
     for raw in [r#"{"number":"0x1"}"#, r#"{"number":"0x1","logsBloom":"0x00"}"#] {
         assert_eq!(read(raw).may_have(&BloomQuery::default()), None, "{raw}");

@@ -589,7 +589,7 @@ fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
     let view = net.tracker.view();
     assert_eq!((view.head, view.generation), (old.head, old.generation));
     assert_eq!(view.canonical(21), old.canonical(21));
-    let unknown = [7, 0].map(|mark| UpstreamView { mark, ..UpstreamView::default() });
+    let unknown = [7, 0].map(|instance_id| UpstreamView { instance_id, ..UpstreamView::default() });
     assert_eq!(view.upstreams[1..], unknown, "nothing is known of these");
     assert_eq!(
         (view.upstream(1, 7), view.upstream(1, 0), view.upstream(3, 0)),
@@ -603,7 +603,7 @@ fn a_removed_upstream_vouches_for_nothing_and_the_chain_stays() {
     assert_eq!(net.tracker.view().generation, old.generation);
     let replacement = net.tracker.view().upstreams[1];
     assert!(!replacement.consistent && replacement.head.is_some(), "{replacement:?}");
-    assert_eq!(replacement.mark, 7);
+    assert_eq!(replacement.instance_id, 7);
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub struct ChainView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UpstreamView {
     /// Unique number of the upstream. A reload may give the same index to another upstream, which
-    /// then has another mark.
-    pub mark: u64,
+    /// then has another id.
+    pub instance_id: u64,
     /// The upstream's head, if linked and plausible. `None` if the upstream never reported one;
     /// such an upstream is not healthy.
     pub head: Option<u64>,
@@ -56,9 +56,9 @@ pub struct UpstreamView {
 }
 
 impl ChainView {
-    /// Returns the state of the upstream at this index, if the upstream has this mark.
-    pub fn upstream(&self, index: usize, mark: u64) -> Option<UpstreamView> {
-        self.upstreams.get(index).copied().filter(|view| view.mark == mark)
+    /// Returns the state of the upstream at this index, if the upstream has this id.
+    pub fn upstream(&self, index: usize, instance_id: u64) -> Option<UpstreamView> {
+        self.upstreams.get(index).copied().filter(|view| view.instance_id == instance_id)
     }
 
     /// Returns the served chain's hash at `number`, if it lies within the window and not above the

@@ -196,15 +196,6 @@ fn missing_data_is_no_failure() {
 }
 
 #[test]
-fn lag_is_remembered_beside_health() {
-    let mut upstream = upstream();
-    upstream.mark_lagging();
-    assert_eq!(upstream.state(SECOND), HealthState::Lagging);
-    upstream.mark_caught_up();
-    assert_eq!(upstream.state(SECOND), HealthState::Healthy);
-}
-
-#[test]
 fn a_group_is_never_empty() {
     let (healthy, lagging, probing) =
         (HealthState::Healthy, HealthState::Lagging, HealthState::Probing);

@@ -95,7 +95,7 @@ fn usage_during_a_report_is_in_the_next_report() {
 }
 
 #[test]
-fn a_file_only_adds_to_what_is_known() {
+fn a_quota_file_never_lowers_known_usage() {
     let (month, next) = (Month::parse("2026-11").unwrap(), Month::parse("2026-12").unwrap());
     let mut account = Account::new(month, 10);
     assert!(account.charge(month, 5, 100, WHOLE));

@@ -48,7 +48,7 @@ fn view(upstreams: usize) -> ChainView {
     let upstream_view = |view_index: usize| {
         let instance_id = view_index as u64 + 1;
         UpstreamView {
-            mark: instance_id,
+            instance_id,
             head: Some(9),
             lag: 0,
             live: true,
@@ -86,7 +86,7 @@ fn health_follows_an_upstream_through_order_and_weight_and_not_to_another_url() 
     let view = view(3);
     assert_eq!(e.in_view(&view), None, "the view belongs to another upstream");
     assert_eq!(
-        previous.upstreams[2].in_view(&view).map(|upstream_view| upstream_view.mark),
+        previous.upstreams[2].in_view(&view).map(|upstream_view| upstream_view.instance_id),
         Some(previous.upstreams[2].instance_id)
     );
     assert_eq!(reloaded_twice.upstreams[0].in_view(&view), previous.upstreams[0].in_view(&view));

@@ -81,6 +81,18 @@ pub(super) struct Poller {
     next_id: u64,
     /// True if the current outage was already logged.
     outage_logged: bool,
+    pub(super) recovery: Recovery,
+}
+
+/// Progress of an upstream from its first successful probe back to the newest head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// The upstream was not ejected, or the log reports that it is readmitted.
+    Done,
+    /// A probe has succeeded.
+    Probed,
+    /// The log reports that the upstream responds but lags.
+    Lagging,
 }
 
 impl Poller {
@@ -95,6 +107,7 @@ impl Poller {
             multiplexed: None,
             next_id: 0,
             outage_logged: false,
+            recovery: Recovery::Done,
         }
     }
 

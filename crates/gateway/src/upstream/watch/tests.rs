@@ -54,7 +54,7 @@ async fn an_upstream_that_reuses_a_view_index_does_not_inherit_the_view() {
     let mut watch = Watcher::default();
     watch.follow(&a, &no_event());
     let upstream_view = UpstreamView {
-        mark: a.upstreams[0].instance_id,
+        instance_id: a.upstreams[0].instance_id,
         head: Some(9),
         live: true,
         consistent: true,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lab_model::plan::{Late, Model, Scenario};
+use lab_model::plan::{Delayed, Model, Scenario};
 
 use super::{BACK_OFF, EngineThread, PAUSE, WorkerState};
 use crate::engine::world::World;
@@ -90,7 +90,9 @@ impl ScenarioState {
         let end = nanos(scenario.start + scenario.duration());
         ScenarioState {
             executor: match scenario.model {
-                Model::Open { late } => open(scenario, late, thread, threads, workers.clone()),
+                Model::Open { delayed } => {
+                    open(scenario, delayed, thread, threads, workers.clone())
+                }
                 Model::Closed => closed(scenario, thread, threads),
             },
             workers,
@@ -131,7 +133,7 @@ impl ScenarioState {
 
 fn open(
     scenario: &Scenario,
-    late: Late,
+    delayed: Delayed,
     thread: usize,
     threads: usize,
     workers: Range<usize>,
@@ -144,9 +146,9 @@ fn open(
         arrivals: arrivals.unwrap_or_else(|| Arrivals::new(scenario, 0, 1)),
         next,
         queue: VecDeque::new(),
-        queue_max: match late {
-            Late::Queue { max } => share(max, thread, threads_used),
-            Late::Drop => 0,
+        queue_max: match delayed {
+            Delayed::Queue { max } => share(max, thread, threads_used),
+            Delayed::Drop => 0,
         },
         free_workers: workers.rev().map(|worker_id| (worker_id as u32, 0)).collect(),
     }

@@ -1,6 +1,7 @@
 //! Goal: metrics of the real exporter are read, and other servers are reported. Method: Debian's
 //! prometheus-node-exporter on an unused port, and small servers with other responses.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -14,16 +15,20 @@ use super::*;
 
 #[test]
 fn urls() {
-    let port = |url: &str| {
-        Exporter::new(&NodeUrl::parse_http(url).unwrap()).ok().map(|exporter| exporter.port)
+    let scraped = |url: &str| {
+        Exporter::new(&NodeUrl::parse_http(url).unwrap()).ok().map(|exporter| exporter.url)
     };
-    assert_eq!(port("http://db1:9200/m"), Some(9_200));
-    assert_eq!(port("http://db1"), Some(9_100));
-    assert_eq!(port("http://db1:80"), Some(80));
-    assert_eq!(port("http://[::1]:9100/metrics"), Some(9_100));
-    assert_eq!(port("http://[::80]"), Some(9_100));
+    for (url, scraped_url) in [
+        ("http://db1:9200/m", "http://db1:9200/m"),
+        ("http://db1", "http://db1:9100/metrics"),
+        ("http://db1:80", "http://db1:80/metrics"),
+        ("http://[::1]:9100/metrics", "http://[::1]:9100/metrics"),
+        ("http://[::80]", "http://[::80]:9100/metrics"),
+    ] {
+        assert_eq!(scraped(url).as_deref(), Some(scraped_url));
+    }
     for wrong in ["https://db1:9100", "http://u:p@h/", "http://u:p@h:1/"] {
-        assert_eq!(port(wrong), None, "{wrong}");
+        assert_eq!(scraped(wrong), None, "{wrong}");
     }
 }
 
@@ -49,8 +54,9 @@ fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
 fn responses_of_other_servers_are_rejected() {
     let fault = |answer| answered(answer).unwrap_err().to_string();
     assert_eq!(fault(b"HTTP/1.1 404 Not Found\r\n\r\n"), "the response has HTTP status 404");
-    assert_eq!(fault(b"SSH-2.0-OpenSSH\r\n"), "the response is not HTTP");
-    assert_eq!(fault(b""), "the response is not HTTP");
+    for not_http in [&b"SSH-2.0-OpenSSH\r\n"[..], b""] {
+        assert!(matches!(answered(not_http), Err(Fault::Http(_))));
+    }
     let other = fault(b"HTTP/1.1 200 OK\r\n\r\ngo_goroutines 7\n");
     assert_eq!(other, "the page has no metric node_cpu_seconds_total");
     let page = b"HTTP/1.0 200 OK\r\n\r\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 9\n";

@@ -26,7 +26,7 @@ fn find<'a>(warnings: &'a [String], needle: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn a_method_below_the_tolerated_share_can_fail_wholly() {
+fn a_method_below_the_tolerated_share_can_fail_completely() {
     let warnings = with_logs(9, "failed = \"rate<0.01\"");
     let expected = "eth_getLogs is 0.900 % of calls: all of them can fail without breaking \
                     \"failed rate<0.01\"; add failed{method:eth_getLogs}";

@@ -1,7 +1,7 @@
 //! Mixes of calls: from the plan, from files, or shipped with the program.
 
 use settings::value::Name;
-use settings::{At, Diagnostics, Input, Key, Report, Scalar, TEXT_BYTES_MAX, not_found};
+use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found};
 
 use super::super::requests::{self, METHODS_MAX, Methods};
 use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
@@ -37,7 +37,7 @@ impl Mixes {
         methods.are_partial = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::Text(name)) {
-                report.missing(&table.at, message, <Name as Scalar>::allowed());
+                report.missing(&table.location, message, <Name as Scalar>::allowed());
             }
             let is_used = is_used(name);
             let mut unused_methods = Methods::default();
@@ -121,8 +121,13 @@ impl MixReader<'_, '_, '_> {
     /// Reads a mix from the keys of its table, or from the file that the table names.
     fn mix_or_file(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let Some(file) = &*table.file else { return self.mix(name, table) };
-        let others = [&table.step.at, &table.calls.at, &table.requests.at, &table.bodies.at];
-        if others.into_iter().any(At::is_written) {
+        let others = [
+            &table.step.location,
+            &table.calls.location,
+            &table.requests.location,
+            &table.bodies.location,
+        ];
+        if others.into_iter().any(Location::is_written) {
             let message = "the file and the mix's own keys cannot both be";
             self.report.error(&table.file, message, "one of them");
             return None;
@@ -150,9 +155,10 @@ impl MixReader<'_, '_, '_> {
         let request = table.request();
         let steps = match table.step.is_set() {
             true => {
-                for at in request.keys().into_iter().filter(|at| at.is_written()) {
+                for location in request.keys().into_iter().filter(|location| location.is_written())
+                {
                     let message = "a mix with steps has no such key of its own";
-                    self.report.error(at, message, "this key in a step");
+                    self.report.error(location, message, "this key in a step");
                 }
                 self.steps(&table.step)
             }
@@ -180,8 +186,8 @@ impl MixReader<'_, '_, '_> {
 
     fn request(&mut self, request: &Request<'_>) -> Option<Step> {
         let Request { calls, weights_sum, requests, bodies, .. } = request;
-        let sources = [&calls.at, &requests.at, &bodies.at];
-        let mut sources = sources.into_iter().filter(|at| at.is_written());
+        let sources = [&calls.location, &requests.location, &bodies.location];
+        let mut sources = sources.into_iter().filter(|location| location.is_written());
         let (source, second_source) = (sources.next(), sources.next());
         if weights_sum.is_set() && (second_source.is_some() || !calls.is_set()) {
             self.report.error(*weights_sum, "there are no weights", "with calls only");
@@ -193,9 +199,9 @@ impl MixReader<'_, '_, '_> {
                 None
             }
             (None, _) => {
-                if !self.report.is_faulty(request.at) {
+                if !self.report.is_faulty(request.location) {
                     let message = "a request has calls, requests or bodies";
-                    self.report.missing(request.at, message, "one of them");
+                    self.report.missing(request.location, message, "one of them");
                 }
                 None
             }

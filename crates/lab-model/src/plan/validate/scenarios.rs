@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use settings::{At, Key, Located, Report};
+use settings::{Key, Located, Location, Report};
 
 use super::super::requests::Methods;
 use super::super::tables::{BatchTable, PlanFile, ScenarioTable, StageTable, WORKERS_MAX};
-use super::super::values::{LateName, ModelName};
-use super::super::{Late, Model, Scenario, Stage, level_at};
+use super::super::values::{DelayedName, ModelName};
+use super::super::{Delayed, Model, Scenario, Stage, level_at};
 use super::mixes::Mixes;
 use crate::plan::threshold::parse::StageName;
 
@@ -36,7 +36,11 @@ pub(super) fn check(
     let tables = &file.scenario;
     reader.names.are_partial = tables.is_empty();
     if tables.is_empty() && tables.readable().is_some() {
-        report.missing(&tables.at, "there is no scenario, so nothing is sent", "[[scenario]]");
+        report.missing(
+            &tables.location,
+            "there is no scenario, so nothing is sent",
+            "[[scenario]]",
+        );
     }
     if tables.len() > SCENARIOS_MAX {
         report.error(tables, "too many scenarios", format!("at most {SCENARIOS_MAX}"));
@@ -72,7 +76,7 @@ impl ScenarioReader {
         model_keys(table, closed, report);
         let stages = self.stages(&name, table, closed, report);
         let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
-        let is_faulty = report.is_faulty(&table.at);
+        let is_faulty = report.is_faulty(&table.location);
         self.names.are_partial |= is_faulty;
         let is_complete = !stages.is_empty() && !is_faulty;
         if is_complete && level_max == 0.0 {
@@ -177,7 +181,7 @@ fn stage_levels(
     };
     if wrong_key.is_set() {
         let message = format!("the scenario's model is {model}");
-        report.error(wrong_key, message, constant_key.at.name());
+        report.error(wrong_key, message, constant_key.location.name());
         return None;
     }
     let level_keys: Vec<_> =
@@ -187,11 +191,13 @@ fn stage_levels(
         return None;
     }
     let ramp_keys = [stage.from.location(), stage.steps.location()];
-    if let Some(at) = ramp_keys.into_iter().find(|at| at.is_written() && !stage.to.is_set()) {
-        report.error(at, "belongs to a ramp", "together with to");
+    if let Some(location) =
+        ramp_keys.into_iter().find(|location| location.is_written() && !stage.to.is_set())
+    {
+        report.error(location, "belongs to a ramp", "together with to");
         return None;
     }
-    if report.is_faulty(&stage.at) {
+    if report.is_faulty(&stage.location) {
         // The level is unknown. A placeholder keeps the next stage from reporting an error about
         // it.
         previous_level.get_or_insert(1.0);
@@ -204,8 +210,8 @@ fn stage_levels(
         (None, None) => {
             let Some(level) = *previous_level else {
                 let message = "the first stage has no previous level to continue from";
-                let allowed = format!("{}, to or spike", constant_key.at.name());
-                report.missing(&stage.at, message, allowed);
+                let allowed = format!("{}, to or spike", constant_key.location.name());
+                report.missing(&stage.location, message, allowed);
                 return None;
             };
             (level, level)
@@ -232,25 +238,27 @@ fn workers_levels(levels: [&Key<Option<f64>>; 4], report: &mut Report<'_>) {
 
 /// Rejects keys that have no effect in the scenario's model.
 fn model_keys(table: &ScenarioTable, closed: bool, report: &mut Report<'_>) {
-    let ScenarioTable { late, queue_max, pause, .. } = table;
-    let (useless_keys, model): (&[&At], _) = match closed {
-        true => (&[&late.at, &queue_max.at], "open"),
-        false => (&[&pause.at], "closed"),
+    let ScenarioTable { delayed, queue_max, pause, .. } = table;
+    let (useless_keys, model): (&[&Location], _) = match closed {
+        true => (&[&delayed.location, &queue_max.location], "open"),
+        false => (&[&pause.location], "closed"),
     };
-    for at in useless_keys.iter().filter(|at| at.is_written()) {
+    for location in useless_keys.iter().filter(|location| location.is_written()) {
         let message = format!("only the {model} model has it");
-        report.error(*at, message, format!("model = \"{model}\""));
+        report.error(*location, message, format!("model = \"{model}\""));
     }
-    if !closed && **late == LateName::Drop && queue_max.is_set() {
-        report.error(queue_max, "there is no queue", "late = \"queue\"");
+    if !closed && **delayed == DelayedName::Drop && queue_max.is_set() {
+        report.error(queue_max, "there is no queue", "delayed = \"queue\"");
     }
 }
 
 fn model(table: &ScenarioTable, closed: bool) -> Model {
-    match (closed, *table.late) {
+    match (closed, *table.delayed) {
         (true, _) => Model::Closed,
-        (false, LateName::Drop) => Model::Open { late: Late::Drop },
-        (false, LateName::Queue) => Model::Open { late: Late::Queue { max: *table.queue_max } },
+        (false, DelayedName::Drop) => Model::Open { delayed: Delayed::Drop },
+        (false, DelayedName::Queue) => {
+            Model::Open { delayed: Delayed::Queue { max: *table.queue_max } }
+        }
     }
 }
 
@@ -263,10 +271,10 @@ fn workers(table: &ScenarioTable, closed: bool, level_max: f64, report: &mut Rep
         }
         (Some(workers), _) => workers,
         (None, true) => (level_max.min(WORKERS_MAX as f64) as usize).max(1),
-        (None, false) if report.is_faulty(&table.at) => 1,
+        (None, false) if report.is_faulty(&table.location) => 1,
         (None, false) => {
             let message = "must be set in the open model: the maximum number of iterations at once";
-            report.missing(&table.workers_max.at, message, format!("1 to {WORKERS_MAX}"));
+            report.missing(&table.workers_max.location, message, format!("1 to {WORKERS_MAX}"));
             1
         }
     }

@@ -1,6 +1,6 @@
 //! Thresholds: checks that the names in selectors exist and that expressions are valid.
 
-use settings::{At, Report};
+use settings::{Location, Report};
 
 use super::super::requests::Methods;
 use super::super::tables::PlanFile;
@@ -25,8 +25,8 @@ pub(super) fn check(
     for selected in file.thresholds.iter() {
         match parse::selector(&selected.selector, names) {
             Ok(selector) => {
-                let build = |(written, at): &(WrittenThreshold, At)| {
-                    threshold(&selected.selector, &selector, written, at, report)
+                let build = |(written, location): &(WrittenThreshold, Location)| {
+                    threshold(&selected.selector, &selector, written, location, report)
                 };
                 thresholds.extend(selected.list.iter().filter_map(build));
             }
@@ -38,14 +38,14 @@ pub(super) fn check(
                     None => false,
                 };
                 if !may_exist {
-                    report.missing(&selected.at, message, allowed);
+                    report.missing(&selected.location, message, allowed);
                 }
             }
         }
     }
     if thresholds.len() > THRESHOLDS_MAX {
         let allowed = format!("at most {THRESHOLDS_MAX}");
-        report.missing(&file.thresholds.at, "too many thresholds", allowed);
+        report.missing(&file.thresholds.location, "too many thresholds", allowed);
     }
     thresholds
 }
@@ -54,7 +54,7 @@ fn threshold(
     selector_text: &str,
     selector: &Selector,
     written: &WrittenThreshold,
-    at: &At,
+    location: &Location,
     report: &mut Report<'_>,
 ) -> Option<Threshold> {
     let text = written.threshold.trim();
@@ -72,7 +72,7 @@ fn threshold(
             text: format!("{} {text}", selector_text.trim()),
         }),
         Err(ParseError { message, allowed, .. }) => {
-            report.error(at, message, allowed);
+            report.error(location, message, allowed);
             None
         }
     }

@@ -77,8 +77,8 @@ pub(super) fn late_sends_ms(context: &Context<'_>) -> Option<f64> {
     let late = context.mean_second(|second| second.scheduling_delay_p99_ms)?;
     let median = |second: &Second| second.methods.iter().map(|m| m.p50_ms).fold(0.0, f64::max);
     let typical = context.mean_second(median).unwrap_or(0.0);
-    let limit = context.input.validity.lateness_p99_max.as_secs_f64() * 1_000.0;
-    let broken = late > limit && late > context.input.validity.lateness_share_max * typical;
+    let limit = context.input.validity.scheduling_delay_p99_max.as_secs_f64() * 1_000.0;
+    let broken = late > limit && late > context.input.validity.scheduling_delay_share_max * typical;
     broken.then_some(late)
 }
 

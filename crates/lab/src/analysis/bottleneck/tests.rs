@@ -200,8 +200,8 @@ impl Scene {
             wire: &self.wire,
             validity: Validity {
                 delivered_share_min: 0.99,
-                lateness_p99_max: Duration::from_millis(1),
-                lateness_share_max: 0.05,
+                scheduling_delay_p99_max: Duration::from_millis(1),
+                scheduling_delay_share_max: 0.05,
                 waited_share_max: 0.1,
             },
             broken_at,
@@ -493,7 +493,7 @@ fn a_line_that_is_full() {
 }
 
 #[test]
-fn a_remote_target_without_exporter_cannot_be_told() {
+fn the_bottleneck_of_a_remote_target_without_exporter_is_unknown() {
     let mut scene = Scene::remote();
     scene.host = "generator";
     scene.watched.exporter = false;
@@ -528,7 +528,7 @@ fn a_rate_limit_that_answers_with_an_error() {
 }
 
 #[test]
-fn sockets_that_do_not_say_what_waits_leave_it_to_the_calls_under_way() {
+fn calls_in_flight_decide_if_socket_queues_are_unknown() {
     let mut scene = Scene::local();
     scene.set("target.waiting_in", |_| 1.0).set("target.unclear_in", |_| 49.0);
     names(&scene.find(), Cause::Software, Confidence::High);
@@ -707,7 +707,7 @@ fn a_generator_that_is_busy_or_late_or_out_of_ports() {
     scene.series[5].scheduling_delay_p99_ms = 1_500.0;
     scene.series[6].scheduling_delay_p99_ms = 1_500.0;
     names(&scene.find(), Cause::Generator, Confidence::High);
-    // A limit answered meanwhile, which no lateness does.
+    // A limit answered meanwhile, which no scheduling delay causes.
     scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
     assert_eq!(scene.find().cause, Cause::RateLimit);
     let mut scene = Scene::local();
@@ -716,7 +716,7 @@ fn a_generator_that_is_busy_or_late_or_out_of_ports() {
 }
 
 #[test]
-fn a_little_lateness_is_a_doubt_and_no_cause() {
+fn a_short_scheduling_delay_is_a_doubt_but_no_cause() {
     let mut scene = Scene::local();
     // 20 ms do not explain 492 ms, but they are more than the plan allows.
     scene.series.iter_mut().for_each(|second| second.scheduling_delay_p99_ms = 20.0);
@@ -726,7 +726,7 @@ fn a_little_lateness_is_a_doubt_and_no_cause() {
 }
 
 #[test]
-fn a_target_in_this_very_process_cannot_be_told() {
+fn the_bottleneck_of_a_target_in_the_same_process_is_unknown() {
     let mut scene = Scene::local();
     scene.watched.processes[1].pids = vec![1];
     scene

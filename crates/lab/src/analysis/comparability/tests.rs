@@ -44,7 +44,7 @@ fn the_same_is_the_same() {
 }
 
 #[test]
-fn what_makes_numbers_mean_something_else_is_refused() {
+fn differences_that_change_the_meaning_of_numbers_are_refused() {
     let refused = |what: &str| one(what, Weight::Refuse);
     assert_eq!(found(|b| b.chain_id = Some("5".into())), refused("chain"));
     assert_eq!(found(|b| b.family = Some("bitcoin".into())), refused("chain family"));
@@ -53,7 +53,7 @@ fn what_makes_numbers_mean_something_else_is_refused() {
 }
 
 #[test]
-fn what_a_difference_may_come_from_is_warned_of() {
+fn possible_causes_of_a_difference_are_warned_about() {
     let warned = |what: &str| one(what, Weight::Warn);
     assert_eq!(found(|b| b.seed = Some(2)), warned("seed"));
     assert_eq!(found(|b| b.threads = Some(1)), warned("generator threads"));
@@ -97,7 +97,7 @@ fn settings_of_the_plan_are_listed_but_not_without_end() {
 
 /// A tool that does not tell something does not differ in it.
 #[test]
-fn what_is_not_known_is_not_compared() {
+fn unknown_facts_are_not_compared() {
     let all = mismatches(&facts(), &Facts::of(Tool::K6));
     assert_eq!(all.len(), 1);
     assert_eq!(all[0].what, Fact::Tool);

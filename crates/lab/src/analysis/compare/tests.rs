@@ -154,7 +154,7 @@ fn direction_is_the_metrics() {
 
 /// p99 of one run each: +28 %, far from zero and within the floor of 50 %.
 #[test]
-fn what_excludes_zero_is_never_the_same() {
+fn an_interval_without_zero_is_never_the_same() {
     let mut random = StdRng::seed_from_u64(11);
     let mut seconds = |base: f64| -> Values {
         let all: Vec<f64> = (0..60).map(|_| base * (0.15 * normal(&mut random)).exp()).collect();

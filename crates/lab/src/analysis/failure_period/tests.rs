@@ -79,6 +79,6 @@ fn fewer_than_ten_failures_are_chance() {
 }
 
 #[test]
-fn a_429_is_an_answer() {
+fn a_429_is_a_response() {
     assert_eq!(find(&series(|_| vec![(Class::Limited, 50)]), METHOD, 1.0), None);
 }

@@ -25,7 +25,7 @@ fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
     let stages = aggregate::stages(plan, totals, Duration::from_secs(10));
     let input = FindingsInput {
         plan,
-        judged: totals,
+        measured: totals,
         methods: &methods,
         stages: &stages,
         seconds: &seconds,

@@ -7,7 +7,7 @@ use lab_model::results::equal::DifferenceClass;
 use serde_json::value::RawValue;
 use wire::response::{Outcome, parse_response};
 
-use super::{DEPTH_MAX, Members, Side, canonical, exact, kind, lossy, string, text};
+use super::{DEPTH_MAX, Side, canonical, exact, kind, lossy, member_pairs, string, text};
 
 #[cfg(test)]
 mod tests;
@@ -210,28 +210,18 @@ fn objects(
     depth: usize,
     found: &mut Vec<ClassifiedDifference>,
 ) {
-    let parse = |raw| serde_json::from_str::<Members<'_>>(raw).ok();
-    let (Some(left_members), Some(right_members)) = (parse(left), parse(right)) else {
+    let Some(members) = member_pairs(left, right, pointer) else {
         push(found, DifferenceClass::Value, pointer, left, right);
         return;
     };
-    let names: std::collections::BTreeSet<&String> =
-        left_members.keys().chain(right_members.keys()).collect();
-    for name in names {
-        let member = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
-        let side = |value: Option<&&RawValue>| {
-            value.map_or(Side::Nothing, |value| Side::Json(value.get().to_owned()))
-        };
-        match (left_members.get(name), right_members.get(name)) {
-            (Some(left), Some(right)) => walk(left.get(), right.get(), &member, depth + 1, found),
-            (left, right) => found.push(ClassifiedDifference {
-                class: DifferenceClass::MissingMember,
-                spelling: None,
-                pointer: member,
-                left: side(left),
-                right: side(right),
-            }),
+    for (pointer, left, right) in members {
+        if let (Some(left), Some(right)) = (left, right) {
+            walk(left.get(), right.get(), &pointer, depth + 1, found);
+            continue;
         }
+        let (class, left, right) =
+            (DifferenceClass::MissingMember, Side::of(left), Side::of(right));
+        found.push(ClassifiedDifference { class, spelling: None, pointer, left, right });
     }
 }
 

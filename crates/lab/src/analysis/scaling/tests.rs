@@ -15,7 +15,7 @@ fn a_known_law_is_found_again() {
     near(actual.lambda, 955.0, 1e-6);
     near(actual.sigma, 0.02, 1e-6);
     near(actual.kappa, 0.0001, 1e-6);
-    near(actual.peak_under_way.unwrap(), (0.98_f64 / 0.0001).sqrt(), 1e-6);
+    near(actual.peak_in_flight.unwrap(), (0.98_f64 / 0.0001).sqrt(), 1e-6);
     near(actual.r_squared, 1.0, 1e-9);
 }
 

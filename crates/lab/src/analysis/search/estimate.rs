@@ -1,6 +1,6 @@
 //! Estimates the cost of a search before its start, by running it against ideal targets.
 
-use lab_model::results::capacity::{Judged, Kind};
+use lab_model::results::capacity::{Kind, ProbeOutcome};
 
 use super::{Health, Probe, Settings, Step, next};
 
@@ -44,9 +44,9 @@ fn search_ideal_target(
     let mut sum = 0.0;
     while let Step::Probe { kind, rate, drains } = next(settings, &history) {
         sum += cost(kind, rate, drains);
-        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
+        let outcome = if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail };
         let health = Health { p50_ms: 1.0, failed_share: 0.0 };
-        history.push(Probe { kind, rate, judged, margin: None, health, drains });
+        history.push(Probe { kind, rate, outcome, margin: None, health, drains });
     }
     (history.len(), sum)
 }

@@ -8,7 +8,7 @@
 use lab_engine::aggregate;
 use lab_model::metrics::Samples;
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::results::capacity::Judged;
+use lab_model::results::capacity::ProbeOutcome;
 use lab_model::results::run::{Row, Second};
 use lab_model::results::{Outcome, ThresholdOutcome, Verdict};
 
@@ -47,7 +47,7 @@ pub struct ProbeRun<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judgement {
     /// The outcome.
-    pub judged: Judged,
+    pub outcome: ProbeOutcome,
     /// Reasons, most important first; empty for a plain pass.
     pub reasons: Vec<Reason>,
     /// Distance to the nearest limit as a share of it: above 0 if the limit was kept.
@@ -61,11 +61,11 @@ pub struct Judgement {
     /// Iterations per second that ended.
     pub rate_ended: f64,
     /// Mean number of iterations in flight, that is, of busy workers.
-    pub under_way: f64,
+    pub iterations_in_flight: f64,
     /// Mean number of iterations that waited for a worker.
     pub waiting: f64,
     /// Mean number of calls in flight.
-    pub in_flight: f64,
+    pub calls_in_flight: f64,
 }
 
 /// A reason for a probe's outcome. Rates are iterations per second.
@@ -130,7 +130,7 @@ struct DeliveryBreach {
 
 /// Judges one probe.
 pub fn judge(probe: ProbeRun<'_>) -> Judgement {
-    let seconds = judged_seconds(&probe);
+    let seconds = measured_seconds(&probe);
     let (scheduled, started) = seconds
         .iter()
         .fold((0, 0), |sum, second| (sum.0 + second.scheduled, sum.1 + second.started));
@@ -165,35 +165,37 @@ pub fn judge(probe: ProbeRun<'_>) -> Judgement {
         });
     }
     let kept_up = behind.is_none();
-    let judged = match probe.verdict.outcome {
-        Outcome::ClientLimited => Judged::ClientLimited,
-        Outcome::Invalid => Judged::Invalid,
-        Outcome::Fail => Judged::Fail,
-        Outcome::Pass | Outcome::Measured if !kept_up => Judged::Fail,
-        Outcome::Pass | Outcome::Measured => Judged::Pass,
+    let outcome = match probe.verdict.outcome {
+        Outcome::ClientLimited => ProbeOutcome::ClientLimited,
+        Outcome::Invalid => ProbeOutcome::Invalid,
+        Outcome::Fail => ProbeOutcome::Fail,
+        Outcome::Pass | Outcome::Measured if !kept_up => ProbeOutcome::Fail,
+        Outcome::Pass | Outcome::Measured => ProbeOutcome::Pass,
     };
     let few_calls = find_few_calls(probe);
-    let judged = match (judged, &few_calls) {
-        (Judged::Pass, Some(_)) => Judged::Invalid,
-        (Judged::Fail, Some(_)) if kept_up && broke_few_calls_only(probe) => Judged::Invalid,
-        _ => judged,
+    let outcome = match (outcome, &few_calls) {
+        (ProbeOutcome::Pass, Some(_)) => ProbeOutcome::Invalid,
+        (ProbeOutcome::Fail, Some(_)) if kept_up && broke_few_calls_only(probe) => {
+            ProbeOutcome::Invalid
+        }
+        _ => outcome,
     };
-    if judged == Judged::Invalid {
+    if outcome == ProbeOutcome::Invalid {
         reasons.splice(0..0, few_calls);
     }
     let spare = (delivered_share - probe.delivered_min).min(allowed - growth / probe.rate);
-    let margin = smallest_margin(probe, spare / allowed.max(1e-6), judged);
+    let margin = smallest_margin(probe, spare / allowed.max(1e-6), outcome);
     Judgement {
-        judged,
+        outcome,
         reasons,
         margin,
-        binding: (judged == Judged::Fail).then(|| binding_limit(probe, behind)),
+        binding: (outcome == ProbeOutcome::Fail).then(|| binding_limit(probe, behind)),
         delivered_share,
         backlog_growth: growth,
         rate_ended: rate_of_ended(&seconds, &backlog, seconds_per_point),
-        under_way: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
+        iterations_in_flight: mean(&each(|second| second.workers_busy)).unwrap_or_default(),
         waiting: mean(&each(|second| second.waiting)).unwrap_or_default(),
-        in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
+        calls_in_flight: mean(&each(|second| second.in_flight)).unwrap_or_default(),
     }
 }
 
@@ -237,11 +239,12 @@ fn broke_few_calls_only(probe: ProbeRun<'_>) -> bool {
 
 /// Returns the complete seconds between warm-up and end. An incomplete last second would lower the
 /// rates.
-fn judged_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
+fn measured_seconds<'a>(probe: &ProbeRun<'a>) -> Vec<&'a Second> {
     let begins = std::iter::once(0.0).chain(probe.seconds.iter().map(|second| second.at));
     let complete = begins.zip(probe.seconds).filter(|(begin, second)| second.at - begin > 0.5);
-    let judged = |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
-    complete.map(|(_, second)| second).filter(judged).collect()
+    let is_measured =
+        |second: &&Second| second.at > probe.warmup + 0.5 && second.at <= probe.end + 0.5;
+    complete.map(|(_, second)| second).filter(is_measured).collect()
 }
 
 /// Returns the iterations per second that ended. They are the scheduled iterations that were not
@@ -280,19 +283,19 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
 
 /// Returns the smallest margin of all thresholds and of the delivery, clamped to ±1. Its sign
 /// agrees with the outcome.
-fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, judged: Judged) -> Option<f64> {
+fn smallest_margin(probe: ProbeRun<'_>, kept_up: f64, outcome: ProbeOutcome) -> Option<f64> {
     let relative_margin = |(threshold, outcome): (&Threshold, &ThresholdOutcome)| {
         relative(threshold, outcome.observed?)
     };
     let margins = probe.thresholds.iter().zip(probe.outcomes).filter_map(relative_margin);
     let smallest = margins.chain([kept_up]).fold(1.0, f64::min).clamp(-1.0, 1.0);
-    match judged {
-        Judged::Pass => Some(smallest.max(0.0)),
+    match outcome {
+        ProbeOutcome::Pass => Some(smallest.max(0.0)),
         // No limit was broken. The probe failed for another reason, such as a method that failed
         // completely.
-        Judged::Fail if smallest > 0.0 => Some(-1.0),
-        Judged::Fail => Some(smallest),
-        Judged::ClientLimited | Judged::Invalid => None,
+        ProbeOutcome::Fail if smallest > 0.0 => Some(-1.0),
+        ProbeOutcome::Fail => Some(smallest),
+        ProbeOutcome::ClientLimited | ProbeOutcome::Invalid => None,
     }
 }
 

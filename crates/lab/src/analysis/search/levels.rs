@@ -1,6 +1,6 @@
 //! The probes of a search grouped by rate, and the majority outcome of each rate.
 
-use lab_model::results::capacity::{Judged, Kind};
+use lab_model::results::capacity::{Kind, ProbeOutcome};
 
 use super::Probe;
 
@@ -27,15 +27,15 @@ struct Level {
     fails: usize,
     limited: usize,
     invalid: usize,
-    soak: Option<Judged>,
-    margins: Vec<(Judged, f64)>,
+    soak: Option<ProbeOutcome>,
+    margins: Vec<(ProbeOutcome, f64)>,
 }
 
 impl Level {
     fn majority(&self) -> Majority {
         match self.soak {
-            Some(Judged::Pass) => return Majority::Pass,
-            Some(Judged::Fail) => return Majority::Fail,
+            Some(ProbeOutcome::Pass) => return Majority::Pass,
+            Some(ProbeOutcome::Fail) => return Majority::Fail,
             _ => {}
         }
         match (self.passes, self.fails) {
@@ -143,10 +143,10 @@ impl Levels {
     pub(super) fn margin(&self, rate: f64) -> Option<f64> {
         let level = self.at(rate)?;
         let majority = match level.majority() {
-            Majority::Pass => Judged::Pass,
-            _ => Judged::Fail,
+            Majority::Pass => ProbeOutcome::Pass,
+            _ => ProbeOutcome::Fail,
         };
-        let margins = level.margins.iter().filter(|(judged, _)| *judged == majority);
+        let margins = level.margins.iter().filter(|(outcome, _)| *outcome == majority);
         let margins = margins.map(|(_, margin)| *margin);
         crate::analysis::statistics::mean(&margins.collect::<Vec<_>>())
     }
@@ -158,17 +158,19 @@ impl Levels {
 
 impl Level {
     fn add(&mut self, probe: &Probe) {
-        match probe.judged {
-            Judged::Pass => self.passes += 1,
-            Judged::Fail => self.fails += 1,
-            Judged::ClientLimited => self.limited += 1,
-            Judged::Invalid => self.invalid += 1,
+        match probe.outcome {
+            ProbeOutcome::Pass => self.passes += 1,
+            ProbeOutcome::Fail => self.fails += 1,
+            ProbeOutcome::ClientLimited => self.limited += 1,
+            ProbeOutcome::Invalid => self.invalid += 1,
         }
-        if probe.kind == Kind::Soak && matches!(probe.judged, Judged::Pass | Judged::Fail) {
-            self.soak = Some(probe.judged);
+        if probe.kind == Kind::Soak
+            && matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail)
+        {
+            self.soak = Some(probe.outcome);
         }
-        if matches!(probe.judged, Judged::Pass | Judged::Fail) {
-            self.margins.extend(probe.margin.map(|margin| (probe.judged, margin)));
+        if matches!(probe.outcome, ProbeOutcome::Pass | ProbeOutcome::Fail) {
+            self.margins.extend(probe.margin.map(|margin| (probe.outcome, margin)));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
 //! capacity, and something that makes it hard to find.
 
-use lab_model::results::capacity::{Boundary, End, Judged, Kind};
+use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -20,7 +20,7 @@ const SETTINGS: Settings = Settings {
 };
 
 /// What a target does with a probe: kind, rate and drains before it in, what is seen out.
-type Target<'a> = dyn FnMut(Kind, f64, u32) -> (Judged, Option<f64>, Health) + 'a;
+type Target<'a> = dyn FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f64>, Health) + 'a;
 
 const CALM: Health = Health { p50_ms: 2.0, failed_share: 0.0 };
 
@@ -33,8 +33,8 @@ fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Summary, Vec<Pr
                 return (end, summary, history);
             }
             Step::Probe { kind, rate, drains } => {
-                let (judged, margin, health) = target(kind, rate, drains);
-                history.push(Probe { kind, rate, judged, margin, health, drains });
+                let (outcome, margin, health) = target(kind, rate, drains);
+                history.push(Probe { kind, rate, outcome, margin, health, drains });
                 // Baselines come at most four for each probe.
                 assert!(history.len() <= 5 * probes_max(settings) + 5, "it does not end");
             }
@@ -42,10 +42,10 @@ fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Summary, Vec<Pr
     }
 }
 
-fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (Judged, Option<f64>, Health) {
+fn sharp(capacity: f64) -> impl FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f64>, Health) {
     move |_, rate, _| {
-        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
-        (judged, Some((capacity - rate) / capacity), CALM)
+        let outcome = if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail };
+        (outcome, Some((capacity - rate) / capacity), CALM)
     }
 }
 
@@ -85,7 +85,7 @@ fn a_noisy_target_is_still_found() {
             let noise = 0.01 * (random.random::<f64>() + random.random::<f64>() - 1.0);
             let wrong = random.random::<f64>() < 1.0 / 30.0;
             let passed = (rate <= capacity * (1.0 + noise)) != wrong;
-            (if passed { Judged::Pass } else { Judged::Fail }, None, CALM)
+            (if passed { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, CALM)
         };
         let (_, summary, history) = search(&SETTINGS, &mut target);
         probes += history.len();
@@ -102,14 +102,14 @@ fn a_noisy_target_is_still_found() {
 fn one_wrong_fail_is_looked_at_again() {
     let mut wrong = true;
     let (end, summary, history) = search(&SETTINGS, &mut |_, rate, _| {
-        let judged = if rate == 400.0 && std::mem::take(&mut wrong) {
-            Judged::Fail
+        let outcome = if rate == 400.0 && std::mem::take(&mut wrong) {
+            ProbeOutcome::Fail
         } else if rate <= 5_000.0 {
-            Judged::Pass
+            ProbeOutcome::Pass
         } else {
-            Judged::Fail
+            ProbeOutcome::Fail
         };
-        (judged, None, CALM)
+        (outcome, None, CALM)
     });
     assert_eq!(end, End::Converged);
     within(&summary, 5_000.0, 0.03);
@@ -120,32 +120,32 @@ fn one_wrong_fail_is_looked_at_again() {
 /// A fail below a pass: both are made again until a majority decides; if it stays, it is said, and
 /// the careful side is the answer.
 #[test]
-fn passes_above_fails_are_said() {
-    let probe = |rate, judged| Probe {
+fn passes_above_fails_are_reported() {
+    let probe = |rate, outcome| Probe {
         kind: Kind::Climb,
         rate,
-        judged,
+        outcome,
         margin: None,
         health: CALM,
         drains: 1,
     };
     let mut history = vec![
-        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
-        probe(100.0, Judged::Pass),
-        probe(200.0, Judged::Fail),
-        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
-        probe(300.0, Judged::Pass),
+        Probe { kind: Kind::Baseline, ..probe(50.0, ProbeOutcome::Pass) },
+        probe(100.0, ProbeOutcome::Pass),
+        probe(200.0, ProbeOutcome::Fail),
+        Probe { kind: Kind::Baseline, ..probe(50.0, ProbeOutcome::Pass) },
+        probe(300.0, ProbeOutcome::Pass),
     ];
     let repeated = |history: &[Probe]| match next(&SETTINGS, history) {
         Step::Probe { kind: Kind::Repeat, rate, .. } => Some(rate),
         _ => None,
     };
     assert_eq!(repeated(&history), Some(200.0));
-    history.push(probe(300.0, Judged::Pass));
+    history.push(probe(300.0, ProbeOutcome::Pass));
     assert_eq!(repeated(&history), Some(200.0));
     history.extend([
-        probe(200.0, Judged::Fail),
-        Probe { kind: Kind::Baseline, ..probe(50.0, Judged::Pass) },
+        probe(200.0, ProbeOutcome::Fail),
+        Probe { kind: Kind::Baseline, ..probe(50.0, ProbeOutcome::Pass) },
     ]);
     assert_eq!(repeated(&history), None, "both are decided");
     let summary = summarize(&SETTINGS, &history);
@@ -157,9 +157,9 @@ fn passes_above_fails_are_said() {
 fn a_cliff_is_called_a_cliff() {
     let (_, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         if rate <= 1_000.0 {
-            (Judged::Pass, Some(0.8), CALM)
+            (ProbeOutcome::Pass, Some(0.8), CALM)
         } else {
-            (Judged::Fail, Some(-1.0), CALM)
+            (ProbeOutcome::Fail, Some(-1.0), CALM)
         }
     });
     assert_eq!(summary.boundary, Boundary::Cliff);
@@ -169,8 +169,8 @@ fn a_cliff_is_called_a_cliff() {
 #[test]
 fn a_limited_generator_gives_at_least() {
     let mut target = |_, rate: f64, _| {
-        let judged = if rate <= 980.0 { Judged::Pass } else { Judged::ClientLimited };
-        (judged, Some(0.5), CALM)
+        let outcome = if rate <= 980.0 { ProbeOutcome::Pass } else { ProbeOutcome::ClientLimited };
+        (outcome, Some(0.5), CALM)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::ClientLimited);
@@ -179,9 +179,10 @@ fn a_limited_generator_gives_at_least() {
     assert!((880.0..=980.0).contains(&pass), "{pass}");
     assert!(history.len() <= 20, "{}", history.len());
     // Nothing could be measured at all: it goes down, then says so.
-    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (Judged::ClientLimited, None, CALM));
+    let (end, summary, _) =
+        search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::ClientLimited, None, CALM));
     assert_eq!((end, summary.highest_pass), (End::ClientLimited, None));
-    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (Judged::Invalid, None, CALM));
+    let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::Invalid, None, CALM));
     assert_eq!((end, summary.highest_pass), (End::Invalid, None));
 }
 
@@ -189,12 +190,12 @@ fn a_limited_generator_gives_at_least() {
 #[test]
 fn a_target_below_the_generators_limit_is_found() {
     let mut target = |_, rate: f64, _| {
-        let judged = match rate {
-            rate if rate > 1_800.0 => Judged::ClientLimited,
-            rate if rate > 1_700.0 => Judged::Fail,
-            _ => Judged::Pass,
+        let outcome = match rate {
+            rate if rate > 1_800.0 => ProbeOutcome::ClientLimited,
+            rate if rate > 1_700.0 => ProbeOutcome::Fail,
+            _ => ProbeOutcome::Pass,
         };
-        (judged, None, CALM)
+        (outcome, None, CALM)
     };
     let (end, summary, _) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
@@ -207,7 +208,7 @@ fn an_invalid_probe_is_made_again_once() {
     let mut inner = sharp(1_000.0);
     let (end, summary, history) = search(&SETTINGS, &mut |kind, rate, drains| {
         if rate == 400.0 && std::mem::take(&mut first) {
-            return (Judged::Invalid, None, CALM);
+            return (ProbeOutcome::Invalid, None, CALM);
         }
         inner(kind, rate, drains)
     });
@@ -226,7 +227,7 @@ fn a_target_that_needs_rest_gets_it() {
         let health = if tired { Health { p50_ms: 20.0, failed_share: 0.0 } } else { CALM };
         let passed = rate <= capacity;
         tired |= !passed && kind != Kind::Baseline;
-        (if passed { Judged::Pass } else { Judged::Fail }, None, health)
+        (if passed { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, health)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
@@ -240,20 +241,20 @@ fn a_target_that_needs_rest_gets_it() {
 
 /// After the first overload the target is slower for ever.
 #[test]
-fn a_target_that_never_comes_back_is_said() {
+fn a_target_that_never_recovers_is_reported() {
     let mut broken = false;
     let mut target = |kind: Kind, rate: f64, _| {
         let passed = rate <= if broken { 700.0 } else { 1_000.0 };
         let health = if broken { Health { p50_ms: 9.0, failed_share: 0.0 } } else { CALM };
         broken |= !passed && kind != Kind::Baseline;
-        (if passed { Judged::Pass } else { Judged::Fail }, None, health)
+        (if passed { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, health)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
     let (first, later) = summary.degraded.unwrap();
     assert_eq!((first.p50_ms, later.p50_ms), (2.0, 9.0));
     let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
-    let fails = history.iter().filter(|probe| probe.judged == Judged::Fail).count();
+    let fails = history.iter().filter(|probe| probe.outcome == ProbeOutcome::Fail).count();
     assert!(baselines <= fails + 1 + 4, "it is waited for only once");
     within(&summary, 700.0, 0.03);
 }
@@ -264,9 +265,9 @@ fn a_target_that_never_comes_back_is_said() {
 fn a_slow_degradation_ends() {
     let mut capacity = 5_000.0;
     let mut target = |_, rate: f64, _| {
-        let judged = if rate <= capacity { Judged::Pass } else { Judged::Fail };
+        let outcome = if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail };
         capacity *= 0.995;
-        (judged, None, CALM)
+        (outcome, None, CALM)
     };
     let (_, summary, history) = search(&SETTINGS, &mut target);
     assert!(history.len() < 80, "{}", history.len());
@@ -279,7 +280,7 @@ fn a_soak_that_fails_steps_down() {
     // For the time of a probe it holds 1000, for longer only 940.
     let mut target = |kind: Kind, rate: f64, _| {
         let capacity = if kind == Kind::Soak { 940.0 } else { 1_000.0 };
-        (if rate <= capacity { Judged::Pass } else { Judged::Fail }, None, CALM)
+        (if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, CALM)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
     assert_eq!(end, End::Converged);
@@ -289,7 +290,7 @@ fn a_soak_that_fails_steps_down() {
     // It never holds: three soaks, then the answer is what short probes say below them.
     let mut never = |kind: Kind, rate: f64, _| {
         let fails = kind == Kind::Soak || rate > 1_000.0;
-        (if fails { Judged::Fail } else { Judged::Pass }, None, CALM)
+        (if fails { ProbeOutcome::Fail } else { ProbeOutcome::Pass }, None, CALM)
     };
     let (_, summary, history) = search(&SETTINGS, &mut never);
     assert_eq!(summary.soak_held, Some(false));
@@ -297,7 +298,7 @@ fn a_soak_that_fails_steps_down() {
 }
 
 #[test]
-fn the_ends_of_what_is_allowed_are_said() {
+fn reaching_the_lowest_or_highest_rate_is_reported() {
     let (end, summary, history) = search(&SETTINGS, &mut sharp(1e9));
     assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100_000.0)));
     assert_eq!(history.last().unwrap().kind, Kind::Soak);
@@ -314,7 +315,7 @@ fn the_ends_of_what_is_allowed_are_said() {
 fn a_broken_target_is_not_searched() {
     let broken = Health { p50_ms: 2.0, failed_share: 0.9 };
     let (end, summary, history) =
-        search(&SETTINGS, &mut |_, _, _| (Judged::Fail, Some(-1.0), broken));
+        search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::Fail, Some(-1.0), broken));
     assert_eq!((end, summary.highest_pass, history.len()), (End::NothingPassed, None, 1));
 }
 
@@ -333,17 +334,17 @@ fn chance_alone_ends_too() {
         };
         let (_, summary, history) = search(&settings, &mut |_, rate, _| {
             assert!(rate > 0.0 && rate <= settings.rate_max, "{rate}");
-            let judged = match random.random_range(0..10) {
-                0..=4 => Judged::Pass,
-                5..=7 => Judged::Fail,
-                8 => Judged::ClientLimited,
-                _ => Judged::Invalid,
+            let outcome = match random.random_range(0..10) {
+                0..=4 => ProbeOutcome::Pass,
+                5..=7 => ProbeOutcome::Fail,
+                8 => ProbeOutcome::ClientLimited,
+                _ => ProbeOutcome::Invalid,
             };
             let p50_ms = random.random_range(1.0..5.0);
-            (judged, Some(random.random()), Health { p50_ms, failed_share: 0.0 })
+            (outcome, Some(random.random()), Health { p50_ms, failed_share: 0.0 })
         });
-        let judged = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
-        assert!(judged <= probes_max(&settings));
+        let count = history.iter().filter(|probe| probe.kind != Kind::Baseline).count();
+        assert!(count <= probes_max(&settings));
         if let (Some(pass), Some(fail)) = (summary.highest_pass, summary.lowest_fail) {
             assert!(pass < fail);
         }
@@ -376,10 +377,10 @@ fn rates_have_four_digits() {
 /// baselines, and not a probe at each of seven rates.
 #[test]
 fn baselines_that_cannot_be_believed_end_the_search() {
-    for (judged, end) in
-        [(Judged::Invalid, End::Invalid), (Judged::ClientLimited, End::ClientLimited)]
+    for (outcome, end) in
+        [(ProbeOutcome::Invalid, End::Invalid), (ProbeOutcome::ClientLimited, End::ClientLimited)]
     {
-        let (ended, summary, history) = search(&SETTINGS, &mut |_, _, _| (judged, None, CALM));
+        let (ended, summary, history) = search(&SETTINGS, &mut |_, _, _| (outcome, None, CALM));
         assert_eq!((ended, summary.baselines_invalid, summary.highest_pass), (end, true, None));
         let kinds: Vec<(Kind, u32)> =
             history.iter().map(|probe| (probe.kind, probe.drains)).collect();
@@ -398,13 +399,13 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
         let seen = sharp(kind, rate, drains);
         if kind == Kind::Baseline && odd.first().is_some_and(|first| *first <= nth) {
             odd.remove(0);
-            return (Judged::Invalid, None, CALM);
+            return (ProbeOutcome::Invalid, None, CALM);
         }
         seen
     });
     assert_eq!((end, summary.baselines_invalid, odd.len()), (End::Converged, false, 0));
     within(&summary, 1_234.0, 0.03);
-    let invalid = |probe: &Probe| probe.judged == Judged::Invalid;
+    let invalid = |probe: &Probe| probe.outcome == ProbeOutcome::Invalid;
     assert!(
         history
             .windows(2)
@@ -419,7 +420,7 @@ fn baselines_that_become_unbelievable_leave_what_passed() {
     let mut busy = false;
     let (end, summary, _) = search(&SETTINGS, &mut |_, rate, _| {
         busy |= rate > 1_000.0;
-        (if busy { Judged::Invalid } else { Judged::Pass }, None, CALM)
+        (if busy { ProbeOutcome::Invalid } else { ProbeOutcome::Pass }, None, CALM)
     });
     assert_eq!(
         (end, summary.highest_pass, summary.baselines_invalid),
@@ -427,20 +428,20 @@ fn baselines_that_become_unbelievable_leave_what_passed() {
     );
 }
 
-fn probe_of(kind: Kind, rate: f64, judged: Judged) -> Probe {
+fn probe_of(kind: Kind, rate: f64, outcome: ProbeOutcome) -> Probe {
     let health = Health { p50_ms: 1.0, failed_share: 0.0 };
-    Probe { kind, rate, judged, margin: None, health, drains: 1 }
+    Probe { kind, rate, outcome, margin: None, health, drains: 1 }
 }
 
 /// 175/s passed short probes, a soak failed at 178.1/s and the next one held at 169.2/s.
 #[test]
 fn only_a_rate_whose_soak_held_is_called_held() {
     let history = [
-        probe_of(Kind::Climb, 175.0, Judged::Pass),
-        probe_of(Kind::Bisect, 178.1, Judged::Pass),
-        probe_of(Kind::Climb, 200.0, Judged::Fail),
-        probe_of(Kind::Soak, 178.1, Judged::Fail),
-        probe_of(Kind::Soak, 169.2, Judged::Pass),
+        probe_of(Kind::Climb, 175.0, ProbeOutcome::Pass),
+        probe_of(Kind::Bisect, 178.1, ProbeOutcome::Pass),
+        probe_of(Kind::Climb, 200.0, ProbeOutcome::Fail),
+        probe_of(Kind::Soak, 178.1, ProbeOutcome::Fail),
+        probe_of(Kind::Soak, 169.2, ProbeOutcome::Pass),
     ];
     let summary = summarize(&SETTINGS, &history);
     assert_eq!((summary.highest_pass, summary.lowest_fail), (Some(169.2), Some(178.1)));
@@ -449,10 +450,10 @@ fn only_a_rate_whose_soak_held_is_called_held() {
 
 #[test]
 fn early_and_late_probes_that_contradict_each_other_are_a_change() {
-    use Judged::{Fail, Pass};
-    let changed = |probes: &[(f64, Judged)]| {
+    use ProbeOutcome::{Fail, Pass};
+    let changed = |probes: &[(f64, ProbeOutcome)]| {
         let history: Vec<Probe> =
-            probes.iter().map(|(rate, judged)| probe_of(Kind::Repeat, *rate, *judged)).collect();
+            probes.iter().map(|(rate, outcome)| probe_of(Kind::Repeat, *rate, *outcome)).collect();
         summarize(&SETTINGS, &history).changed
     };
     let slower = [(100.0, Pass), (200.0, Pass), (400.0, Fail), (200.0, Fail), (150.0, Fail)];

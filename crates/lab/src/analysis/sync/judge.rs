@@ -4,7 +4,7 @@
 
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::Metric;
-use lab_model::results::study::{Against, Judged, StudyResult, TimeRow};
+use lab_model::results::study::{Against, StudyResult, TimeComparison, TimeRow};
 
 use crate::analysis::compare::{Design, MetricDifference, Values, classify_all, compare};
 use crate::analysis::statistics::{median, sorted};
@@ -30,7 +30,7 @@ pub struct Times {
 /// Judges times to several heights. The first height is the main result, so its p-value is not
 /// corrected. The p-values of the other heights are corrected for the number of these heights. None
 /// for a height that a variant never reached.
-pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<Judged>> {
+pub fn judge(heights: &[Times], random: &mut dyn FnMut() -> u64) -> Vec<Option<TimeComparison>> {
     let differences: Vec<Option<MetricDifference>> =
         heights.iter().map(|times| compare_times(times, random)).collect();
     let (main, others) = differences.split_at(differences.len().min(1));
@@ -80,7 +80,7 @@ fn row(
     times: &Times,
     difference: &MetricDifference,
     (verdict, p): (ComparisonVerdict, Option<f64>),
-) -> Judged {
+) -> TimeComparison {
     let known = |runs: &[Option<f64>]| sorted(&runs.iter().flatten().copied().collect::<Vec<_>>());
     let (a, b) = (known(&times.a), known(&times.b));
     let spread = |runs: &[f64]| match runs {
@@ -88,7 +88,7 @@ fn row(
         _ => None,
     };
     let pairs = if times.paired { complete_pairs(times) } else { Vec::new() };
-    Judged {
+    TimeComparison {
         a: median(&a).unwrap_or(difference.a),
         b: median(&b).unwrap_or(difference.b),
         a_count: a.len(),
@@ -126,9 +126,9 @@ mod tests {
             paired: false,
             period: 1.0,
         };
-        let judged = judge(&[times], &mut || 0).remove(0).unwrap();
-        assert_eq!((judged.a, judged.b), (100.0, 150.0));
-        assert!((judged.change - 0.5).abs() < 1e-9, "{judged:?}");
-        assert_eq!(judged.verdict, ComparisonVerdict::CannotTell);
+        let comparison = judge(&[times], &mut || 0).remove(0).unwrap();
+        assert_eq!((comparison.a, comparison.b), (100.0, 150.0));
+        assert!((comparison.change - 0.5).abs() < 1e-9, "{comparison:?}");
+        assert_eq!(comparison.verdict, ComparisonVerdict::CannotTell);
     }
 }

@@ -199,7 +199,7 @@ fn a_breach_lasts_no_longer_than_its_stage() {
 }
 
 #[test]
-fn what_ended_the_run_stays_broken() {
+fn the_threshold_that_ended_the_run_stays_broken() {
     let aborting = Threshold { abort: true, ..failed(0.01) };
     let plan = plan(30, vec![aborting]);
     let mut judge = Judge::new(&plan);
@@ -220,7 +220,7 @@ fn what_ended_the_run_stays_broken() {
 }
 
 #[test]
-fn who_broke_a_window_is_told_by_that_window() {
+fn a_broken_window_names_its_culprit() {
     let by_server = |broken: Class, last: Class| {
         let windowed = Threshold { window: Some(Duration::from_secs(5)), ..failed(0.01) };
         let plan = plan(30, vec![windowed]);
@@ -257,7 +257,7 @@ fn rates_are_by_the_time_of_load_and_not_of_stragglers() {
 }
 
 #[test]
-fn counts_shares_and_iterations_are_what_they_say() {
+fn counts_shares_and_iterations_are_correct() {
     use Aggregation as A;
     use Metric as M;
     let checks = [
@@ -280,7 +280,7 @@ fn counts_shares_and_iterations_are_what_they_say() {
 }
 
 #[test]
-fn a_window_longer_than_the_run_is_judged_by_what_there_is() {
+fn a_window_longer_than_the_run_covers_the_existing_data() {
     let windowed = Threshold { window: Some(Duration::from_secs(60)), ..p95(300.0) };
     let result = outcome(windowed.clone(), |at| (at < 10).then(|| ok(500)));
     assert!(!result.kept && result.observed.is_some(), "{result:?}");
@@ -297,7 +297,7 @@ fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
 }
 
 #[test]
-fn failures_told_by_the_server_are_marked() {
+fn failures_reported_by_the_server_are_marked() {
     let by_server = |class| {
         let plan = plan(30, vec![failed(0.01)]);
         let (judge, _) = feed(&plan, |at| (at < 30).then(|| vec![(0, 0, class, 10, 5)]));

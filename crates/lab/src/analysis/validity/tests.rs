@@ -22,7 +22,13 @@ fn iterations(scheduled: u64, started: u64) -> Iterations {
 }
 
 fn look(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Doubts {
-    find_doubts(ValidityInput { plan, all: totals, judged: totals, seconds, end: plan.duration() })
+    find_doubts(ValidityInput {
+        plan,
+        all: totals,
+        measured: totals,
+        seconds,
+        end: plan.duration(),
+    })
 }
 
 fn healthy() -> (Plan, Totals, Vec<Second>) {
@@ -49,7 +55,7 @@ fn a_run_without_calls_measured_nothing() {
     let doubts_found = find_doubts(ValidityInput {
         plan: &plan,
         all: &totals,
-        judged: &nothing,
+        measured: &nothing,
         seconds: &seconds,
         end: plan.duration(),
     });
@@ -58,7 +64,7 @@ fn a_run_without_calls_measured_nothing() {
     let doubts_found = find_doubts(ValidityInput {
         plan: &plan,
         all: &totals,
-        judged: &nothing,
+        measured: &nothing,
         seconds: &[],
         end: Duration::from_secs(10),
     });
@@ -66,14 +72,19 @@ fn a_run_without_calls_measured_nothing() {
 }
 
 #[test]
-fn what_was_delivered_is_said_of_the_time_that_is_judged() {
+fn the_delivered_share_excludes_the_warm_up() {
     let (plan, _, seconds) = healthy();
-    let with = |all: Iterations, judged: Iterations| {
+    let with = |all: Iterations, measured: Iterations| {
         let of = |iterations| samples::counted(&plan, &[(0, 0, Class::Ok, 1_000, 10)], iterations);
-        let (all, judged) = (of(all), of(judged));
+        let (all, measured) = (of(all), of(measured));
         let (seconds, end) = (&seconds, plan.duration());
-        let doubts_found =
-            find_doubts(ValidityInput { plan: &plan, all: &all, judged: &judged, seconds, end });
+        let doubts_found = find_doubts(ValidityInput {
+            plan: &plan,
+            all: &all,
+            measured: &measured,
+            seconds,
+            end,
+        });
         let behind = doubts_found.behind.into_iter().map(|(doubt, _)| doubt);
         sentences(&doubts_found.workers.into_iter().chain(behind).collect::<Vec<_>>())
     };
@@ -125,7 +136,7 @@ fn waiting_for_a_core_and_running_out_of_ports_are_found() {
 }
 
 #[test]
-fn lateness_counts_only_above_both_limits() {
+fn a_scheduling_delay_counts_only_above_both_limits() {
     let late = |delay_us: u64, median_ms| {
         let (plan, _, seconds) = healthy();
         let calls = [(0, 0, Class::Ok, 1_000, median_ms)];
@@ -147,7 +158,7 @@ fn lateness_counts_only_above_both_limits() {
 }
 
 #[test]
-fn pauses_that_bound_the_rate_are_told() {
+fn pauses_that_bound_the_rate_are_reported() {
     // The case of 100 workers that wait 100 ms: at most 1000/s, whatever the server can do.
     let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
     let of = |started| {
@@ -170,7 +181,7 @@ fn pauses_that_bound_the_rate_are_told() {
 }
 
 #[test]
-fn a_target_that_falls_behind_is_told_from_a_plan_with_too_few_workers() {
+fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers() {
     let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
     plan.scenarios[0].workers_max = 5;
     // 10 ms at best: five workers make 500/s.
@@ -210,10 +221,10 @@ fn weak_percentiles_are_named() {
 
 /// 320 MB/s on two threads: only where something is wrong with the generator is it said.
 #[test]
-fn answers_that_are_too_much_to_read_are_named() {
+fn responses_that_are_too_much_to_read_are_named() {
     let (mut plan, mut totals, mut seconds) = healthy();
     plan.threads = 2;
-    totals.answer_bytes = vec![3_200_000_000];
+    totals.response_bytes = vec![3_200_000_000];
     assert_eq!(look(&plan, &totals, &seconds), Doubts::default(), "it is all read in time");
     seconds[4..8].iter_mut().for_each(|second| second.generator_busy = 0.97);
     let doubts_found = sentences(&look(&plan, &totals, &seconds).overloaded);
@@ -224,9 +235,9 @@ fn answers_that_are_too_much_to_read_are_named() {
     let (plan, mut totals, seconds) = healthy();
     totals.scheduling_delay.record_n(20_000_000, 1_000).unwrap();
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
-    totals.answer_bytes = vec![3_200_000_000];
+    totals.response_bytes = vec![3_200_000_000];
     let doubts_found = look(&plan, &totals, &seconds);
     assert_eq!((doubts_found.late.is_some(), doubts_found.overloaded.len()), (true, 1));
-    totals.answer_bytes = vec![30_000_000];
+    totals.response_bytes = vec![30_000_000];
     assert!(look(&plan, &totals, &seconds).overloaded.is_empty());
 }

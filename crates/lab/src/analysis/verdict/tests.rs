@@ -98,7 +98,7 @@ impl Case {
         self
     }
 
-    fn judged(&self) -> (Outcome, Vec<String>, Vec<String>) {
+    fn verdict(&self) -> (Outcome, Vec<String>, Vec<String>) {
         let RunVerdict { outcome, reasons, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
             rulings: &self.rulings,
@@ -119,7 +119,7 @@ impl Case {
 fn in_words(reason: &Reason) -> String {
     let name = match reason {
         Reason::Doubt(Doubt::NoPorts(_)) => "busy",
-        Reason::Doubt(Doubt::Late { .. }) => "late",
+        Reason::Doubt(Doubt::Delayed { .. }) => "late",
         Reason::Doubt(Doubt::Starved { .. }) => "starved",
         Reason::Doubt(Doubt::Paced { .. }) => "paced",
         Reason::Doubt(Doubt::NoCalls) => "empty",
@@ -135,7 +135,7 @@ fn busy(doubts: &mut Doubts) {
 fn late(doubts: &mut Doubts) {
     let (p99_ms, longest_ms, median_ms) = (2.0, 5.0, 5.0);
     let allowed = samples::open(100.0, 10, &["eth_call"]).validity;
-    let doubt = Doubt::Late { p99_ms, longest_ms, allowed, median_ms };
+    let doubt = Doubt::Delayed { p99_ms, longest_ms, allowed, median_ms };
     doubts.late = Some(Delay { doubt, longest_ms, share: 0.02 });
 }
 
@@ -168,23 +168,24 @@ fn hang() -> FailurePeriod {
 
 #[test]
 fn nothing_against_it_is_a_plain_pass_and_without_thresholds_it_is_only_measured() {
-    assert_eq!(Case::open().judged(), (Outcome::Measured, Vec::new(), Vec::new()));
-    let kept = Case::open().threshold(Metric::Latency, true, false).judged();
+    assert_eq!(Case::open().verdict(), (Outcome::Measured, Vec::new(), Vec::new()));
+    let kept = Case::open().threshold(Metric::Latency, true, false).verdict();
     assert_eq!((kept.0, kept.1), (Outcome::Pass, Vec::new()));
 }
 
 #[test]
-fn a_broken_objective_fails_and_is_told_with_its_value_and_time() {
-    let (outcome, reasons, _) = Case::open().threshold(Metric::Latency, false, false).judged();
+fn a_broken_threshold_fails_and_is_reported_with_its_value_and_time() {
+    let (outcome, reasons, _) = Case::open().threshold(Metric::Latency, false, false).verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons, ["as written was broken: 2.0 ms, first at 4.0 s"]);
 }
 
 #[test]
-fn a_method_that_fails_wholly_fails_the_run_though_all_thresholds_are_kept() {
+fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 40), (Class::Timeout, 60)]);
-    let (outcome, reasons, _) = case.threshold(Metric::Failed, true, false).period(hang()).judged();
+    let (outcome, reasons, _) =
+        case.threshold(Metric::Failed, true, false).period(hang()).verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons,
@@ -200,19 +201,19 @@ fn a_method_of_which_every_call_is_refused_fails_the_run() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let refused = FailurePeriod { answered_before: 0, class: Class::RpcError, from: 0.0, ..hang() };
     let case = Case::new(plan, &[(Class::RpcError, 60)]).period(refused);
-    let (outcome, reasons, _) = case.judged();
+    let (outcome, reasons, _) = case.verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert!(reasons[0].starts_with("every call of eth_getLogs returned a JSON-RPC error"));
 }
 
 #[test]
-fn a_good_part_of_one_method_fails_the_run_unless_an_objective_says_how_many_may() {
+fn many_failures_of_one_method_fail_the_run_unless_a_threshold_allows_them() {
     let with = |failed, tolerated: bool| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
         let logs = [(Class::Ok, 100 - failed), (Class::RpcError, failed)];
         let mut case = Case::new(plan, &logs).threshold(Metric::Failed, true, false);
         case.plan.thresholds[0].selector.method = tolerated.then_some(1);
-        case.judged()
+        case.verdict()
     };
     let (outcome, reasons, _) = with(28, false);
     assert_eq!(outcome, Outcome::Fail);
@@ -223,13 +224,13 @@ fn a_good_part_of_one_method_fails_the_run_unless_an_objective_says_how_many_may
 
 /// 500 ms in every five seconds are 10 % of the time and 0.1 % of the calls.
 #[test]
-fn an_objective_that_a_stall_hides_from_is_broken() {
+fn a_stall_that_hides_calls_breaks_the_threshold() {
     let with = |limit: f64, missing: f64| {
         let mut case = Case::closed(0).threshold(Metric::Latency, true, false);
         case.plan.thresholds[0].aggregation = Aggregation::Percentile(99.0);
         case.plan.thresholds[0].limit = limit;
         case.stalls = Some(Stalls { at: vec![5.0, 10.0], missing, longest_ms: 502.0 });
-        case.judged()
+        case.verdict()
     };
     let (outcome, reasons, _) = with(100.0, 0.1);
     assert_eq!(outcome, Outcome::Fail);
@@ -247,7 +248,7 @@ fn a_short_outage_is_warned_of_and_a_long_one_fails() {
     let outage = |failed, ok| {
         let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
         let period = FailurePeriod { until: Some(6.0), failed, calls: failed, ..hang() };
-        Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).period(period).judged()
+        Case::new(plan, &[(Class::Ok, ok), (Class::Timeout, failed)]).period(period).verdict()
     };
     assert_eq!(outage(20, 1_000).0, Outcome::Measured);
     assert!(outage(20, 1_000).2[0].contains("scheduled from 4.0 s to 6.0 s failed"));
@@ -260,18 +261,18 @@ fn a_run_in_which_everything_failed_fails() {
     let totals =
         samples::counted(&case.plan, &[(0, 0, Class::RpcError, 5, 1)], Iterations::default());
     (case.overall, case.methods) = aggregate::methods(&case.plan, &totals, 1.0);
-    let (outcome, reasons, _) = case.judged();
+    let (outcome, reasons, _) = case.verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(reasons, ["all 5 calls of eth_call failed (rpc_error)"]);
 }
 
 #[test]
-fn a_busy_generator_takes_the_blame_unless_the_server_itself_told_the_failure() {
-    let silent = Case::open().threshold(Metric::Failed, false, false).doubt(busy).judged();
+fn a_busy_generator_is_blamed_unless_the_server_reported_the_failure() {
+    let silent = Case::open().threshold(Metric::Failed, false, false).doubt(busy).verdict();
     assert_eq!(silent.0, Outcome::ClientLimited);
     assert_eq!(silent.1[0], "busy");
     assert!(silent.1[1].starts_with("as written was broken"), "told, but after the doubt");
-    let verdict = Case::open().threshold(Metric::Failed, false, true).doubt(busy).judged();
+    let verdict = Case::open().threshold(Metric::Failed, false, true).doubt(busy).verdict();
     assert_eq!(verdict.0, Outcome::Fail);
     assert_eq!(verdict.1[1], "busy");
 }
@@ -284,7 +285,7 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
         let calls = [(0, 0, Class::Ok, answered, 5), (0, 1, Class::Timeout, 60, 5)];
         let totals = samples::counted(&case.plan, &calls, Iterations::default());
         (case.overall, _) = aggregate::methods(&case.plan, &totals, 10.0);
-        case.period(hang()).judged().0
+        case.period(hang()).verdict().0
     };
     assert_eq!(hanging(1_000), Outcome::Fail);
     assert_eq!(hanging(10), Outcome::ClientLimited, "everything hung, which could be ours");
@@ -292,8 +293,8 @@ fn a_method_that_hangs_alone_is_no_fault_of_a_busy_generator() {
 
 #[test]
 fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kept() {
-    assert_eq!(Case::closed(0).doubt(busy).judged().0, Outcome::ClientLimited);
-    let (outcome, _, warnings) = Case::open().doubt(busy).judged();
+    assert_eq!(Case::closed(0).doubt(busy).verdict().0, Outcome::ClientLimited);
+    let (outcome, _, warnings) = Case::open().doubt(busy).verdict();
     assert_eq!((outcome, warnings), (Outcome::Measured, vec!["busy".to_owned()]));
 }
 
@@ -302,7 +303,7 @@ fn a_busy_generator_is_the_limit_of_a_closed_loop_and_not_of_a_rate_that_was_kep
 fn late_sends_make_invalid_only_what_they_can_have_broken() {
     let broken = |metric, beyond| {
         let case = Case::open().threshold(metric, false, false).beyond(beyond);
-        let (outcome, reasons, _) = case.doubt(late).judged();
+        let (outcome, reasons, _) = case.doubt(late).verdict();
         assert!(reasons.contains(&"late".to_owned()), "{reasons:?}");
         outcome
     };
@@ -314,17 +315,17 @@ fn late_sends_make_invalid_only_what_they_can_have_broken() {
     assert_eq!(broken(Metric::Delivered, 0.3), Outcome::Fail);
     assert_eq!(broken(Metric::Delivered, 0.015), Outcome::Invalid);
 
-    let kept = Case::open().threshold(Metric::Latency, true, false).doubt(late).judged();
+    let kept = Case::open().threshold(Metric::Latency, true, false).doubt(late).verdict();
     assert_eq!((kept.0, kept.2), (Outcome::Pass, vec!["late".to_owned()]));
-    assert_eq!(Case::open().doubt(late).judged().0, Outcome::Measured);
-    assert_eq!(Case::open().doubt(late).doubt(busy).judged().0, Outcome::ClientLimited);
+    assert_eq!(Case::open().doubt(late).verdict().0, Outcome::Measured);
+    assert_eq!(Case::open().doubt(late).doubt(busy).verdict().0, Outcome::ClientLimited);
 }
 
 #[test]
-fn an_unknown_distance_is_taken_for_one_that_lateness_explains() {
+fn an_unknown_distance_counts_as_explained_by_the_scheduling_delay() {
     let mut case = Case::open().threshold(Metric::Latency, false, false).doubt(late);
     case.rulings[0].beyond = None;
-    assert_eq!(case.judged().0, Outcome::Invalid);
+    assert_eq!(case.verdict().0, Outcome::Invalid);
 }
 
 /// The target used the core that the generator waited for: a backlog of seconds is the target's.
@@ -332,26 +333,26 @@ fn an_unknown_distance_is_taken_for_one_that_lateness_explains() {
 fn a_wait_for_a_core_excuses_no_more_than_it_can_have_caused() {
     let broken = |metric, beyond| {
         let case = Case::open().threshold(metric, false, false).beyond(beyond);
-        case.doubt(starved).doubt(late).judged().0
+        case.doubt(starved).doubt(late).verdict().0
     };
     assert_eq!(broken(Metric::Latency, 3_800.0), Outcome::Fail);
     assert_eq!(broken(Metric::Latency, 40.0), Outcome::ClientLimited);
     assert_eq!(broken(Metric::Limited, 0.98), Outcome::Fail);
-    let (outcome, _, warnings) = Case::open().doubt(starved).judged();
+    let (outcome, _, warnings) = Case::open().doubt(starved).verdict();
     assert_eq!((outcome, warnings), (Outcome::Measured, vec!["starved".to_owned()]));
-    assert_eq!(Case::closed(0).doubt(starved).judged().0, Outcome::ClientLimited);
+    assert_eq!(Case::closed(0).doubt(starved).verdict().0, Outcome::ClientLimited);
 }
 
 #[test]
 fn answers_429_are_the_servers_however_busy_the_generator_was() {
-    let limited = Case::open().threshold(Metric::Limited, false, false).doubt(busy).judged();
+    let limited = Case::open().threshold(Metric::Limited, false, false).doubt(busy).verdict();
     assert_eq!(limited.0, Outcome::Fail);
 }
 
 #[test]
 fn nothing_measured_is_invalid_whatever_else() {
     let case = Case::open().threshold(Metric::Failed, false, true).doubt(busy);
-    let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some(Doubt::NoCalls)).judged();
+    let (outcome, reasons, _) = case.doubt(|doubts| doubts.empty = Some(Doubt::NoCalls)).verdict();
     assert_eq!((outcome, reasons[0].as_str()), (Outcome::Invalid, "empty"));
 }
 
@@ -364,12 +365,12 @@ fn a_target_that_fell_behind_fails_and_too_few_workers_do_not_blame_it() {
         let doubt = Doubt::Behind { scenario: scenario(), delivery, workers, mean_ms, best_ms };
         Case::open().doubt(|doubts| doubts.behind.push((doubt.clone(), 0.2)))
     };
-    assert_eq!(behind().judged().0, Outcome::Fail);
-    assert_eq!(behind().doubt(late).judged().0, Outcome::Fail, "2 % of the sends were late");
+    assert_eq!(behind().verdict().0, Outcome::Fail);
+    assert_eq!(behind().doubt(late).verdict().0, Outcome::Fail, "2 % of the sends were late");
     let (allowed, best_ms, peak) = (5.0, 1.0, 10.0);
     let few = Doubt::FewWorkers { scenario: scenario(), delivery, workers, allowed, best_ms, peak };
     let few = Case::open().doubt(|doubts| doubts.workers.push(few.clone()));
-    assert_eq!(few.judged().0, Outcome::ClientLimited);
+    assert_eq!(few.verdict().0, Outcome::ClientLimited);
 }
 
 /// A method is not hidden by another one whose name begins with its own.
@@ -378,7 +379,7 @@ fn a_failing_method_is_named_beside_one_with_a_longer_name() {
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
     let mut case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
     case.failure_periods.push(("eth_callMany".to_owned(), hang()));
-    let (_, reasons, _) = case.judged();
+    let (_, reasons, _) = case.verdict();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
 }
@@ -392,7 +393,7 @@ fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name
     let outcome = &mut case.rulings[0].outcome;
     outcome.text = "failed{method:eth_callMany} rate<0.01".to_owned();
     outcome.method = Some("eth_callMany".to_owned());
-    let (_, reasons, _) = case.judged();
+    let (_, reasons, _) = case.verdict();
     assert_eq!(reasons.len(), 2, "{reasons:?}");
     assert!(reasons.iter().any(|one| one.starts_with("28.0 % of the calls of eth_call failed")));
 }
@@ -413,15 +414,15 @@ fn a_failing_method_is_named_beside_its_own_broken_latency() {
 
 #[test]
 fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
-    assert_eq!(Case::closed(100).doubt(paced).judged().0, Outcome::ClientLimited);
-    let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).judged();
+    assert_eq!(Case::closed(100).doubt(paced).verdict().0, Outcome::ClientLimited);
+    let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).verdict();
     assert_eq!(latency.0, Outcome::ClientLimited);
     let kept =
         "the threshold was kept at this load; to judge a load by thresholds, plan it as a rate";
     assert_eq!(latency.1, ["paced", kept]);
-    let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).judged();
+    let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).verdict();
     assert_eq!(rate.0, Outcome::ClientLimited);
-    let slow = Case::closed(100).threshold(Metric::Latency, false, false).doubt(paced).judged();
+    let slow = Case::closed(100).threshold(Metric::Latency, false, false).doubt(paced).verdict();
     assert_eq!(slow.0, Outcome::Fail);
 }
 
@@ -429,7 +430,7 @@ fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
 fn a_part_of_a_run_passes_nothing_but_can_fail() {
     let ended = |mut case: Case, early| {
         case.early = Some(early);
-        case.judged()
+        case.verdict()
     };
     let (outcome, reasons, _) = ended(Case::open(), Early::Asked(3.0));
     assert_eq!(outcome, Outcome::Invalid);
@@ -446,7 +447,7 @@ fn a_part_of_a_run_passes_nothing_but_can_fail() {
 }
 
 #[test]
-fn wrong_answers_fail_the_run_and_are_shown() {
+fn wrong_responses_fail_the_run_and_are_shown() {
     let mut case = Case::open().doubt(busy);
     case.compared = Some(Compared {
         reference: "http://127.0.0.1:2/".to_owned(),
@@ -462,7 +463,7 @@ fn wrong_answers_fail_the_run_and_are_shown() {
         }],
         ..Compared::default()
     });
-    let (outcome, reasons, _) = case.judged();
+    let (outcome, reasons, _) = case.verdict();
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons[0],

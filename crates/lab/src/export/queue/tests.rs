@@ -41,7 +41,7 @@ fn failures_of_the_receiver_are_repeated_and_hold_back_the_rest() {
 }
 
 #[test]
-fn refusals_are_not_repeated_but_told() {
+fn rejected_pushes_are_not_repeated_but_reported() {
     for status in [400, 401, 404, 413, 422, 302] {
         let mut queue = queue(2);
         queue.record(NOW, Outcome::Status(status, Some(Duration::from_secs(9))), "", 0);

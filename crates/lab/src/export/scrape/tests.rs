@@ -1,6 +1,10 @@
 //! Goal: what was counted is scraped as text that Prometheus reads, and nobody who connects can
 //! hold up the run or the others. Method: sockets on port 0.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::Instant;
+
 use super::*;
 use crate::live::scene::Scene;
 
@@ -66,7 +70,7 @@ fn everything_else_is_refused() {
     }
     // The rest of it is unread, so that the answer may be lost in a reset.
     let answer = ask(&scrape, &long);
-    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431"), "{answer}");
 }
 
 #[test]

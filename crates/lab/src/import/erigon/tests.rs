@@ -59,7 +59,7 @@ fn two_servers_in_one_report_are_two_variants() {
 /// A mean of 7.5 ms in the first repetition, of at most 0.34 ms in the others; and a first
 /// repetition that is the fastest must stay.
 #[test]
-fn cold_first_repetitions_are_told_apart() {
+fn cold_first_repetitions_are_reported_separately() {
     let variants = report("eth_getBalance");
     let cold = |variant: &Variant| {
         variant.left_out.iter().filter(|one| one.contains(": cold caches:")).count()

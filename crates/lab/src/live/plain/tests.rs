@@ -33,7 +33,7 @@ fn a_line_every_five_seconds_and_one_for_each_change() {
 }
 
 #[test]
-fn the_last_second_is_told_however_few_came_since() {
+fn the_last_second_is_reported_even_if_short() {
     let mut scene = Scene::new();
     let mut plain = Plain::new(Vec::new());
     scene.elapsed = Duration::from_secs(60);

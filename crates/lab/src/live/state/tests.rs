@@ -34,7 +34,7 @@ fn rows_tell_calls_failures_and_limits_by_method_and_of_all() {
 }
 
 #[test]
-fn stages_under_way_are_known_at_their_edges() {
+fn the_current_stage_is_known_at_its_edges() {
     let scene = Scene::new();
     let scenario = &scene.plan.scenarios[0];
     let name = |at_ms| {
@@ -48,7 +48,7 @@ fn stages_under_way_are_known_at_their_edges() {
 }
 
 #[test]
-fn a_course_of_a_day_stays_small_and_true() {
+fn the_rates_of_a_day_stay_small_and_correct() {
     let mut rates = RateSeries::new();
     for second in 0..86_400_u64 {
         rates.push(1_000, if second < 43_200 { 1_000 } else { 500 });

@@ -20,7 +20,7 @@ pub(crate) fn doubtful() -> CapacityResult {
     result.answer.boundary = Boundary::Gradual;
     result.thresholds_by_default = Some("the plan has none".into());
     result.warnings = ["few", "late", "closed", "short"].map(|one| format!("{one} <b>")).to_vec();
-    result.probes[3].judged = Judged::Invalid;
+    result.probes[3].outcome = ProbeOutcome::Invalid;
     result.probes[4].margin = None;
     result.settings.soak = 0.0;
     result.target.url = "https://node.example.net/***".into();
@@ -101,7 +101,7 @@ pub(crate) fn found() -> CapacityResult {
             lambda: 310.0,
             sigma: 0.043,
             kappa: 0.0011,
-            peak_under_way: Some(29.5),
+            peak_in_flight: Some(29.5),
             peak_rate: Some(1640.0),
             r_squared: 0.987,
             points: 9,
@@ -115,10 +115,10 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
     let broke = rate > LIMIT;
     let p50 = 1.1 + 2.0 * over.min(40.0) + 0.05 * (index % 3) as f64;
     let p99 = if broke { 5003.8 } else { 18.0 + 120.0 * over };
-    let judged = match () {
-        () if rate > 3000.0 => Judged::ClientLimited,
-        () if broke => Judged::Fail,
-        () => Judged::Pass,
+    let outcome = match () {
+        () if rate > 3000.0 => ProbeOutcome::ClientLimited,
+        () if broke => ProbeOutcome::Fail,
+        () => ProbeOutcome::Pass,
     };
     let latency = Quantiles {
         count: (rate * 25.0) as u64,
@@ -133,9 +133,9 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         p99_interval_ms: (p99 * 0.9, p99 * 1.1),
     };
     let failed = if broke { 0.004 + 0.01 * (over - 1.0).min(12.0) } else { 0.0 };
-    let reasons = match judged {
-        Judged::Fail => vec![format!("eth_getLogs p(95) was {p99:.0} ms, 800 are allowed")],
-        Judged::ClientLimited => vec!["only 84 % of the scheduled iterations started".into()],
+    let reasons = match outcome {
+        ProbeOutcome::Fail => vec![format!("eth_getLogs p(95) was {p99:.0} ms, 800 are allowed")],
+        ProbeOutcome::ClientLimited => vec!["only 84 % of the scheduled iterations started".into()],
         _ => vec![],
     };
     ProbeRow {
@@ -144,14 +144,14 @@ fn probe(index: usize, kind: Kind, rate: f64, at: f64) -> ProbeRow {
         at,
         duration: 30.0,
         drained: 5.0,
-        judged,
-        outcome: if broke { Outcome::Fail } else { Outcome::Pass },
+        outcome,
+        run_verdict: if broke { Outcome::Fail } else { Outcome::Pass },
         reasons,
         margin: Some(if broke { -5.25 } else { 1.0 - over * 0.6 }),
         rate_ended: if broke { LIMIT + (rate - LIMIT) * 0.3 } else { rate },
         delivered_share: if rate > 3000.0 { 0.84 } else { 0.9998 },
         backlog_growth: 0.0,
-        under_way: rate * p50 / 1000.0,
+        in_flight: rate * p50 / 1000.0,
         waiting: 0.0,
         calls_per_second: rate,
         goodput: rate * (1.0 - failed),

@@ -9,7 +9,7 @@ use crate::report::page::tests::read;
 use crate::report::{Colour, Report, write_capacity};
 
 #[test]
-fn the_terminal_text_leads_with_the_answer() {
+fn the_terminal_text_begins_with_the_verdict() {
     expect![[r#"
         CAPACITY 1,200 to 1,250/s  somnia
           Held 1,200 iterations per second and broke at 1,250.
@@ -22,7 +22,7 @@ fn the_terminal_text_leads_with_the_answer() {
         target      https://node.example.net/v1/ab…
         search      15 probes in 9 min 20 s
 
-        rate/s  probe     judged          results/s  failed  p50 ms  p95 ms  p99 ms  margin
+        rate/s  probe     outcome         results/s  failed  p50 ms  p95 ms  p99 ms  margin
            100  baseline  pass                  100     0 %    1.10    3.30    18.0   100 %
            200  climb     pass                  200     0 %    1.15    3.45    18.0   100 %
            400  climb     pass                  400     0 %    1.20    3.61    18.1   100 %
@@ -42,7 +42,7 @@ fn the_terminal_text_leads_with_the_answer() {
 }
 
 #[test]
-fn a_long_answer_is_told_to_its_end() {
+fn a_long_conclusion_is_printed_in_full() {
     let mut result = found();
     result.answer.sentence = "it was so and then it was so ".repeat(20) + "and what helps is this";
     let text = Report::capacity(&result).text(Colour::Plain);
@@ -61,7 +61,7 @@ fn the_markdown_says_the_same() {
 }
 
 #[test]
-fn what_is_not_known_is_not_said() {
+fn unknown_values_are_not_printed() {
     let mut result = found();
     result.answer.at_least = true;
     assert_eq!(answer(&result), "at least 1,200/s");
@@ -72,7 +72,7 @@ fn what_is_not_known_is_not_said() {
 }
 
 #[test]
-fn doubts_are_told_in_every_form() {
+fn doubts_are_reported_in_every_form() {
     let mut result = found();
     result.answer.monotone = false;
     result.answer.soak_held = Some(false);

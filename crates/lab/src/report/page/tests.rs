@@ -133,7 +133,7 @@ fn the_page_says_everything() {
 }
 
 #[test]
-fn what_comes_from_outside_is_shown_and_does_nothing() {
+fn foreign_text_is_escaped() {
     let example = hostile();
     let page = page_of(&example);
     let read = read(&page);

@@ -108,8 +108,8 @@ fn the_published_schema_is_that_of_the_types_and_refuses_anything_else() {
     refused(": ", |all| without(all, "variants"));
     refused(": ", |all| without(all, "question"));
     refused("/variants/0/runs/0: ", |all| without(&mut all["variants"][0]["runs"][0], "tip"));
-    refused("/against/0/times/0/judged", |all| {
-        without(&mut all["against"][0]["times"][0]["judged"], "verdict");
+    refused("/against/0/times/0/comparison", |all| {
+        without(&mut all["against"][0]["times"][0]["comparison"], "verdict");
     });
     // A wrong type.
     refused("/bin: ", |all| all["bin"] = value!("100000"));

@@ -79,7 +79,7 @@ fn equal_variants_must_be_meant() {
 }
 
 #[test]
-fn all_faults_are_told_at_once() {
+fn all_faults_are_reported_at_once() {
     let text = "repeats = 0\nsample = '1'\ntimeout = '1ms'\n[[setup]]\nname = 'n'\ncommand = []\n\
                 [[variant]]\nname = '../a'\ncommand = ['p', '{setting}', '{nonsense}']\n";
     expect![[r#"

@@ -17,7 +17,7 @@ use settings::url::{self, NodeUrl};
 use settings::value::{
     Bool, Count, Duration as Period, File, List, Listed, Map, Name, Number, Text, Word,
 };
-use settings::{At, Diagnostics, Key, ReadContext, Report};
+use settings::{Diagnostics, Key, Location, ReadContext, Report};
 
 use super::placeholders::{self, Words};
 use crate::analysis::rounds;
@@ -327,13 +327,17 @@ impl Checker<'_, '_> {
         if table.command.is_empty() && table.command.is_set() {
             self.report.error(&table.command, "the command is empty", "at least one word");
         }
-        self.check_placeholders(&table.command.at, table.command.iter());
-        self.check_placeholders(&table.env.at, table.env.values());
-        self.check_placeholders(&table.ready.at, table.ready.iter());
+        self.check_placeholders(&table.command.location, table.command.iter());
+        self.check_placeholders(&table.env.location, table.env.values());
+        self.check_placeholders(&table.ready.location, table.ready.iter());
         for name in table.files.keys() {
             if !is_file_name(name) {
                 let message = format!("{name:?} is not the name of a file in {{dir}}");
-                self.report.missing(&table.files.at, message, "letters, digits, `-`, `_` and `.`");
+                self.report.missing(
+                    &table.files.location,
+                    message,
+                    "letters, digits, `-`, `_` and `.`",
+                );
             }
         }
         if let Some(address) = table.ready.as_ref() {
@@ -356,22 +360,26 @@ impl Checker<'_, '_> {
         }
     }
 
-    fn check_placeholders<'t>(&mut self, at: &At, texts: impl Iterator<Item = &'t String>) {
+    fn check_placeholders<'t>(
+        &mut self,
+        location: &Location,
+        texts: impl Iterator<Item = &'t String>,
+    ) {
         let unknown = texts.flat_map(|text| placeholders::names(text));
         for name in unknown.filter(|name| !placeholders::is_known(name)) {
             let names = placeholders::NAMES.join("}, {");
             let message = format!("unknown placeholder {{{name}}}");
-            self.report.error(at, message, format!("{{{names}}}, {{port.NAME}}"));
+            self.report.error(location, message, format!("{{{names}}}, {{port.NAME}}"));
         }
     }
 
     fn variant(&mut self, table: &VariantTable, study: &LoadStudyFile) -> StudyVariant {
-        self.check_placeholders(&table.target.at, table.target.iter());
+        self.check_placeholders(&table.target.location, table.target.iter());
         let key = if table.plans.is_some() { &table.plans } else { &study.plans };
         let files: Vec<String> = key.iter().flatten().cloned().collect();
         if key.is_none() {
             let message = "the variant has no plans";
-            self.report.missing(&table.at, message, "plans here or in the study");
+            self.report.missing(&table.location, message, "plans here or in the study");
         }
         let mut variables = (*study.variables).clone();
         variables.extend((*table.variables).clone());
@@ -394,7 +402,12 @@ impl Checker<'_, '_> {
     }
 
     /// Reads a plan. Problems of a plan that several variants have are reported once.
-    fn plan(&mut self, file: &str, at: &At, variables: &[(String, f64)]) -> Option<Plan> {
+    fn plan(
+        &mut self,
+        file: &str,
+        location: &Location,
+        variables: &[(String, f64)],
+    ) -> Option<Plan> {
         let path = self.folder.join(file);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -402,7 +415,7 @@ impl Checker<'_, '_> {
                 if self.faulty_plans.insert(path) {
                     let message = format!("cannot read the plan: {error}");
                     let allowed = "name of a plan, from the folder of this file";
-                    self.report.error(at, message, allowed);
+                    self.report.error(location, message, allowed);
                 }
                 return None;
             }
@@ -423,11 +436,11 @@ impl Checker<'_, '_> {
         if file.variant.is_set() && !VARIANTS.contains(&count) {
             let message = format!("there are {count} variants");
             let allowed = format!("{} to {} variants", VARIANTS.start(), VARIANTS.end());
-            self.report.missing(&file.variant.at, message, allowed);
+            self.report.missing(&file.variant.location, message, allowed);
         }
         if count == 1 && !*file.control {
             let message = "there is one variant, and no control to compare it with";
-            self.report.missing(&file.variant.at, message, "two variants, or control = true");
+            self.report.missing(&file.variant.location, message, "two variants, or control = true");
         }
     }
 
@@ -493,14 +506,14 @@ impl Checker<'_, '_> {
                 } else if count < 2 {
                     let message = format!("the port {{port.{port}}} is used only once");
                     let allowed = "each port at its server and at what connects to it";
-                    self.report.missing(&table.at, message, allowed);
+                    self.report.missing(&table.location, message, allowed);
                 }
             }
         }
         for (port, _) in uses.into_iter().filter(|(_, count)| *count < 2) {
             let message = format!("the port {{port.{port}}} is used only once");
             let allowed = "each port at its server and at what connects to it";
-            self.report.missing(&file.server.at, message, allowed);
+            self.report.missing(&file.server.location, message, allowed);
         }
     }
 

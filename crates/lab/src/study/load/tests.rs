@@ -192,7 +192,7 @@ fn forty_studies_of_equal_variants_call_at_most_two_differences() {
 }
 
 #[test]
-fn a_control_that_differs_raises_the_floor_and_is_told() {
+fn a_control_that_differs_raises_the_floor_and_is_reported() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let result = analysed(&study, &runs(&study, 8, [1.0, 1.2, 1.0, 1.3], 3));

@@ -161,7 +161,7 @@ fn faults_of_tables_name_line_and_cell() {
 }
 
 #[test]
-fn a_reorg_is_held_and_told() {
+fn a_reorg_is_read_and_reported() {
     let course = read_text("seconds,height\n0,1000\n1,990\n2,1010\n", Form::Table).unwrap();
     let heights: Vec<u64> = course.samples.iter().map(|sample| sample.height).collect();
     assert_eq!(heights, [1_000, 1_000, 1_010]);
@@ -260,7 +260,7 @@ fn wild_numbers_are_analysed_without_harm() {
 }
 
 #[test]
-fn what_is_not_there_is_told() {
+fn missing_data_is_reported() {
     let message = read_run(Path::new("/no/such/file"), Form::Table).unwrap_err().to_string();
     assert!(message.starts_with("cannot read /no/such/file: "), "{message}");
 }

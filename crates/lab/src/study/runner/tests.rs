@@ -87,7 +87,7 @@ fn variants_side_by_side_start_within_a_second() {
 }
 
 #[test]
-fn an_variant_that_dies_is_told_with_its_last_words_and_its_repeat_left_out() {
+fn a_variant_that_dies_is_reported_with_its_last_output_and_its_repeat_left_out() {
     let dies = "echo first >&2; echo the disk is full >&2; exit 7";
     let study = study("alternate", "repeats = 1", &[("a", VARIANT), ("b", dies)]);
     let (made, _, _base) = run_it(&study, &Stop::new());
@@ -103,7 +103,7 @@ fn an_variant_that_dies_is_told_with_its_last_words_and_its_repeat_left_out() {
 }
 
 #[test]
-fn an_variant_without_samples_and_one_at_its_timeout() {
+fn a_variant_without_samples_and_one_at_its_timeout() {
     let silent = study("alternate", "repeats = 1", &[("a", "true"), ("b", VARIANT)]);
     let (made, _, _base) = run_it(&silent, &Stop::new());
     let messages = made.unwrap().left_out;
@@ -143,7 +143,7 @@ fn who_asks_ends_it_and_nothing_runs_on() {
 }
 
 #[test]
-fn what_is_set_up_is_waited_for_and_ended() {
+fn setups_are_waited_for_and_ended() {
     let more = "repeats = 1\n[[setup]]\nname = 'node'\ncommand = ['sh', '-c', 'echo no such port >&2; exit 3']\n\
                 ready = '127.0.0.1:1'\n";
     let (made, _, _base) =
@@ -163,7 +163,7 @@ fn what_is_set_up_is_waited_for_and_ended() {
 }
 
 #[test]
-fn a_setup_that_ends_meanwhile_is_told() {
+fn a_setup_that_ends_meanwhile_is_reported() {
     let more = "repeats = 3\n[[setup]]\nname = 'node'\ncommand = ['sh', '-c', 'echo out of gas >&2; exit 3']\n";
     let other = VARIANT.replace("sleep \"$1\"", "sleep 0.03");
     let (made, seen, _base) =

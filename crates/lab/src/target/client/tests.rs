@@ -144,7 +144,7 @@ fn tls_to_a_plain_server_says_so() {
 }
 
 #[test]
-fn faults_of_certificates_are_told_in_words() {
+fn faults_of_certificates_are_reported_in_words() {
     use rustls::{CertificateError, Error, OtherError};
     let other = std::io::Error::other("CaUsedAsEndEntity");
     let cases = [
@@ -160,7 +160,7 @@ fn faults_of_certificates_are_told_in_words() {
 }
 
 #[test]
-fn a_server_that_closes_without_a_word_is_told_from_one_that_hangs() {
+fn a_server_that_closes_without_a_word_is_distinguished_from_one_that_hangs() {
     let fault = Fake::saying(|_| None).call().unwrap_err();
     assert!(matches!(fault, Reason::Other { .. }), "{fault:?}");
 }

@@ -35,7 +35,7 @@ fn parsed(lines: &[String]) -> Vec<Value> {
 }
 
 #[test]
-fn a_line_tells_who_asked_what_and_what_came_of_it() {
+fn a_line_has_the_client_the_call_and_the_outcome() {
     let folder = tempfile::tempdir().unwrap();
     let scene = Scene::set();
     let [a] = scene.nodes(["a"]);

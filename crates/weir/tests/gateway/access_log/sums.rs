@@ -117,7 +117,7 @@ fn json_lines_give_methods_with_percentiles_errors_and_keys() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told() {
+fn unreadable_lines_are_reported() {
     let missing = weir(&["/nowhere.log"], b"");
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing.stderr).contains("cannot read /nowhere.log"));

@@ -32,7 +32,7 @@ fn with(member: &str, value: &str) -> String {
 }
 
 #[test]
-fn what_is_not_json_is_a_parse_error() {
+fn a_body_that_is_not_json_is_a_parse_error() {
     let (_node, mut gateway) = gateway("");
     let (before, _) = gateway.memory();
     let nested = |depth: usize| {
@@ -116,7 +116,7 @@ fn what_is_not_json_is_a_parse_error() {
 }
 
 #[test]
-fn what_is_no_call_is_an_invalid_request() {
+fn a_body_without_a_call_is_an_invalid_request() {
     let (_node, mut gateway) = gateway("");
     let (before, _) = gateway.memory();
     let long_name = format!("\"{}\"", "m".repeat(129));

@@ -152,7 +152,7 @@ fn head_and_options_have_no_body() {
 }
 
 #[test]
-fn http10_clients_are_told_that_a_connection_stays() {
+fn http10_clients_learn_that_a_connection_stays_open() {
     let (_node, gateway) = gateway("");
     let mut client = Client::connect(&gateway.address);
     let asked = post_with("/", "Connection: Keep-Alive\r\n", CALL.as_bytes());
@@ -184,7 +184,7 @@ fn drip(gateway: &Running, first: &[u8], endless: u8) -> (String, Duration) {
 }
 
 #[test]
-fn slow_clients_are_told_and_let_go() {
+fn slow_clients_are_told_and_disconnected() {
     let (_node, mut gateway) = gateway(SHORT_TIMES);
     let head = "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
     let fixed = format!("{head}Content-Length: 1000\r\n\r\n{{");
@@ -245,7 +245,7 @@ fn slow_clients_do_not_hinder_others() {
 }
 
 #[test]
-fn a_half_closed_client_gets_its_answers() {
+fn a_half_closed_client_gets_its_responses() {
     let (_node, gateway) = gateway("");
     let mut client = Client::connect(&gateway.address);
     let good = post("/", CALL.as_bytes());

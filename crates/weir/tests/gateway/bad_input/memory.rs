@@ -191,7 +191,7 @@ fn boxed<T: 'static>(held: Vec<T>) -> Held {
 }
 
 #[test]
-fn what_is_held_stays_within_the_budget() {
+fn held_bytes_stay_within_the_budget() {
     type Shape = fn(&str) -> Held;
     let shapes: [(&str, Shape); 4] = [
         ("shut windows", |address| boxed(shut_windows(address))),
@@ -207,7 +207,7 @@ fn what_is_held_stays_within_the_budget() {
 
 /// All shapes at once, beside 20,000 connections or as many as the limit of open files leaves.
 #[test]
-fn what_is_held_stays_within_the_budget_beside_many_connections() {
+fn held_bytes_stay_within_the_budget_with_many_connections() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     // The gateway, which is started now, inherits it.

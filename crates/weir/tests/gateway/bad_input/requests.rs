@@ -281,7 +281,7 @@ fn heads_are_read_strictly() {
 }
 
 #[test]
-fn targets_methods_and_types_are_told_apart() {
+fn targets_methods_and_types_are_distinguished() {
     let (_node, mut gateway) = gateway("");
     let n = CALL.len();
     let json = format!("Content-Type: application/json\r\nContent-Length: {n}\r\n");

@@ -58,7 +58,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_bypass.t",
         4,
         "a bypass, and entries behind it",
-        Judged::here("caching", "what_bypasses_leaves_entries_alone"),
+        Judged::here("caching", "bypassing_calls_do_not_change_entries"),
     ),
     Group::new(
         "proxy_cache_bypass.t",
@@ -73,7 +73,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "proxy_cache_chunked.t",
         2,
         "an answer in chunks",
-        Judged::here("caching", "an_answer_in_chunks_is_kept"),
+        Judged::here("caching", "a_response_in_chunks_is_kept"),
     ),
     Group::new(
         "proxy_cache_control.t",
@@ -190,7 +190,7 @@ pub(super) const GROUPS: [Group; 38] = [
         "what is final is true for ever",
         elsewhere(
             "crates/weir/tests/gateway/serving/outage.rs",
-            "what_is_final_is_served_while_all_nodes_are_down",
+            "final_data_is_served_while_all_nodes_are_down",
         ),
     ),
 ];
@@ -236,7 +236,7 @@ fn a_head_leaves_its_connection_as_it_was() {
 }
 
 #[test]
-fn what_bypasses_leaves_entries_alone() {
+fn bypassing_calls_do_not_change_entries() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = Served::before(&[&node], &polled_once(""));
@@ -258,7 +258,7 @@ fn what_bypasses_leaves_entries_alone() {
 }
 
 #[test]
-fn an_answer_in_chunks_is_kept() {
+fn a_response_in_chunks_is_kept() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let line = Line::before(&node, READ, Instead::Chunks);

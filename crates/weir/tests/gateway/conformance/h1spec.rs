@@ -32,7 +32,7 @@ pub(super) const GROUPS: [Group; 4] = [
     ),
 ];
 
-const FRAGMENTS_IN: Judged = Judged::here("h1spec", "what_is_not_whole_is_waited_for");
+const FRAGMENTS_IN: Judged = Judged::here("h1spec", "incomplete_requests_are_waited_for");
 
 /// What is left of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +127,7 @@ fn says_close(answer: &Answer) -> bool {
 }
 
 #[test]
-fn what_is_not_whole_is_waited_for() {
+fn incomplete_requests_are_waited_for() {
     let (_node, mut gateway) = gateway("");
     let whole = "GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let fragments = [

@@ -287,7 +287,7 @@ fn slow(scene: &Scene) -> SimNode {
 }
 
 /// A slow call in flight.
-fn under_way(served: &Served, lines: &str, number: u64) -> Client {
+fn start_slow_call(served: &Served, lines: &str, number: u64) -> Client {
     let before = counted(served, 0, "passed");
     let mut client = served.client();
     client.send(&post_with("/", lines, &body(READ, &account(number, "0x10"))));
@@ -320,7 +320,7 @@ fn zones_of_limit_conn() {
         .concat(),
     );
     let of = |method| status(&served, "", method);
-    let first = under_way(&served, "", 1);
+    let first = start_slow_call(&served, "", 1);
     let mut client = served.client();
     client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));
     assert_eq!(client.answer().unwrap().status, 503, "the same limit");
@@ -357,7 +357,7 @@ fn keys_of_several_parts() {
     wait_until("the same key waits", || served.count("/totals/waiting") == 1);
     assert!(waits.is_silent());
     assert_eq!(status(&served, "x-r: 2\r\n", OTHER), 200, "another key");
-    let _first = under_way(&served, "", 1);
+    let _first = start_slow_call(&served, "", 1);
     assert_eq!(status(&served, "", ONE), 503, "the same key");
     assert_eq!(status(&served, "x-c: 2\r\n", ONE), 200, "another key");
 }
@@ -377,7 +377,7 @@ fn the_dry_run_of_limit_conn() {
         ]
         .concat(),
     );
-    let _first = under_way(&served, "", 1);
+    let _first = start_slow_call(&served, "", 1);
     assert_eq!(counted(&served, 0, "passed"), 1);
     let mut client = served.client();
     client.send(&post_with("/", "", &body(READ, &account(2, "0x10"))));

@@ -88,7 +88,7 @@ fn in_a_batch_each_call_is_judged_by_itself() {
 }
 
 #[test]
-fn notifications_count_and_a_lone_one_is_told() {
+fn notifications_count_and_a_single_one_gets_a_response() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &of_client("1r/m", ""));
@@ -119,7 +119,7 @@ fn a_limit_has_its_own_status_and_its_own_methods() {
 }
 
 #[test]
-fn a_header_tells_clients_apart_and_without_it_nothing_is_limited() {
+fn a_header_distinguishes_clients_and_calls_without_it_are_not_limited() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let limits =

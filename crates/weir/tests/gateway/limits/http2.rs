@@ -44,7 +44,7 @@ async fn read(answer: Response<Incoming>) -> (u16, Option<String>, String) {
 }
 
 #[test]
-fn streams_count_together_and_are_told_when_to_come_back() {
+fn streams_count_together_and_get_retry_after() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let limit = "[zone.z]\nkey = [\"client\"]\nrate = \"30r/m\"\n[[limit]]\nzone = \"z\"\nburst = 1\n\

@@ -74,7 +74,7 @@ fn a_client_that_leaves_while_it_waits_frees_its_place() {
 }
 
 #[test]
-fn what_comes_while_a_call_waits_is_answered_after_it() {
+fn requests_that_arrive_while_a_call_waits_are_served_after_it() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, &waiting("5r/s", 5));

@@ -56,7 +56,7 @@ fn a_call_without_a_place_waits_for_it() {
 }
 
 #[test]
-fn who_waited_long_enough_or_finds_no_room_is_told_so() {
+fn calls_that_waited_too_long_or_find_a_full_queue_are_shed() {
     let scene = Scene::set();
     let [node] = scene.nodes(["a"]);
     let served = served(&node, "queue_max = 1\nqueue_timeout = \"50ms\"");

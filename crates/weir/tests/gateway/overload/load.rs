@@ -37,7 +37,7 @@ fn class(folder: &TempDir, name: &str, url: &str, rate: u32, seconds: u32) -> Ch
     let warmup = seconds / 3;
     let text = format!(
         "[target]\nurl = \"{url}\"\ntimeout = \"10s\"\n{key}\
-         [validity]\nlateness_p99_max = \"10m\"\nwaited_share_max = 1\n\
+         [validity]\nscheduling_delay_p99_max = \"10m\"\nwaited_share_max = 1\n\
          [run]\nwarmup = \"{warmup}s\"\n\
          [[scenario]]\nname = \"{name}\"\nmix = \"own\"\nworkers_max = 1000\n\
          stages = [{{ name = \"s\", duration = \"{seconds}s\", rate = {rate} }}]\n\

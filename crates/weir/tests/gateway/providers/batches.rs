@@ -143,7 +143,7 @@ fn a_refused_batch_is_sent_call_by_call_and_the_next_ones_are_smaller() {
 }
 
 #[test]
-fn what_the_answer_to_a_batch_leaves_out_is_asked_alone() {
+fn calls_without_a_response_in_a_batch_are_sent_alone() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let spoil = |_: &Value, said: Value| {

@@ -140,7 +140,7 @@ fn calls_share_a_connection() {
 }
 
 #[test]
-fn calls_beyond_what_a_connection_takes_open_another() {
+fn calls_beyond_the_stream_limit_open_another_connection() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let Some(provider) = Provider::before(&node, true, "http2_max_concurrent_streams 2;") else {

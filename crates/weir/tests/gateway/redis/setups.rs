@@ -37,7 +37,7 @@ fn a_server_behind_sentinels_is_a_tier() {
 }
 
 #[test]
-fn replicas_are_read_from_and_the_primary_while_none_answers() {
+fn replicas_are_read_and_the_primary_while_no_replica_responds() {
     let Some(primary) = Redis::start(&[]) else { return };
     let of = primary.port.to_string();
     let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", &of]) else { return };

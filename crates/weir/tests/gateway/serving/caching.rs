@@ -108,7 +108,7 @@ fn balances_at_latest_turn_with_the_head() {
 const NO_SUCH: (&str, &str) = ("eth_getTransactionByBlockNumberAndIndex", r#"["0x64","0xffff"]"#);
 
 #[test]
-fn a_null_is_kept_until_the_next_head_at_most() {
+fn a_null_is_cached_until_the_next_head_at_most() {
     let scene = Scene::set();
     let node = standing(&scene, 900);
     let served = Served::before(&[&node], &polled_often("[cache]\nnull_age_max = \"1m\""));
@@ -135,7 +135,7 @@ fn a_null_grows_old_even_while_the_head_stands() {
 }
 
 #[test]
-fn what_may_be_there_at_any_moment_is_looked_for_each_time() {
+fn results_that_may_appear_at_any_moment_are_not_cached() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once("[cache]\nnull_age_max = \"1m\""));
@@ -186,7 +186,7 @@ fn of_errors_only_reverts_at_a_fixed_block_are_kept() {
 }
 
 #[test]
-fn an_answer_that_is_too_large_is_passed_on_and_not_kept() {
+fn a_response_that_is_too_large_is_passed_on_and_not_kept() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let served = Served::before(&[&node], &polled_once("[cache]\nentry_bytes_max = \"1KiB\""));

@@ -124,7 +124,7 @@ fn a_follower_has_a_deadline_of_its_own() {
 }
 
 #[test]
-fn an_error_is_shared_with_those_who_waited_and_not_kept() {
+fn an_error_is_shared_with_waiting_calls_and_not_cached() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, SLOW_MS);

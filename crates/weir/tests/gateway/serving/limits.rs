@@ -91,7 +91,7 @@ fn a_node_that_limits_polls_too_rests_and_is_not_ejected() {
 }
 
 #[test]
-fn all_nodes_at_rest_are_told_to_the_client_with_a_time() {
+fn retry_after_names_the_end_of_the_pauses_if_all_nodes_are_paused() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let served = Served::before(&[&a, &b], &polled_often(""));

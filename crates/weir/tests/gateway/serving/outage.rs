@@ -10,15 +10,17 @@ use hyper::body::Bytes;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
+use crate::support::chain::moving_world;
 use crate::support::scene::{
     FINAL, HEAD, READ, Scene, Served, account, ask, body, error, mark, polled_often, polled_once,
     result, send,
 };
 use test_support::raw::Client;
+use test_support::running::Weir;
 use test_support::wait::wait_until;
 
 #[test]
-fn what_is_final_is_served_while_all_nodes_are_down() {
+fn final_data_is_served_while_all_nodes_are_down() {
     let scene = Scene::set();
     let [a, b] = scene.nodes(["a", "b"]);
     let text = format!("[health]\nbackoff_min = \"100ms\"\n{}", polled_often(""));
@@ -84,15 +86,49 @@ fn readiness_follows_the_nodes() {
     assert!(is(200), "one node is enough");
     b.down();
     wait_until("it is not ready", || is(503));
-    wait_until("both reasons are told", || {
+    let last_head = format!("no upstream confirms a head; the last was block {HEAD}, ");
+    wait_until("both reasons are reported", || {
         let reasons = served.look("/readyz");
-        let told = |reason: &str| reasons.text().contains(reason);
-        told("chain sim: no upstream can be used") && told("chain sim: no head was seen")
+        let reports = |reason: &str| reasons.text().contains(reason);
+        reports("chain sim: no healthy upstream (2 ejected)") && reports(&last_head)
     });
+    assert_eq!(served.status("/chains/0/last_head/number"), HEAD);
     // It lives all the same.
     assert_eq!(served.look("/healthz").status, 200);
     b.up();
     wait_until("it is ready again", || is(200));
+}
+
+#[test]
+fn the_log_has_one_warning_per_outage_and_reports_a_lagging_return() {
+    let scene = Scene::set();
+    let world = moving_world(false);
+    let [ahead, late] = ["ahead", "late"].map(|name| scene.node(name, &world));
+    let nodes = format!("{}{}", ahead.entry(""), late.entry(""));
+    let text = format!("[health]\nbackoff_min = \"100ms\"\n{}{nodes}", polled_often(""));
+    let gateway = Weir::serve().admin().config(&text).start();
+    let admin = gateway.admin.clone().unwrap();
+    let metrics = || {
+        let mut client = Client::connect(&admin);
+        client.send(b"GET /metrics HTTP/1.1\r\nHost: admin\r\n\r\n");
+        client.answer().unwrap().text().to_owned()
+    };
+    let ejections = |count: u32| {
+        let series = "weir_upstream_ejections_total{chain=\"sim\",upstream=\"late\"}";
+        metrics().contains(&format!("{series} {count}\n"))
+    };
+    late.set(|settings| settings.lag_blocks = 50);
+    late.down();
+    wait_until("three probes have failed", || ejections(4));
+    assert_eq!(gateway.log().matches("upstream ejected").count(), 1, "{}", gateway.log());
+    late.up();
+    wait_until("the return is logged", || {
+        gateway.log().contains("upstream responds again but lags")
+    });
+    assert!(!gateway.log().contains("readmitted"), "{}", gateway.log());
+    late.set(|settings| settings.lag_blocks = 0);
+    wait_until("it is readmitted", || gateway.log().contains("upstream readmitted"));
+    assert_eq!(gateway.log().matches("responds again but lags").count(), 1, "{}", gateway.log());
 }
 
 /// Sends a call over a connection of HTTP/2 and gives what comes of it.
@@ -118,7 +154,7 @@ fn ask_over_http2(scene: &Scene, address: &str) -> JoinHandle<(u16, String)> {
 }
 
 #[test]
-fn a_graceful_stop_answers_what_has_begun() {
+fn a_graceful_stop_completes_requests_in_flight() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     node.slow(READ, 1500.0);

@@ -39,7 +39,7 @@ fn used(served: &Served) -> f64 {
 }
 
 #[test]
-fn a_quota_is_told_of_and_outlives_a_restart() {
+fn a_quota_is_reported_and_outlives_a_restart() {
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);
     let folder = TempDir::new().unwrap();
@@ -78,7 +78,7 @@ fn a_quota_is_told_of_and_outlives_a_restart() {
 }
 
 #[test]
-fn two_gateways_count_together_and_redis_is_told_again_what_it_forgets() {
+fn two_gateways_count_together_and_restore_what_redis_lost() {
     let Some(mut redis) = Redis::start(&[]) else { return };
     let scene = Scene::set();
     let [node] = scene.nodes(["node"]);

@@ -40,7 +40,7 @@ fn a_step_is_found_where_it_is() {
 }
 
 #[test]
-fn what_does_not_last_is_no_rise() {
+fn a_short_peak_is_no_rise() {
     let burst = series(|at| if (3.0..3.8).contains(&at) { 1.0 } else { 0.0 });
     assert_eq!(find_rise(&burst, &ramp(), 0.1, 8.0), None);
     let flicker = series(|at| if (at * 4.0) as i64 % 4 == 0 { 0.3 } else { 0.0 });
@@ -58,7 +58,7 @@ fn noise_and_a_high_baseline_are_no_rise() {
 }
 
 #[test]
-fn what_comes_after_the_end_does_not_count() {
+fn samples_after_the_end_do_not_count() {
     let late = series(|at| f64::from(u8::from(at > 8.5)));
     assert_eq!(find_rise(&late, &ramp(), 0.1, 8.0), None);
 }

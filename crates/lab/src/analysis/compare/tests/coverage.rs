@@ -126,10 +126,10 @@ fn compared(
         }
     }
     b.iter_mut().for_each(|value| *value *= factor);
-    judged(random, arrangement, metric, (a, b), factor - 1.0)
+    comparison(random, arrangement, metric, (a, b), factor - 1.0)
 }
 
-fn judged(
+fn comparison(
     random: &mut StdRng,
     arrangement: Arrangement,
     metric: Metric,
@@ -141,8 +141,8 @@ fn judged(
             let times = |values: Vec<f64>| values.into_iter().map(|time| Some(3_600.0 * time));
             let paired = matches!(arrangement, Arrangement::Study(_));
             let times = Times { a: times(a).collect(), b: times(b).collect(), paired, period: 1.0 };
-            let judged = judge(&[times], &mut || random.random()).remove(0).unwrap();
-            (judged.interval, judged.verdict)
+            let comparison = judge(&[times], &mut || random.random()).remove(0).unwrap();
+            (comparison.interval, comparison.verdict)
         }
         _ => {
             let one = matches!(arrangement, Arrangement::Seconds(_));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
-use lab_model::results::capacity::Judged;
+use lab_model::results::capacity::ProbeOutcome;
 use lab_model::results::run::{Row, Second};
 use lab_model::results::{Outcome, Quantiles, ThresholdOutcome, Verdict};
 
@@ -87,7 +87,7 @@ fn outcome(text: &str, kept: bool, observed: f64, broken_at: Option<f64>) -> Thr
 fn a_calm_probe_passes() {
     let calm = seconds(|at| 40 + at % 3, 1000);
     let judgement = judge(probe(&PASS, &calm, &[]));
-    assert_eq!(judgement.judged, Judged::Pass);
+    assert_eq!(judgement.outcome, ProbeOutcome::Pass);
     assert!(judgement.reasons.is_empty() && judgement.binding.is_none());
     assert_eq!((judgement.delivered_share, judgement.backlog_growth), (1.0, 0.0));
     assert_eq!(judgement.margin, Some(1.0));
@@ -100,15 +100,15 @@ fn the_piece_that_a_run_ends_with_makes_its_rate_no_lower() {
     let piece = Second { at: 12.02, scheduled: 20, workers_busy: 3, ..Second::default() };
     calm.push(piece);
     let judgement = judge(probe(&PASS, &calm, &[]));
-    assert_eq!((judgement.rate_ended, judgement.under_way), (1000.0, 40.0));
+    assert_eq!((judgement.rate_ended, judgement.iterations_in_flight), (1000.0, 40.0));
 }
 
 /// 2 % above the capacity every threshold is kept, but 20 iterations a second are never answered.
 #[test]
-fn a_growing_backlog_fails_although_all_is_kept() {
+fn a_growing_backlog_fails_although_all_thresholds_are_met() {
     let growing = seconds(|at| 10 + 20 * at, 1000);
     let judgement = judge(probe(&PASS, &growing, &[row("eth_call", 9, 0.0, 1.0)]));
-    assert_eq!(judgement.judged, Judged::Fail);
+    assert_eq!(judgement.outcome, ProbeOutcome::Fail);
     assert!((judgement.backlog_growth - 20.0).abs() < 0.01);
     let binding = judgement.binding.unwrap();
     assert_eq!(binding.limit, Limit::BacklogGrowth);
@@ -121,18 +121,18 @@ fn a_growing_backlog_fails_although_all_is_kept() {
 #[test]
 fn growth_that_does_not_matter_passes() {
     let slow = seconds(|at| 10 + 5 * at, 1000);
-    assert_eq!(judge(probe(&PASS, &slow, &[])).judged, Judged::Pass);
+    assert_eq!(judge(probe(&PASS, &slow, &[])).outcome, ProbeOutcome::Pass);
     let start = seconds(|at| 1000 * at.min(2), 1000);
-    assert_eq!(judge(probe(&PASS, &start, &[])).judged, Judged::Pass);
+    assert_eq!(judge(probe(&PASS, &start, &[])).outcome, ProbeOutcome::Pass);
     let few = ProbeRun { seconds: &slow[..3], ..probe(&PASS, &slow, &[]) };
     assert_eq!(judge(few).backlog_growth, 0.0);
 }
 
 #[test]
-fn what_is_not_delivered_fails() {
+fn an_undelivered_rate_fails() {
     let short = seconds(|_| 50, 950);
     let judgement = judge(probe(&PASS, &short, &[]));
-    assert_eq!(judgement.judged, Judged::Fail);
+    assert_eq!(judgement.outcome, ProbeOutcome::Fail);
     assert_eq!(judgement.binding.unwrap().observed, Some(0.95));
 }
 
@@ -147,7 +147,7 @@ fn the_method_that_is_the_work_is_named() {
 }
 
 #[test]
-fn the_objective_that_broke_first_binds() {
+fn the_threshold_that_broke_first_binds() {
     let calm = seconds(|_| 40, 1000);
     let verdict = Verdict { outcome: Outcome::Fail, reasons: vec!["x".to_owned()] };
     let thresholds = [
@@ -192,12 +192,13 @@ fn a_method_that_fails_altogether_is_named() {
 #[test]
 fn the_generators_fault_is_neither() {
     let short = seconds(|_| 50, 700);
-    for (outcome, judged) in
-        [(Outcome::ClientLimited, Judged::ClientLimited), (Outcome::Invalid, Judged::Invalid)]
-    {
-        let verdict = Verdict { outcome, reasons: vec!["x".to_owned()] };
+    for (run_outcome, outcome) in [
+        (Outcome::ClientLimited, ProbeOutcome::ClientLimited),
+        (Outcome::Invalid, ProbeOutcome::Invalid),
+    ] {
+        let verdict = Verdict { outcome: run_outcome, reasons: vec!["x".to_owned()] };
         let judgement = judge(probe(&verdict, &short, &[]));
-        assert_eq!((judgement.judged, judgement.margin, judgement.binding), (judged, None, None));
+        assert_eq!((judgement.outcome, judgement.margin, judgement.binding), (outcome, None, None));
     }
 }
 
@@ -206,20 +207,20 @@ fn the_generators_fault_is_neither() {
 fn a_percentile_of_a_handful_of_calls_decides_nothing() {
     let calm = seconds(|_| 50, 1000);
     let asked = [threshold(None, Metric::Latency, 10.0)];
-    let judged = |calls, kept, tails| {
+    let probe_outcome = |calls, kept, tails| {
         let outcome_of = |kept| outcome("it", kept, 9.0, None);
         let (kept, rows) = ([outcome_of(kept)], [row("eth_call", calls, 0.0, 5.0)]);
         let fail = Verdict { outcome: Outcome::Fail, reasons: vec!["it was broken".to_owned()] };
         let verdict = if kept[0].kept { &PASS } else { &fail };
         let of =
             ProbeRun { thresholds: &asked, outcomes: &kept, tails, ..probe(verdict, &calm, &rows) };
-        judge(of).judged
+        judge(of).outcome
     };
-    assert_eq!(judged(20, true, true), Judged::Invalid);
-    assert_eq!(judged(20, false, true), Judged::Invalid);
-    assert_eq!(judged(20, true, false), Judged::Pass, "a baseline has no tail");
+    assert_eq!(probe_outcome(20, true, true), ProbeOutcome::Invalid);
+    assert_eq!(probe_outcome(20, false, true), ProbeOutcome::Invalid);
+    assert_eq!(probe_outcome(20, true, false), ProbeOutcome::Pass, "a baseline has no tail");
     assert_eq!(
-        (judged(1_000, true, true), judged(1_000, false, true)),
-        (Judged::Pass, Judged::Fail)
+        (probe_outcome(1_000, true, true), probe_outcome(1_000, false, true)),
+        (ProbeOutcome::Pass, ProbeOutcome::Fail)
     );
 }
