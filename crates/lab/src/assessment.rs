@@ -17,10 +17,10 @@ use lab_model::results::load_study::LoadStudyResult;
 pub use read::{Input, ReadFault, Results, SystemResult, read};
 
 use crate::analysis::assessment::{
-    Assessment, CapacityComparison, Comparison, Evidence, Labelled, PlanMismatch, System,
+    Assessment, CapacityComparison, Comparison, Evidence, Labelled, PlanMismatch, PlanRuns, System,
     SystemDifferences, assess, is_valid,
 };
-use crate::analysis::comparability::{Facts, plan_differences, system_differences};
+use crate::analysis::comparability::{plan_differences, system_differences};
 use crate::compare::{Options, compare};
 use crate::variant;
 use crate::variant::{Run, Variant};
@@ -51,6 +51,7 @@ impl Assessed {
     pub(crate) fn evidence(&self) -> Evidence<'_> {
         Evidence {
             systems: &self.systems,
+            plans: &self.plans,
             comparisons: &self.comparisons,
             capacities: &self.capacities,
             unlike_plans: &self.unlike_plans,
@@ -96,16 +97,6 @@ struct Compared {
     comparisons: Vec<Comparison>,
     unlike_plans: Vec<PlanMismatch>,
     unlike_systems: Vec<SystemDifferences>,
-}
-
-/// Valid runs of one plan. Plans that differ only in their target or seed are one plan.
-#[derive(Clone, Debug)]
-pub struct PlanRuns {
-    /// Name of the plan.
-    pub name: String,
-    /// The runs by system: index of the system, and indexes of its runs.
-    pub systems: Vec<(usize, Vec<usize>)>,
-    facts: Facts,
 }
 
 /// Compares the valid runs of all systems, plan by plan.

@@ -20,6 +20,8 @@ use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, Confidence, Outcome};
 
+use crate::analysis::comparability::Facts;
+
 pub use crate::analysis::comparability::Fact as Setting;
 
 /// A result with the name of its folder or file.
@@ -40,6 +42,17 @@ pub struct System {
     pub runs: Vec<Labelled<RunResult>>,
     /// Its capacity searches, in the order of time.
     pub searches: Vec<Labelled<CapacityResult>>,
+}
+
+/// Valid runs of one plan. Plans that differ only in their target or seed are one plan.
+#[derive(Clone, Debug)]
+pub struct PlanRuns {
+    /// Name of the plan.
+    pub name: String,
+    /// Facts about its first run.
+    pub facts: Facts,
+    /// The runs by system: index of the system, and indexes of its runs.
+    pub systems: Vec<(usize, Vec<usize>)>,
 }
 
 /// A comparison of variants: of this report's systems, or of a study.
@@ -89,6 +102,8 @@ pub struct SystemDifferences {
 pub struct Evidence<'a> {
     /// The systems with their results.
     pub systems: &'a [System],
+    /// The valid runs of the systems by plan.
+    pub plans: &'a [PlanRuns],
     /// Comparisons of runs.
     pub comparisons: &'a [Comparison],
     /// Comparisons of capacities.

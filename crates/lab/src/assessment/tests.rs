@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 
 use super::*;
 use crate::analysis::assessment::{
-    Advice, Basis, Caveat, Conclusion, Extent, FindingKind, Risk, Step,
+    Advice, Basis, Caveat, Conclusion, Derived, Extent, FindingKind, Risk, Step,
 };
 use crate::report::{capacity_example, example};
 

@@ -74,7 +74,7 @@ fn section(id: &'static str, title: &'static str) -> Section {
 /// Returns the number of results, and the time of the first and last start.
 fn lead(assessed: &Assessed) -> String {
     let results = setup::results(assessed);
-    let mut started: Vec<&str> = results.iter().map(|result| result.started.as_str()).collect();
+    let mut started: Vec<&str> = results.iter().map(|result| result.started).collect();
     started.extend(assessed.studies.iter().map(|study| study.result.started.as_str()));
     started.retain(|start| !start.is_empty());
     started.sort_unstable();

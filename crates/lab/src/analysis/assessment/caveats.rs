@@ -5,7 +5,7 @@ use lab_model::results::compare::{CompareResult, Weight};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
 
-use super::{Caveat, Evidence, Source, is_valid};
+use super::{Caveat, Evidence, PlanRuns, Source, is_valid};
 use crate::analysis::validity::CALLS_MIN;
 
 /// Returns all caveats: about single systems first, then about comparisons.
@@ -57,7 +57,7 @@ fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
         is_valid(run.verdict.outcome) && run.stages.iter().any(|stage| stage.model == "closed")
     };
     add(Caveat::ClosedLoad, runs_with(&is_closed));
-    caveats.extend(single_runs(system, &runs));
+    caveats.extend(single_runs(evidence, system));
     for (source, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
         let few = run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
         let methods: Vec<String> = few.map(|row| row.method.clone()).collect();
@@ -81,16 +81,12 @@ fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
 }
 
 /// Returns the plans of which a system has one valid run.
-fn single_runs(system: usize, runs: &[(Source, &RunResult)]) -> Vec<Caveat> {
-    let mut plans: Vec<(&str, usize)> = Vec::new();
-    for (_, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
-        match plans.iter_mut().find(|(plan, _)| *plan == run.plan.name) {
-            Some((_, count)) => *count += 1,
-            None => plans.push((&run.plan.name, 1)),
-        }
-    }
-    let single = plans.into_iter().filter(|(_, count)| *count == 1);
-    single.map(|(plan, _)| Caveat::SingleRun { system, plan: plan.to_owned() }).collect()
+fn single_runs(evidence: Evidence<'_>, system: usize) -> Vec<Caveat> {
+    let has_one = |plan: &&PlanRuns| {
+        plan.systems.iter().any(|(index, runs)| *index == system && runs.len() == 1)
+    };
+    let single = evidence.plans.iter().filter(has_one);
+    single.map(|plan| Caveat::SingleRun { system, plan: plan.name.clone() }).collect()
 }
 
 /// Returns a caveat about an unknown or uncertain bottleneck.

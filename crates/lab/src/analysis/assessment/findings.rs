@@ -5,7 +5,7 @@ use lab_model::record::Class;
 use lab_model::results::capacity::{Boundary, CapacityResult, End};
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::{Row, RunResult, StageRow};
-use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited};
+use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
 
 use super::{Conclusion, Evidence, Extent, Finding, FindingKind, Source, is_valid};
 
@@ -238,31 +238,10 @@ fn is_by_runs(difference: &Difference) -> bool {
 /// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
 pub(super) fn conclusions(evidence: Evidence<'_>, findings: &[Finding]) -> Vec<Conclusion> {
     let mut conclusions: Vec<Conclusion> = (0..findings.len()).map(Conclusion::Finding).collect();
-    for (index, system) in evidence.systems.iter().enumerate() {
-        let mut plans: Vec<(&str, usize)> = Vec::new();
-        for run in &system.runs {
-            let plan = (run.result.plan.name.as_str(), run.result.thresholds.len());
-            if !plans.contains(&plan) {
-                plans.push(plan);
-            }
-        }
-        for (plan, thresholds) in plans {
-            let of_plan: Vec<&RunResult> = system
-                .runs
-                .iter()
-                .map(|run| &run.result)
-                .filter(|run| run.plan.name == plan && run.thresholds.len() == thresholds)
-                .filter(|run| is_valid(run.verdict.outcome))
-                .collect();
-            let passed = of_plan.iter().filter(|run| {
-                let is_kept = run.thresholds.iter().all(|threshold| threshold.kept);
-                is_kept && run.verdict.outcome != lab_model::results::Outcome::Fail
-            });
-            let (plan, runs) = (plan.to_owned(), passed.count());
-            conclusions.extend((runs > 0).then_some(match thresholds {
-                0 => Conclusion::Measured { system: index, plan, runs },
-                _ => Conclusion::Kept { system: index, plan, runs, thresholds },
-            }));
+    for plan in evidence.plans {
+        for (system, runs) in &plan.systems {
+            let runs = runs.iter().map(|run| &evidence.systems[*system].runs[*run].result);
+            conclusions.extend(passed(*system, &plan.name, runs));
         }
     }
     for (index, comparison) in evidence.comparisons.iter().enumerate() {
@@ -271,6 +250,28 @@ pub(super) fn conclusions(evidence: Evidence<'_>, findings: &[Finding]) -> Vec<C
         }
     }
     conclusions
+}
+
+/// Returns conclusions about the runs of a system that pass. Runs with other thresholds have a
+/// conclusion of their own.
+fn passed<'a>(
+    system: usize,
+    plan: &str,
+    runs: impl Iterator<Item = &'a RunResult>,
+) -> Vec<Conclusion> {
+    let mut counts: Vec<(usize, usize)> = Vec::new();
+    for run in runs.filter(|run| run.verdict.outcome != Outcome::Fail) {
+        let thresholds = run.thresholds.len();
+        match counts.iter_mut().find(|(other, _)| *other == thresholds) {
+            Some((_, runs)) => *runs += 1,
+            None => counts.push((thresholds, 1)),
+        }
+    }
+    let conclusion = |(thresholds, runs)| match thresholds {
+        0 => Conclusion::Measured { system, plan: plan.to_owned(), runs },
+        _ => Conclusion::Kept { system, plan: plan.to_owned(), runs, thresholds },
+    };
+    counts.into_iter().map(conclusion).collect()
 }
 
 /// Returns a conclusion if no figure differs and some figures are known to be equal.

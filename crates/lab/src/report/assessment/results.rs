@@ -11,9 +11,9 @@ use super::super::document::{
 };
 use super::super::{capacity, parts, run};
 use super::section;
-use crate::analysis::assessment::System;
+use crate::analysis::assessment::{PlanRuns, System};
 use crate::analysis::statistics::median;
-use crate::assessment::{Assessed, PlanRuns};
+use crate::assessment::Assessed;
 use crate::wording::number::{WEAK_P99, bare_ms, count, percent, rate, short, with_unit};
 
 /// Maximum number of runs with charts. A page with more charts is too long to print.
