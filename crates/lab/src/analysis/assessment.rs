@@ -232,6 +232,12 @@ impl FindingKind {
         matches!(self, FindingKind::MethodFails { overall, .. } if *overall < USUAL_LIMIT)
     }
 
+    /// Returns true if another run may show the opposite, because the spread between runs is unknown.
+    pub fn is_of_single_runs(&self) -> bool {
+        use FindingKind::*;
+        matches!(self, Differs { by_runs: false, .. } | CapacityDiffers { by_runs: false, .. })
+    }
+
     /// Returns true if the finding is a failure of the target.
     pub fn is_failure(&self) -> bool {
         use FindingKind::*;
@@ -307,6 +313,10 @@ pub enum Caveat {
     UnlikeSystems(SystemDifferences),
     /// Figures of two variants for which the data do not decide.
     CannotTell { comparison: usize, variant: String, figures: usize, total: usize },
+    /// Figures of two variants differ, but not all differences rest on several runs of each.
+    OneRunEach { comparison: usize, variant: String },
+    /// Capacities of two systems differ, but not by several searches of each.
+    OneSearchEach { capacities: usize },
     /// Capacities of two systems for which the data do not decide.
     CapacitiesCannotTell { capacities: usize },
 }

@@ -185,6 +185,14 @@ fn a_difference_within_the_interval_is_no_difference() {
 fn one_run_each_supports_no_choice_however_far_apart() {
     let far = assessed(vec![run_on("bench-1", 1.0), run_on("bench-2", 20.0)], Vec::new());
     assert!(!has_choice(&far));
+    let concluded = |conclusion: &Conclusion| match conclusion {
+        Conclusion::Finding(index) => {
+            let kind = &far.assessment.findings[*index].kind;
+            matches!(kind, FindingKind::Differs { .. })
+        }
+        _ => false,
+    };
+    assert!(!far.assessment.conclusions.iter().any(concluded));
     let single = |caveat: &&Caveat| matches!(caveat, Caveat::SingleRun { .. });
     assert_eq!(far.assessment.caveats.iter().filter(single).count(), 2);
     let repeat = |step: &Derived<Step>| step.what == Step::RepeatAlternating;

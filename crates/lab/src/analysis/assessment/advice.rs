@@ -61,7 +61,9 @@ pub(super) fn risks(findings: &[Finding], caveats: &[Caveat]) -> Vec<Derived<Ris
         _ => None,
     };
     let of_caveat = |caveat: &Caveat| match caveat {
-        Caveat::SingleRun { .. } => Some(Risk::NotRepeated),
+        Caveat::SingleRun { .. } | Caveat::OneRunEach { .. } | Caveat::OneSearchEach { .. } => {
+            Some(Risk::NotRepeated)
+        }
         Caveat::NoSoak(_) => Some(Risk::FailsLater),
         Caveat::SharedMachine { .. } => Some(Risk::OtherInProduction),
         Caveat::NoCapacity { .. } | Caveat::LowerBound(_) | Caveat::CapacityUnknown(_) => {
@@ -85,11 +87,13 @@ pub(super) fn steps(caveats: &[Caveat], recommendations: &[Recommendation]) -> V
         Caveat::Invalid(_) | Caveat::Partial(_) => Step::RepeatInvalid,
         Caveat::ClientLimited(_) => Step::StrongerGenerator,
         Caveat::NoThresholds(_) => Step::SetThresholds,
-        Caveat::SingleRun { .. } | Caveat::CannotTell { .. } => Step::RepeatAlternating,
+        Caveat::SingleRun { .. } | Caveat::CannotTell { .. } | Caveat::OneRunEach { .. } => {
+            Step::RepeatAlternating
+        }
         Caveat::NoCapacity { .. } => Step::SearchCapacity,
         Caveat::LowerBound(_) => Step::RaiseRateMax,
         Caveat::CapacityUnknown(_) | Caveat::NotMonotone(_) => Step::RepeatSearch,
-        Caveat::CapacitiesCannotTell { .. } => Step::RepeatSearch,
+        Caveat::CapacitiesCannotTell { .. } | Caveat::OneSearchEach { .. } => Step::RepeatSearch,
         Caveat::NoSoak(_) => Step::Soak,
         Caveat::SharedMachine { .. } => Step::SeparateGenerator,
         Caveat::CauseUnknown(_) | Caveat::CauseUncertain { .. } | Caveat::MachineUnknown { .. } => {

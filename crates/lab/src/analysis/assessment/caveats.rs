@@ -1,10 +1,11 @@
 //! Caveats: what the results do not support, and why.
 
 use lab_model::results::capacity::{CapacityResult, End};
-use lab_model::results::compare::{CompareResult, Weight};
+use lab_model::results::compare::{CompareResult, Difference, Weight};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
 
+use super::findings::{is_by_runs, is_different};
 use super::{Caveat, Evidence, PlanRuns, Source, is_valid};
 use crate::analysis::validity::CALLS_MIN;
 
@@ -22,6 +23,10 @@ pub(super) fn find(evidence: Evidence<'_>) -> Vec<Caveat> {
         let verdict = capacities.difference.as_ref().map(|difference| difference.verdict);
         if verdict.is_none_or(|verdict| verdict == ComparisonVerdict::CannotTell) {
             caveats.push(Caveat::CapacitiesCannotTell { capacities: index });
+        }
+        let single = |difference: &&Difference| is_different(difference) && !is_by_runs(difference);
+        if capacities.difference.as_ref().filter(single).is_some() {
+            caveats.push(Caveat::OneSearchEach { capacities: index });
         }
     }
     let several = evidence.unlike_systems.iter().filter(|unlike| unlike.properties.len() > 1);
@@ -123,6 +128,10 @@ fn of_comparison(index: usize, result: &CompareResult, caveats: &mut Vec<Caveat>
     for variant in result.variants.iter().skip(1) {
         let of_variant =
             || result.differences.iter().filter(|difference| difference.variant == variant.name);
+        if of_variant().any(|difference| is_different(difference) && !is_by_runs(difference)) {
+            let variant = variant.name.clone();
+            caveats.push(Caveat::OneRunEach { comparison: index, variant });
+        }
         let open = of_variant()
             .filter(|difference| difference.verdict == ComparisonVerdict::CannotTell)
             .count();

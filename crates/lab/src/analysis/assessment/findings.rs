@@ -226,18 +226,22 @@ fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
     others.iter().filter_map(|variant| of_variant(&variant.name)).collect()
 }
 
-fn is_different(difference: &Difference) -> bool {
+pub(super) fn is_different(difference: &Difference) -> bool {
     matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
 }
 
 /// Returns true if several runs of each variant were compared, so the spread between runs is known.
-fn is_by_runs(difference: &Difference) -> bool {
+pub(super) fn is_by_runs(difference: &Difference) -> bool {
     matches!(difference.basis, Basis::Runs | Basis::FewRuns | Basis::PairedRuns)
 }
 
 /// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
 pub(super) fn conclusions(evidence: Evidence<'_>, findings: &[Finding]) -> Vec<Conclusion> {
-    let mut conclusions: Vec<Conclusion> = (0..findings.len()).map(Conclusion::Finding).collect();
+    let supported = |(index, finding): (usize, &Finding)| {
+        (!finding.kind.is_of_single_runs()).then_some(Conclusion::Finding(index))
+    };
+    let mut conclusions: Vec<Conclusion> =
+        findings.iter().enumerate().filter_map(supported).collect();
     for plan in evidence.plans {
         for (system, runs) in &plan.systems {
             let runs = runs.iter().map(|run| &evidence.systems[*system].runs[*run].result);

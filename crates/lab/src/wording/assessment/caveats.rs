@@ -153,6 +153,25 @@ impl Writer<'_> {
                     comparison.map_or("", |comparison| comparison.name.as_str())
                 )
             }
+            Caveat::OneRunEach { comparison, variant } => {
+                let comparison = self.0.comparisons.get(*comparison);
+                let baseline = comparison.and_then(|comparison| comparison.result.variants.first());
+                format!(
+                    "The differences of {variant} from {} hold for these runs only, because not all \
+                     of them rest on several runs of each ({}).",
+                    baseline.map_or("", |baseline| baseline.name.as_str()),
+                    comparison.map_or("", |comparison| comparison.name.as_str())
+                )
+            }
+            Caveat::OneSearchEach { capacities } => {
+                let Some(pair) = self.0.capacities.get(*capacities) else { return String::new() };
+                format!(
+                    "The difference between the capacities of {} and {} holds for these searches \
+                     only, because it does not rest on several searches of each.",
+                    self.system(pair.a),
+                    self.system(pair.b)
+                )
+            }
             Caveat::CapacitiesCannotTell { capacities } => {
                 let Some(pair) = self.0.capacities.get(*capacities) else { return String::new() };
                 let reason = match &pair.difference {
