@@ -1,6 +1,7 @@
 //! Decisions as pure functions and small state machines. They use no clock, socket, thread,
 //! randomness or file; times and seeds are arguments.
 
+pub mod assessment;
 pub mod bottleneck;
 pub mod calendar;
 pub mod comparability;

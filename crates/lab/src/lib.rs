@@ -6,6 +6,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod analysis;
+pub mod assessment;
 pub mod capacity;
 pub mod compare;
 pub mod equal;

@@ -7,6 +7,7 @@
 pub mod checks;
 mod document;
 
+mod assessment;
 mod capacity;
 pub(crate) mod compare;
 mod equal;
@@ -54,6 +55,7 @@ use serde_json::Value;
 use document::Document;
 
 use crate::analysis::sync::VariantRuns;
+use crate::assessment::Assessed;
 
 /// Why a report could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +141,11 @@ impl Report {
     /// Creates the report of a study of load runs.
     pub fn load_study(result: &LoadStudyResult) -> Report {
         Report(load_study::document(result))
+    }
+
+    /// Creates the report of several results.
+    pub fn assessment(assessed: &Assessed) -> Report {
+        Report(assessment::document(assessed))
     }
 
     /// Returns text for a terminal, at most 40 lines before the warnings.
@@ -234,6 +241,21 @@ pub fn write_load_study(dir: &Path, result: &LoadStudyResult) -> Result<Vec<Path
         dir,
         &[
             ("study.json", &|| json::json("study.json", result)),
+            ("report.md", &|| Ok(report.markdown().into_bytes())),
+            ("report.html", &|| Ok(report.html().into_bytes())),
+        ],
+    )
+}
+
+/// Writes `report.md` and `report.html` of several results, as [`write_folder`] does.
+///
+/// # Errors
+/// If a file cannot be written; the files before it remain.
+pub fn write_assessment(dir: &Path, assessed: &Assessed) -> Result<Vec<PathBuf>, ReportFault> {
+    let report = Report::assessment(assessed);
+    folder::write(
+        dir,
+        &[
             ("report.md", &|| Ok(report.markdown().into_bytes())),
             ("report.html", &|| Ok(report.html().into_bytes())),
         ],

@@ -7,6 +7,7 @@ use lab_engine::aggregate;
 use lab_model::record::Class;
 use lab_model::results::compare::Metric;
 use lab_model::results::run::{MethodSecond, ProcessRole, Row, RunResult, Second, StageRow};
+use lab_model::results::{Fingerprint, PlanFacts, TargetFacts};
 
 use crate::analysis::comparability::{Facts, Tool};
 
@@ -193,29 +194,34 @@ fn failed_calls(second: &MethodSecond) -> u64 {
 }
 
 fn facts(result: &RunResult) -> Facts {
-    let plan = &result.plan;
-    let target = &result.target;
-    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let settings = settings(&plan.text);
+    let base = plan_facts(&result.plan, &result.target, &result.fingerprint);
     // With a limited number of iterations, a stage ends early, and at different times in runs of
     // the same plan.
     let is_limit = |key: &String| key.starts_with("scenario.") && key.ends_with(".iterations");
-    let with_end = !settings.keys().any(is_limit);
+    let with_end = !base.settings.keys().any(is_limit);
+    Facts {
+        schedule: result.stages.iter().map(|stage| stage_text(stage, with_end)).collect(),
+        shares: result.methods.iter().map(|row| (row.method.clone(), row.share)).collect(),
+        outcome: Some(result.verdict.outcome),
+        partial: result.partial,
+        ..base
+    }
+}
+
+/// Returns the facts about a plan, a target and the generator's machine.
+pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Fingerprint) -> Facts {
+    let known = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     Facts {
         plan_hash: known(&plan.hash),
-        settings,
+        settings: settings(&plan.text),
         seed: Some(plan.seed),
         threads: Some(plan.threads),
         connections: Some(format!("HTTP/{}, {}", plan.http, plan.connections)),
-        schedule: result.stages.iter().map(|stage| stage_text(stage, with_end)).collect(),
-        shares: result.methods.iter().map(|row| (row.method.clone(), row.share)).collect(),
         family: known(&target.family),
         chain_id: target.chain_id.clone(),
         client: target.client.clone(),
         head: target.head_start,
-        machine: Some(result.fingerprint.clone()),
-        outcome: Some(result.verdict.outcome),
-        partial: result.partial,
+        machine: Some(machine.clone()),
         ..Facts::of(Tool::Weir)
     }
 }

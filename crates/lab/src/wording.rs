@@ -1,5 +1,6 @@
 //! Formats numbers and writes the sentences of results and reports.
 
+pub(crate) mod assessment;
 pub(crate) mod bottleneck;
 pub(crate) mod capacity;
 pub(crate) mod checks;

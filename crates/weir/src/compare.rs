@@ -88,7 +88,11 @@ pub(crate) struct Compare {
     ci: CiOutput,
 }
 
-fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
+/// Parses a list of results with an optional name.
+///
+/// # Errors
+/// If the list is empty.
+pub(crate) fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>), String> {
     let (name, list) = split_name(text);
     let paths = list.split(',').filter(|path| !path.is_empty()).map(PathBuf::from);
     let paths: Vec<PathBuf> = paths.collect();

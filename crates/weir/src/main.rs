@@ -20,6 +20,7 @@ mod logs;
 mod monitoring;
 mod node;
 mod pages;
+mod report;
 mod serve;
 mod source;
 mod stop;
@@ -79,6 +80,7 @@ enum Command {
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
     Equal(equal::Equal),
+    Report(report::Report),
     Study(study::Study),
     Node(node::Node),
     #[command(hide = true)]
@@ -108,6 +110,7 @@ fn main() -> ExitCode {
         }
         Command::Compare(compare) => compare.run(),
         Command::Equal(equal) => equal.run(),
+        Command::Report(report) => report.run(),
         Command::Study(study) => study.run(),
         Command::Node(node) => node.run(),
         Command::GenerateDocs(pages) => pages.run(),

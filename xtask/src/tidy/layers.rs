@@ -57,7 +57,7 @@ const LAYERS: &[Layers] = &[
             &["import", "reference"],
             &["run"],
             &["capacity", "compare", "equal"],
-            &["study"],
+            &["assessment", "study"],
             &["export", "live", "report"],
         ],
     },

@@ -245,6 +245,31 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     mismatches
 }
 
+/// Returns the settings of the load in which two runs differ, the most severe first. Empty if both
+/// runs have the same plan, apart from its target and seed.
+pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
+    let is_of_load = |mismatch: &Mismatch| match &mismatch.what {
+        Fact::Schedule | Fact::Load | Fact::Connections | Fact::Setting(_) | Fact::MoreSettings => {
+            mismatch.weight > Weight::Note
+        }
+        // The settings contain the mix. The shares replace them for a plan that has none.
+        Fact::Share(_) => a.settings.is_empty() || b.settings.is_empty(),
+        _ => false,
+    };
+    mismatches(a, b).into_iter().filter(is_of_load).map(|mismatch| mismatch.what).collect()
+}
+
+/// Returns the properties in which two targets and the machines of their generators differ, without
+/// the host name.
+pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
+    let is_of_system = |fact: &Fact| match fact {
+        Fact::Machine(property) => *property != MachineProperty::Host,
+        Fact::Client => true,
+        _ => false,
+    };
+    mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()
+}
+
 type Add<'a> = dyn FnMut(Fact, Value, Value, Weight) + 'a;
 
 /// Adds a mismatch if both runs have the fact and differ in it.

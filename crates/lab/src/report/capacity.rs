@@ -60,7 +60,7 @@ pub(super) fn document(result: &CapacityResult) -> Document {
 }
 
 /// Returns the capacity as a heading: `1,200 to 1,250/s`, `at least 1,200/s`, `below 50/s`.
-fn answer(result: &CapacityResult) -> String {
+pub(super) fn answer(result: &CapacityResult) -> String {
     let answer = &result.answer;
     match (answer.highest_pass, answer.lowest_fail) {
         (Some(pass), Some(fail)) if !answer.at_least => {
@@ -87,7 +87,7 @@ fn end(answer: &Answer) -> &'static str {
 }
 
 /// Describes the shape of the boundary; none if it is unknown.
-fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
+pub(super) fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
     match boundary {
         Boundary::Cliff => Some("cliff: it comes without warning"),
         Boundary::Gradual => Some("gradual: the values approach the thresholds step by step"),
@@ -96,7 +96,7 @@ fn describe_boundary(boundary: Boundary) -> Option<&'static str> {
 }
 
 /// Describes the first broken limit in one sentence.
-fn binding(binding: &Binding) -> String {
+pub(super) fn binding(binding: &Binding) -> String {
     let method =
         binding.method.as_ref().map_or_else(String::new, |method| format!(" for {method}"));
     let values = match (binding.observed, binding.limit) {
@@ -203,7 +203,7 @@ fn probes_without_baselines(result: &CapacityResult) -> impl Iterator<Item = &Pr
 }
 
 /// Draws latency, failures and achieved rate by planned rate.
-fn curves(result: &CapacityResult) -> Option<Section> {
+pub(super) fn curves(result: &CapacityResult) -> Option<Section> {
     let max_rate = probes_without_baselines(result).map(|probe| probe.rate).reduce(f64::max)?;
     let x = Axis::up_to(max_rate.max(0.0), Scale::Number);
     let figure = |title: &str, tall, y: Axis, shapes: Vec<Shape>, keys: [(Ink, &str); 2]| {

@@ -288,8 +288,10 @@ pub(super) enum Span {
     Term(String, String),
     /// A class of the style sheet, and the text in its colour.
     Tone(&'static str, String),
-    /// A text, and the URL that it links to.
+    /// A text, and the URL that it links to. A link to an anchor of the document begins with `#`.
     Link(String, String),
+    /// A target of links in the document. Its name has lower-case letters, digits and hyphens.
+    Anchor(String),
     /// The mark of a figure that is based on few calls.
     Weak,
     /// A bar before a number, as a share of the longest.
@@ -340,7 +342,7 @@ impl Text {
             Plain(text) | Code(text) | Name(text) | Bold(text) | Small(text) => text.clone(),
             Term(text, _) | Tone(_, text) | Link(text, _) => text.clone(),
             Weak => "~".to_owned(),
-            Bar(_) | Drawing(_) => String::new(),
+            Anchor(_) | Bar(_) | Drawing(_) => String::new(),
         };
         self.0.iter().map(plain).collect()
     }

@@ -36,6 +36,7 @@ fn part(block: &Block) -> Option<String> {
             let inner_blocks = inner_blocks.join("\n\n");
             format!("<details><summary>{summary}</summary>\n\n{inner_blocks}\n\n</details>")
         }
+        Block::Subheading(text) => format!("#### {}", escape(text)),
         _ => String::new(),
     };
     (!text.is_empty()).then_some(text)
@@ -60,7 +61,9 @@ fn inline(text: &Text) -> String {
     let render_span = |span: &Span| match span {
         Span::Plain(text) | Span::Small(text) => escape(text),
         Span::Bold(text) | Span::Tone("broken", text) => format!("**{}**", escape(text)),
+        Span::Link(text, to) if to.starts_with('#') => format!("[{}]({to})", escape(text)),
         Span::Term(text, _) | Span::Link(text, _) | Span::Tone(_, text) => escape(text),
+        Span::Anchor(id) => format!("<a id=\"{id}\"></a>"),
         // Nothing in the text can end the span.
         Span::Code(text) | Span::Name(text) => {
             format!("`{}`", plain(text).replace('`', "'").replace('|', "\\|"))

@@ -165,6 +165,7 @@ fn inline(text: &Text) -> Markup {
         Span::Term(text, word) => term(text, word),
         Span::Tone(class, text) => html! { span class=(class) { (text) } },
         Span::Link(text, to) => html! { a href=(to) { (text) } },
+        Span::Anchor(id) => html! { span id=(id) {} },
         Span::Weak => html! { span.weak { "~" } },
         Span::Bar(share) => {
             let width = format!("width:{:.1}px", (share * 60.0).clamp(0.0, 60.0));

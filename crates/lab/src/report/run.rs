@@ -63,6 +63,11 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
     }
 }
 
+/// Returns the section with the charts of the latency over time.
+pub(super) fn latency_over_time(result: &RunResult) -> Section {
+    over_time::latency(result, &build_timeline(result))
+}
+
 fn warmup(result: &RunResult) -> String {
     match result.plan.warmup {
         0.0 => String::new(),

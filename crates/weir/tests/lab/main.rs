@@ -18,5 +18,6 @@ mod load_study;
 mod plans;
 mod regression;
 mod remote_write;
+mod report;
 mod studies;
 mod study;

@@ -355,6 +355,27 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("", " && cat eth_call.md")],
         Ends(&[0], &["| "]),
     ),
+    ("weir report results/", &[], Ends(&[0], &["It may not be concluded:"])),
+    (
+        "weir report before/ after/ --out report/",
+        &[("", " && cat report/report.md")],
+        Ends(&[0], &["### Recommendations"]),
+    ),
+    (
+        "weir report old=old1,old2,old3,old4 new=new1,new2,new3,new4 --html > report.html",
+        &[("", " && cat report.html")],
+        Ends(&[0], &["<html", "old · new"]),
+    ),
+    (
+        "weir report results/ --markdown > report.md",
+        &[("", " && cat report.md")],
+        Ends(&[0], &["## Report: "]),
+    ),
+    (
+        "weir report old=old1,old2,old3,old4 new=new1,new2,new3,new4 --out report/",
+        &[("", " && cat report/report.html")],
+        Ends(&[0], &["<html", "old · new"]),
+    ),
     // The world scales the study down to one round, which is too few for a reliable result.
     ("weir check studies/harmony-methods.toml", &[], Ends(&[0], &["the A/A control"])),
     (
@@ -641,6 +662,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         "weir compare fast=fast1,fast2 slow=slow1,slow2",
         ANYWAY,
         Ends(&[0], &["fast", "slow", "latency p50, ms"]),
+    ),
+    (
+        "weir report fast=fast1,fast2 slow=slow1,slow2 --out report",
+        &[("", " && ls report")],
+        Ends(&[0], &["report.html", "report.md"]),
     ),
     ("weir equal http://127.0.0.1:8545 http://10.0.0.1:8545", &[], EQUAL),
     ("weir equal http://127.0.0.1:8545 http://127.0.0.1:8645 --strict", &[], EQUAL),

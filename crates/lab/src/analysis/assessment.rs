@@ -1,0 +1,461 @@
+//! Decides what the results of one or several systems support: findings, conclusions, caveats,
+//! recommendations, risks and next steps.
+//!
+//! Every recommendation rests on a finding, and every risk and next step on a finding or a caveat.
+//! A run whose numbers are invalid, or that the generator limited, gives no finding, only a caveat.
+//! `crate::assessment` reads and compares the results; `wording/assessment.rs` writes the
+//! sentences.
+
+mod advice;
+mod caveats;
+mod findings;
+
+#[cfg(test)]
+mod tests;
+
+use lab_model::metrics::Unit;
+use lab_model::record::Class;
+use lab_model::results::capacity::CapacityResult;
+use lab_model::results::compare::{CompareResult, Difference};
+use lab_model::results::run::RunResult;
+use lab_model::results::{Cause, Confidence, Outcome};
+
+use crate::analysis::comparability::Facts;
+
+pub use crate::analysis::comparability::Fact as Setting;
+
+/// A result with the name of its folder or file.
+#[derive(Clone, Debug)]
+pub struct Labelled<T> {
+    /// Name of the folder or file.
+    pub label: String,
+    /// The result.
+    pub result: T,
+}
+
+/// A system under test: a target on its machine, with its results.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// Its name.
+    pub name: String,
+    /// Its load runs, in the order of time.
+    pub runs: Vec<Labelled<RunResult>>,
+    /// Its capacity searches, in the order of time.
+    pub searches: Vec<Labelled<CapacityResult>>,
+}
+
+/// Valid runs of one plan. Plans that differ only in their target or seed are one plan.
+#[derive(Clone, Debug)]
+pub struct PlanRuns {
+    /// Name of the plan.
+    pub name: String,
+    /// Facts about its first run.
+    pub facts: Facts,
+    /// The runs by system: index of the system, and indexes of its runs.
+    pub systems: Vec<(usize, Vec<usize>)>,
+}
+
+/// A comparison of variants: of this report's systems, or of a study.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Name of the plan, with the name of the study if there is one.
+    pub name: String,
+    /// The comparison.
+    pub result: CompareResult,
+}
+
+/// The capacities of two systems, compared under one plan and the same thresholds.
+#[derive(Clone, Debug)]
+pub struct CapacityComparison {
+    /// Index of the first system.
+    pub a: usize,
+    /// Index of the other system.
+    pub b: usize,
+    /// The comparison; none if a capacity is only a lower bound or unknown.
+    pub difference: Option<Difference>,
+}
+
+/// Two systems without results of the same plan, with the settings that differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanMismatch {
+    /// Index of the first system.
+    pub a: usize,
+    /// Index of the other system.
+    pub b: usize,
+    /// The settings that differ, the most severe first.
+    pub settings: Vec<Setting>,
+}
+
+/// Two compared systems, with the properties in which they and their machines differ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SystemDifferences {
+    /// Index of the first system.
+    pub a: usize,
+    /// Index of the other system.
+    pub b: usize,
+    /// The properties.
+    pub properties: Vec<Setting>,
+}
+
+/// The input of an assessment.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The systems with their results.
+    pub systems: &'a [System],
+    /// The valid runs of the systems by plan.
+    pub plans: &'a [PlanRuns],
+    /// Comparisons of runs.
+    pub comparisons: &'a [Comparison],
+    /// Comparisons of capacities.
+    pub capacities: &'a [CapacityComparison],
+    /// Pairs of systems that are not compared.
+    pub unlike_plans: &'a [PlanMismatch],
+    /// Properties in which compared systems differ.
+    pub unlike_systems: &'a [SystemDifferences],
+}
+
+impl<'a> Evidence<'a> {
+    /// Returns all runs with their sources.
+    fn runs(self) -> impl Iterator<Item = (Source, &'a RunResult)> {
+        self.systems.iter().enumerate().flat_map(|(system, with)| {
+            let runs = with.runs.iter().enumerate();
+            runs.map(move |(run, labelled)| (Source::Run { system, run }, &labelled.result))
+        })
+    }
+
+    /// Returns all capacity searches with their sources.
+    fn searches(self) -> impl Iterator<Item = (Source, &'a CapacityResult)> {
+        self.systems.iter().enumerate().flat_map(|(system, with)| {
+            let searches = with.searches.iter().enumerate();
+            searches.map(move |(search, labelled)| {
+                (Source::Search { system, search }, &labelled.result)
+            })
+        })
+    }
+}
+
+/// The result that something rests on. Numbers are indexes of [`Evidence`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is an index of a list of `Evidence`")]
+pub enum Source {
+    /// A run of a system.
+    Run { system: usize, run: usize },
+    /// A capacity search of a system.
+    Search { system: usize, search: usize },
+    /// A comparison of runs.
+    Comparison(usize),
+    /// A comparison of capacities.
+    Capacities(usize),
+}
+
+impl Source {
+    /// Returns the index of the system; none for comparisons.
+    pub fn system(self) -> Option<usize> {
+        match self {
+            Source::Run { system, .. } | Source::Search { system, .. } => Some(system),
+            Source::Comparison(_) | Source::Capacities(_) => None,
+        }
+    }
+}
+
+/// A fact that the data show.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Finding {
+    /// The fact, with the numbers of the first source.
+    pub kind: FindingKind,
+    /// The results that show it.
+    pub sources: Vec<Source>,
+}
+
+/// The part of a run in which all calls of a method failed.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
+pub enum Extent {
+    /// The whole run.
+    Run,
+    /// A stage with its level, but not the whole run.
+    Stage { name: String, level_from: f64, level_to: f64, closed: bool },
+    /// Never: only a part of the calls failed.
+    Part,
+}
+
+/// The kind of a finding. Shares are between 0 and 1, rates are per second.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
+pub enum FindingKind {
+    /// Calls of a method fail; `overall` is the failed share of all calls of the run.
+    MethodFails {
+        method: String,
+        calls: u64,
+        failed_share: f64,
+        class: Class,
+        overall: f64,
+        extent: Extent,
+    },
+    /// Responses differ from those of the reference node.
+    WrongResponses { method: String, compared: u64, wrong: u64 },
+    /// A threshold was broken.
+    ThresholdBroken { threshold: String, observed: f64, unit: Unit },
+    /// The target did not start all iterations in time.
+    NotDelivered { share: f64 },
+    /// The target rejects calls with HTTP 429.
+    RateLimited { share: f64 },
+    /// The first bottleneck.
+    Bottleneck { cause: Cause, confidence: Confidence, sentence: String },
+    /// The capacity, between two rates.
+    Capacity { pass: f64, fail: f64, soaked: bool },
+    /// The highest allowed rate passed.
+    CapacityAtLeast { pass: f64 },
+    /// Even the lowest rate failed.
+    NothingPassed { fail: f64 },
+    /// The limit that breaks first above the capacity.
+    LimitBroken { threshold: String, method: Option<String>, rate: f64 },
+    /// Thresholds break without warning above the capacity.
+    Cliff { pass: f64, fail: f64 },
+    /// The capacity did not hold for the duration of the soak.
+    SoakBroke { pass: f64 },
+    /// The target did not recover from a load above its capacity.
+    NotRecovered,
+    /// Figures of two variants differ. `by_runs` is true if every difference rests on several runs
+    /// of each variant.
+    Differs { baseline: String, variant: String, better: usize, worse: usize, by_runs: bool },
+    /// Capacities of two systems differ.
+    CapacityDiffers { baseline: usize, variant: usize, better: bool, by_runs: bool },
+}
+
+/// A usual limit for the failed share of all calls.
+pub const USUAL_LIMIT: f64 = 0.01;
+
+impl FindingKind {
+    /// Returns true if the failures of a method do not show in the failed share of all calls.
+    pub fn is_hidden(&self) -> bool {
+        matches!(self, FindingKind::MethodFails { overall, .. } if *overall < USUAL_LIMIT)
+    }
+
+    /// Returns true if another run may show the opposite, because the spread between runs is unknown.
+    pub fn is_of_single_runs(&self) -> bool {
+        use FindingKind::*;
+        matches!(self, Differs { by_runs: false, .. } | CapacityDiffers { by_runs: false, .. })
+    }
+
+    /// Returns true if the finding is a failure of the target.
+    pub fn is_failure(&self) -> bool {
+        use FindingKind::*;
+        matches!(
+            self,
+            MethodFails { .. }
+                | WrongResponses { .. }
+                | ThresholdBroken { .. }
+                | NotDelivered { .. }
+                | RateLimited { .. }
+                | NothingPassed { .. }
+                | SoakBroke { .. }
+                | NotRecovered
+        )
+    }
+}
+
+/// A statement that the data support.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a number of the sentence in wording/assessment.rs")]
+pub enum Conclusion {
+    /// Runs of a system under one plan kept all thresholds.
+    Kept { system: usize, plan: String, runs: usize, thresholds: usize },
+    /// Runs of a system under one plan are valid, but have no thresholds.
+    Measured { system: usize, plan: String, runs: usize },
+    /// A finding, by its index.
+    Finding(usize),
+    /// No figure of two variants differs, and some are known to be the same.
+    Same { comparison: usize, variant: String, same: usize, total: usize },
+}
+
+/// A reason why something may not be concluded. Lists of sources belong to one system.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
+pub enum Caveat {
+    /// The numbers of runs are invalid.
+    Invalid(Vec<Source>),
+    /// The generator limited runs or searches.
+    ClientLimited(Vec<Source>),
+    /// Runs or searches ended early.
+    Partial(Vec<Source>),
+    /// The runs have no thresholds.
+    NoThresholds(Vec<Source>),
+    /// A system has one valid run under a plan.
+    SingleRun { system: usize, plan: String },
+    /// No search for the capacity of a system was made.
+    NoCapacity { system: usize },
+    /// The capacity is only known as a lower bound.
+    LowerBound(Source),
+    /// The search did not find the capacity.
+    CapacityUnknown(Source),
+    /// The capacity was not confirmed by a long run.
+    NoSoak(Source),
+    /// A rate passed above one that failed.
+    NotMonotone(Source),
+    /// The generator ran on the machine of the target.
+    SharedMachine { system: usize },
+    /// The machine of a remote target is not described.
+    MachineUnknown { system: usize },
+    /// The cause of a broken threshold is unknown.
+    CauseUnknown(Source),
+    /// The evidence for the cause has several gaps.
+    CauseUncertain { source: Source, cause: Cause },
+    /// Percentiles of few calls.
+    FewCalls { source: Source, methods: Vec<String> },
+    /// A load of workers slows down with the target.
+    ClosedLoad(Vec<Source>),
+    /// Two systems have no results of the same plan.
+    UnlikePlans(PlanMismatch),
+    /// A comparison was refused.
+    Refused { comparison: usize },
+    /// Two compared systems differ in several properties.
+    UnlikeSystems(SystemDifferences),
+    /// Figures of two variants for which the data do not decide.
+    CannotTell { comparison: usize, variant: String, figures: usize, total: usize },
+    /// Figures of two variants differ, but not all differences rest on several runs of each.
+    OneRunEach { comparison: usize, variant: String },
+    /// Capacities of two systems differ, but not by several searches of each.
+    OneSearchEach { capacities: usize },
+    /// Capacities of two systems for which the data do not decide.
+    CapacitiesCannotTell { capacities: usize },
+}
+
+/// A recommendation with the finding that it rests on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recommendation {
+    /// What to do.
+    pub advice: Advice,
+    /// Index of the finding.
+    pub finding: usize,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
+pub enum Advice {
+    /// Repair or restrict a method.
+    RepairMethod { method: String },
+    /// Watch the failures of a method by itself.
+    WatchMethod { method: String },
+    /// Do not serve a method until its responses are right.
+    CorrectResponses { method: String },
+    /// Relieve the first bottleneck.
+    Relieve(Cause),
+    /// Raise the rate limit, or send less.
+    RaiseRateLimit,
+    /// Keep the load below the capacity.
+    KeepBelow { rate: f64 },
+    /// Reject load above the capacity before it reaches the target.
+    LimitAdmission { rate: f64 },
+    /// Choose a variant.
+    Prefer { variant: String },
+}
+
+/// What a statement rests on: a finding or a caveat, by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    /// A finding.
+    Finding(usize),
+    /// A caveat.
+    Caveat(usize),
+}
+
+/// A risk of acting on the results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is a part of the sentence in wording/assessment.rs")]
+pub enum Risk {
+    /// A failing method is hidden by figures over all calls.
+    HiddenFailure { method: String },
+    /// The target breaks without warning.
+    BreaksSuddenly,
+    /// The target stays slow after an overload.
+    StaysDegraded,
+    /// The load is not sustained for long.
+    FailsLater,
+    /// Another run may give other numbers.
+    NotRepeated,
+    /// The network and the generator change the numbers in production.
+    OtherInProduction,
+    /// The limit may be near.
+    UnknownLimit,
+    /// A difference may have another cause.
+    OtherCause,
+}
+
+/// What to measure next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Repeat with a stronger generator.
+    StrongerGenerator,
+    /// Repeat invalid or interrupted runs.
+    RepeatInvalid,
+    /// Make several alternating runs.
+    RepeatAlternating,
+    /// Search the capacity.
+    SearchCapacity,
+    /// Raise the highest allowed rate of the search.
+    RaiseRateMax,
+    /// Confirm the capacity by a soak.
+    Soak,
+    /// Repeat the search because its boundary is not sharp.
+    RepeatSearch,
+    /// Run the generator on another machine.
+    SeparateGenerator,
+    /// Set thresholds.
+    SetThresholds,
+    /// Observe the target's host.
+    ObserveHost,
+    /// Run longer.
+    RunLonger,
+    /// Plan the load as a rate.
+    PlanRate,
+    /// Use one plan for all systems.
+    OnePlan,
+    /// Change one property at a time.
+    ChangeOneProperty,
+    /// Repeat after the change that was recommended.
+    VerifyChange,
+}
+
+/// A risk or a next step with what it rests on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derived<T> {
+    /// The risk or the step.
+    pub what: T,
+    /// The finding or caveat.
+    pub basis: Basis,
+}
+
+/// What the results support.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assessment {
+    /// What the data show, the most severe first.
+    pub findings: Vec<Finding>,
+    /// What may be concluded.
+    pub conclusions: Vec<Conclusion>,
+    /// What may not be concluded.
+    pub caveats: Vec<Caveat>,
+    /// What to do. Empty if no finding supports a recommendation.
+    pub recommendations: Vec<Recommendation>,
+    /// Risks of acting on the results.
+    pub risks: Vec<Derived<Risk>>,
+    /// What to measure next.
+    pub steps: Vec<Derived<Step>>,
+}
+
+/// Assesses the evidence.
+pub fn assess(evidence: Evidence<'_>) -> Assessment {
+    let findings = findings::find(evidence);
+    let caveats = caveats::find(evidence);
+    let conclusions = findings::conclusions(evidence, &findings);
+    let recommendations = advice::recommendations(&findings);
+    let risks = advice::risks(&findings, &caveats);
+    let steps = advice::steps(&caveats, &recommendations);
+    Assessment { findings, conclusions, caveats, recommendations, risks, steps }
+}
+
+/// Returns true if a run's numbers may be used.
+pub(crate) fn is_valid(outcome: Outcome) -> bool {
+    !matches!(outcome, Outcome::Invalid | Outcome::ClientLimited)
+}

@@ -1,0 +1,296 @@
+//! Findings of runs, capacity searches and comparisons, and the conclusions that they allow.
+
+use lab_model::metrics::Unit;
+use lab_model::record::Class;
+use lab_model::results::capacity::{Boundary, CapacityResult, End};
+use lab_model::results::compare::{CompareResult, Difference};
+use lab_model::results::run::{Row, RunResult, StageRow};
+use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
+
+use super::{Conclusion, Evidence, Extent, Finding, FindingKind, Source, is_valid};
+
+/// A method is reported if at least this share of its calls failed.
+const FAILED_SHARE: f64 = 0.01;
+/// Smallest number of failed calls that is reported. Fewer may be chance.
+const FAILED_MIN: f64 = 10.0;
+/// Smallest share of HTTP 429 responses that is reported.
+const LIMITED_SHARE: f64 = 0.01;
+/// Smallest share of iterations that start in time.
+const DELIVERED_MIN: f64 = 0.99;
+
+/// Returns all findings, the most severe first. Equal findings of several results of a system are
+/// one finding.
+pub(super) fn find(evidence: Evidence<'_>) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    let mut add = |kind: FindingKind, source: Source| {
+        let is_same = |finding: &&mut Finding| {
+            let system = finding.sources.first().and_then(|source| source.system());
+            system == source.system() && is_same_kind(&finding.kind, &kind)
+        };
+        match findings.iter_mut().find(is_same).filter(|_| source.system().is_some()) {
+            Some(finding) => finding.sources.push(source),
+            None => findings.push(Finding { kind, sources: vec![source] }),
+        }
+    };
+    for (source, run) in evidence.runs() {
+        of_run(run).into_iter().for_each(|kind| add(kind, source));
+    }
+    for (source, search) in evidence.searches() {
+        of_search(search).into_iter().for_each(|kind| add(kind, source));
+    }
+    for (index, comparison) in evidence.comparisons.iter().enumerate() {
+        for kind in of_comparison(&comparison.result) {
+            add(kind, Source::Comparison(index));
+        }
+    }
+    for (index, capacities) in evidence.capacities.iter().enumerate() {
+        let Some(difference) = &capacities.difference else { continue };
+        if is_different(difference) {
+            let kind = FindingKind::CapacityDiffers {
+                baseline: capacities.a,
+                variant: capacities.b,
+                better: difference.verdict == ComparisonVerdict::Better,
+                by_runs: is_by_runs(difference),
+            };
+            add(kind, Source::Capacities(index));
+        }
+    }
+    findings.sort_by_key(|finding| severity(&finding.kind));
+    findings
+}
+
+/// Returns true if two findings state the same with other numbers.
+fn is_same_kind(a: &FindingKind, b: &FindingKind) -> bool {
+    use FindingKind::*;
+    match (a, b) {
+        (MethodFails { method: a, .. }, MethodFails { method: b, .. })
+        | (WrongResponses { method: a, .. }, WrongResponses { method: b, .. })
+        | (ThresholdBroken { threshold: a, .. }, ThresholdBroken { threshold: b, .. }) => a == b,
+        (Bottleneck { cause: a, .. }, Bottleneck { cause: b, .. }) => a == b,
+        (NotDelivered { .. }, NotDelivered { .. })
+        | (RateLimited { .. }, RateLimited { .. })
+        | (NotRecovered, NotRecovered) => true,
+        _ => false,
+    }
+}
+
+fn severity(kind: &FindingKind) -> u8 {
+    use FindingKind::*;
+    match kind {
+        MethodFails { .. } | WrongResponses { .. } => 0,
+        ThresholdBroken { .. }
+        | NothingPassed { .. }
+        | NotDelivered { .. }
+        | RateLimited { .. } => 1,
+        Capacity { .. } | CapacityAtLeast { .. } => 2,
+        LimitBroken { .. } | Cliff { .. } | SoakBroke { .. } | NotRecovered => 3,
+        Bottleneck { .. } => 4,
+        Differs { .. } | CapacityDiffers { .. } => 5,
+    }
+}
+
+fn of_run(result: &RunResult) -> Vec<FindingKind> {
+    if !is_valid(result.verdict.outcome) {
+        return Vec::new();
+    }
+    let failing = result.methods.iter().filter_map(|row| failing_method(result, row));
+    let mut kinds: Vec<FindingKind> = failing.collect();
+    for (method, compared, wrong) in result.compared.iter().flat_map(|compared| &compared.methods) {
+        if *wrong > 0 {
+            let (method, compared, wrong) = (method.clone(), *compared, *wrong);
+            kinds.push(FindingKind::WrongResponses { method, compared, wrong });
+        }
+    }
+    for threshold in result.thresholds.iter().filter(|threshold| !threshold.kept) {
+        let Some(observed) = threshold.observed else { continue };
+        let (text, unit) = (threshold.text.clone(), threshold.unit.unwrap_or(Unit::Count));
+        kinds.push(FindingKind::ThresholdBroken { threshold: text, observed, unit });
+    }
+    let share = result.generator.delivered_share;
+    let is_open = result.stages.iter().any(|stage| stage.model == "open");
+    if is_open && share < DELIVERED_MIN {
+        kinds.push(FindingKind::NotDelivered { share });
+    }
+    if result.overall.limited_share >= LIMITED_SHARE {
+        kinds.push(FindingKind::RateLimited { share: result.overall.limited_share });
+    }
+    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck));
+    kinds
+}
+
+fn failing_method(result: &RunResult, row: &Row) -> Option<FindingKind> {
+    if row.failed_share < FAILED_SHARE || failed_calls(row) < FAILED_MIN {
+        return None;
+    }
+    let failed = row.classes.iter().filter(|class| class.class.is_failure());
+    let class = failed.max_by_key(|class| class.calls).map_or(Class::Ok, |class| class.class);
+    let extent = match row.failed_share >= 1.0 {
+        true => Extent::Run,
+        false => result
+            .stages
+            .iter()
+            .find(|stage| fails_in(stage, &row.method))
+            .map_or(Extent::Part, stage_extent),
+    };
+    Some(FindingKind::MethodFails {
+        method: row.method.clone(),
+        calls: row.calls,
+        failed_share: row.failed_share,
+        class,
+        overall: result.overall.failed_share,
+        extent,
+    })
+}
+
+fn failed_calls(row: &Row) -> f64 {
+    row.failed_share * row.calls as f64
+}
+
+/// Returns true if all calls of the method failed in the stage.
+fn fails_in(stage: &StageRow, method: &str) -> bool {
+    let row = stage.methods.iter().find(|row| row.method == method);
+    row.is_some_and(|row| row.failed_share >= 1.0 && failed_calls(row) >= FAILED_MIN)
+}
+
+fn stage_extent(stage: &StageRow) -> Extent {
+    Extent::Stage {
+        name: [stage.scenario.as_str(), stage.stage.as_str()].join("/"),
+        level_from: stage.level_from,
+        level_to: stage.level_to,
+        closed: stage.model == "closed",
+    }
+}
+
+/// Returns the first bottleneck, if the evidence has at most one gap. The generator is no
+/// bottleneck of the target.
+fn bottleneck(cited: &Cited) -> Option<FindingKind> {
+    let is_of_target = !matches!(cited.cause, Cause::Generator | Cause::Unknown);
+    (is_of_target && cited.confidence > Confidence::Low).then(|| FindingKind::Bottleneck {
+        cause: cited.cause,
+        confidence: cited.confidence,
+        sentence: cited.sentence.clone(),
+    })
+}
+
+fn of_search(result: &CapacityResult) -> Vec<FindingKind> {
+    let answer = &result.answer;
+    let mut kinds = Vec::new();
+    match (answer.end, answer.highest_pass, answer.lowest_fail) {
+        (End::Converged, Some(pass), Some(fail)) if !answer.at_least => {
+            let soaked = answer.soak_held == Some(true);
+            kinds.push(FindingKind::Capacity { pass, fail, soaked });
+            if answer.boundary == Boundary::Cliff {
+                kinds.push(FindingKind::Cliff { pass, fail });
+            }
+        }
+        (End::RateMax, Some(pass), _) => kinds.push(FindingKind::CapacityAtLeast { pass }),
+        (End::NothingPassed, _, Some(fail)) => kinds.push(FindingKind::NothingPassed { fail }),
+        _ => {}
+    }
+    if let Some(broken) = &result.binding
+        && matches!(answer.end, End::Converged | End::NothingPassed)
+    {
+        kinds.push(FindingKind::LimitBroken {
+            threshold: broken.threshold.clone(),
+            method: broken.method.clone(),
+            rate: broken.rate,
+        });
+    }
+    if let (Some(false), Some(pass)) = (answer.soak_held, answer.highest_pass) {
+        kinds.push(FindingKind::SoakBroke { pass });
+    }
+    kinds.extend(answer.degraded.as_ref().map(|_| FindingKind::NotRecovered));
+    kinds.extend(result.bottleneck.as_ref().and_then(bottleneck));
+    kinds
+}
+
+/// Returns a finding for each variant that differs from the first one.
+fn of_comparison(result: &CompareResult) -> Vec<FindingKind> {
+    let Some((first, others)) = result.variants.split_first() else { return Vec::new() };
+    let of_variant = |variant: &str| -> Option<FindingKind> {
+        let different: Vec<&Difference> = result
+            .differences
+            .iter()
+            .filter(|difference| difference.variant == variant && is_different(difference))
+            .collect();
+        let worse = |difference: &&&Difference| difference.verdict == ComparisonVerdict::Worse;
+        let worse = different.iter().filter(worse).count();
+        (!different.is_empty()).then(|| FindingKind::Differs {
+            baseline: first.name.clone(),
+            variant: variant.to_owned(),
+            better: different.len() - worse,
+            worse,
+            by_runs: different.iter().all(|difference| is_by_runs(difference)),
+        })
+    };
+    others.iter().filter_map(|variant| of_variant(&variant.name)).collect()
+}
+
+pub(super) fn is_different(difference: &Difference) -> bool {
+    matches!(difference.verdict, ComparisonVerdict::Better | ComparisonVerdict::Worse)
+}
+
+/// Returns true if several runs of each variant were compared, so the spread between runs is known.
+pub(super) fn is_by_runs(difference: &Difference) -> bool {
+    matches!(difference.basis, Basis::Runs | Basis::FewRuns | Basis::PairedRuns)
+}
+
+/// Returns what may be concluded: kept thresholds, measured values, findings and equal figures.
+pub(super) fn conclusions(evidence: Evidence<'_>, findings: &[Finding]) -> Vec<Conclusion> {
+    let supported = |(index, finding): (usize, &Finding)| {
+        (!finding.kind.is_of_single_runs()).then_some(Conclusion::Finding(index))
+    };
+    let mut conclusions: Vec<Conclusion> =
+        findings.iter().enumerate().filter_map(supported).collect();
+    for plan in evidence.plans {
+        for (system, runs) in &plan.systems {
+            let runs = runs.iter().map(|run| &evidence.systems[*system].runs[*run].result);
+            conclusions.extend(passed(*system, &plan.name, runs));
+        }
+    }
+    for (index, comparison) in evidence.comparisons.iter().enumerate() {
+        for variant in comparison.result.variants.iter().skip(1) {
+            conclusions.extend(same(index, &comparison.result, &variant.name));
+        }
+    }
+    conclusions
+}
+
+/// Returns conclusions about the runs of a system that pass. Runs with other thresholds have a
+/// conclusion of their own.
+fn passed<'a>(
+    system: usize,
+    plan: &str,
+    runs: impl Iterator<Item = &'a RunResult>,
+) -> Vec<Conclusion> {
+    let mut counts: Vec<(usize, usize)> = Vec::new();
+    for run in runs.filter(|run| run.verdict.outcome != Outcome::Fail) {
+        let thresholds = run.thresholds.len();
+        match counts.iter_mut().find(|(other, _)| *other == thresholds) {
+            Some((_, runs)) => *runs += 1,
+            None => counts.push((thresholds, 1)),
+        }
+    }
+    let conclusion = |(thresholds, runs)| match thresholds {
+        0 => Conclusion::Measured { system, plan: plan.to_owned(), runs },
+        _ => Conclusion::Kept { system, plan: plan.to_owned(), runs, thresholds },
+    };
+    counts.into_iter().map(conclusion).collect()
+}
+
+/// Returns a conclusion if no figure differs and some figures are known to be equal.
+fn same(comparison: usize, result: &CompareResult, variant: &str) -> Option<Conclusion> {
+    let of_variant =
+        || result.differences.iter().filter(|difference| difference.variant == variant);
+    let equal = |difference: &&Difference| {
+        matches!(difference.verdict, ComparisonVerdict::Same | ComparisonVerdict::Negligible)
+    };
+    let (same, total) = (of_variant().filter(equal).count(), of_variant().count());
+    let variant = variant.to_owned();
+    (same > 0 && !of_variant().any(is_different)).then_some(Conclusion::Same {
+        comparison,
+        variant,
+        same,
+        total,
+    })
+}

@@ -1,0 +1,263 @@
+//! The document of several results: one system, or a comparison of systems.
+//!
+//! This file has the order of the sections, and those that follow from the assessment: findings,
+//! conclusions, caveats, recommendations, risks and next steps. The sections about the data are in
+//! the submodules.
+
+mod comparison;
+mod results;
+mod setup;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+
+use super::document::{
+    ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, Span, TERMINAL, Text, bold,
+    table, text,
+};
+use crate::analysis::assessment::{Basis, Conclusion, Derived, Finding, FindingKind};
+use crate::assessment::Assessed;
+use crate::wording::assessment::Writer;
+use crate::wording::assessment::advice::NO_RECOMMENDATION;
+use crate::wording::number::plural;
+
+/// Maximum number of sentences in the summary at the top.
+const SUMMARY_MAX: usize = 3;
+/// Maximum number of sentences of a list on the terminal.
+const LISTED_MAX: usize = 8;
+
+/// Builds the document.
+pub(super) fn document(assessed: &Assessed) -> Document {
+    let systems = assessed.systems.iter().map(|system| system.name.as_str());
+    let studies = assessed.studies.iter().map(|study| study.result.name.as_str());
+    let others = assessed.comparisons.iter().map(|comparison| comparison.name.as_str());
+    let mut names: Vec<&str> = systems.chain(studies).collect();
+    if names.is_empty() {
+        names.extend(others);
+    }
+    let title = names.join(" · ");
+    let sections = [
+        Some(head(assessed)),
+        Some(setup::scope(assessed)),
+        setup::setup(assessed),
+        Some(setup::method(assessed)),
+        Some(results::results(assessed)),
+        Some(results::bottlenecks(assessed)),
+        Some(comparison::comparison(assessed)),
+        Some(findings(assessed)),
+        Some(conclusions(assessed)),
+        Some(caveats(assessed)),
+        Some(recommendations(assessed)),
+        Some(risks(assessed)),
+        Some(steps(assessed)),
+        Some(written()),
+    ];
+    Document {
+        command: "weir report",
+        title: title.clone(),
+        window: format!("report: {title}"),
+        heading: format!("Report: {title}"),
+        lead: vec![lead(assessed).into()],
+        sections: sections.into_iter().flatten().collect(),
+        glossary: true,
+    }
+}
+
+/// Creates a section whose anchor exists on the page and in Markdown.
+fn section(id: &'static str, title: &'static str) -> Section {
+    let anchor = Block::Paragraph(Span::Anchor(id.to_owned()).into());
+    Section::new(id, title).nav(title).on(MARKDOWN, anchor)
+}
+
+/// Returns the number of results, and the time of the first and last start.
+fn lead(assessed: &Assessed) -> String {
+    let results = setup::results(assessed);
+    let mut started: Vec<&str> = results.iter().map(|result| result.started).collect();
+    started.extend(assessed.studies.iter().map(|study| study.result.started.as_str()));
+    started.retain(|start| !start.is_empty());
+    started.sort_unstable();
+    let count = |number: usize, noun| plural(number as u64, noun);
+    let mut parts = vec![count(assessed.systems.len(), "system"), count(results.len(), "result")];
+    if !assessed.studies.is_empty() {
+        let studies = assessed.studies.len();
+        let noun = if studies == 1 { "study" } else { "studies" };
+        parts.push(format!("{studies} {noun}"));
+    }
+    match started.as_slice() {
+        [] => {}
+        [only] => parts.push(format!("started {only}")),
+        [first, .., last] => parts.push(format!("started {first} to {last}")),
+    }
+    parts.join(" · ")
+}
+
+/// Returns the summary: the most important conclusions, with the numbers of statements.
+fn head(assessed: &Assessed) -> Section {
+    let assessment = &assessed.assessment;
+    let has_failure = assessment.findings.iter().any(|finding| finding.kind.is_failure());
+    let (class, word) = match (has_failure, assessment.conclusions.is_empty()) {
+        (true, _) => ("fail", "FAILURES FOUND"),
+        (false, true) => ("invalid", "NOTHING MAY BE CONCLUDED"),
+        (false, false) => ("pass", "NO FAILURE FOUND"),
+    };
+    let writer = Writer(assessed.evidence());
+    let findings = &assessment.findings;
+    let top = assessment.conclusions.iter().take(SUMMARY_MAX);
+    let top: Vec<String> = top.map(|conclusion| writer.conclusion(conclusion, findings)).collect();
+    let count = |number: usize, noun| plural(number as u64, noun);
+    let sum = [
+        count(findings.len(), "finding"),
+        count(assessment.caveats.len(), "caveat"),
+        count(assessment.recommendations.len(), "recommendation"),
+    ]
+    .join(", ");
+    let names: Vec<&str> = assessed.systems.iter().map(|system| system.name.as_str()).collect();
+    let rest = match names.is_empty() {
+        true => sum.clone(),
+        false => format!("{}: {sum}", names.join(" · ")),
+    };
+    let summary = text![bold(word), format!(": {sum}.")];
+    let list = Block::List(List::of(top.clone()));
+    Section::default()
+        .on(TERMINAL, Block::Banner(class, word.to_owned(), rest))
+        .on(PAGE, Block::Verdict(class, word.to_owned(), sum, top))
+        .on(MARKDOWN, Block::Paragraph(summary))
+        .on(MARKDOWN, list)
+}
+
+/// Returns a list with a heading for the terminal, or a sentence if it is empty.
+fn listed(section: Section, heading: &'static str, items: Vec<Text>, none: &str) -> Section {
+    let section = section.on(TERMINAL, Block::Note(heading.into()));
+    match items.is_empty() {
+        true => section
+            .on(FILES, Block::Paragraph(none.into()))
+            .on(TERMINAL, Block::Paragraph(none.into())),
+        false => {
+            section.on(ALL, Block::List(List { max: (LISTED_MAX, "sentence"), ..List::of(items) }))
+        }
+    }
+}
+
+fn finding_id(index: usize) -> String {
+    format!("finding-{}", index + 1)
+}
+
+fn caveat_id(index: usize) -> String {
+    format!("caveat-{}", index + 1)
+}
+
+fn link_to_finding(index: usize) -> Text {
+    Span::Link(format!("F{}", index + 1), format!("#{}", finding_id(index))).into()
+}
+
+fn link(basis: Basis) -> Text {
+    match basis {
+        Basis::Finding(index) => link_to_finding(index),
+        Basis::Caveat(index) => {
+            Span::Link(format!("C{}", index + 1), format!("#{}", caveat_id(index))).into()
+        }
+    }
+}
+
+/// Returns the section that has the evidence of a finding: its name and its anchor.
+fn evidence_of(finding: &Finding) -> Text {
+    let (name, id) = match finding.kind {
+        FindingKind::Bottleneck { .. } => ("Bottleneck", "bottleneck"),
+        FindingKind::Differs { .. } | FindingKind::CapacityDiffers { .. } => {
+            ("Comparison", "comparison")
+        }
+        _ => ("Results", "results"),
+    };
+    Span::Link(name.to_owned(), format!("#{id}")).into()
+}
+
+fn findings(assessed: &Assessed) -> Section {
+    let findings = &assessed.assessment.findings;
+    let section = section("findings", "Findings")
+        .lead("What the valid results show. Invalid results give no finding.");
+    if findings.is_empty() {
+        return section.on(FILES, Block::Paragraph("The results show no finding.".into()));
+    }
+    let writer = Writer(assessed.evidence());
+    let table = table!(findings.iter().enumerate(), |(index, finding)|
+        Column::text("") => text![Span::Anchor(finding_id(index)), bold(format!("F{}", index + 1))],
+        Column::prose("finding") => writer.finding(finding),
+        Column::text("evidence") => evidence_of(finding),
+    );
+    section.on(FILES, Block::Table(table))
+}
+
+fn conclusions(assessed: &Assessed) -> Section {
+    let assessment = &assessed.assessment;
+    let writer = Writer(assessed.evidence());
+    let item = |conclusion: &Conclusion| {
+        let sentence = writer.conclusion(conclusion, &assessment.findings);
+        let link = match conclusion {
+            Conclusion::Finding(index) => link_to_finding(*index),
+            Conclusion::Same { .. } => Span::Link("Comparison".into(), "#comparison".into()).into(),
+            Conclusion::Kept { .. } | Conclusion::Measured { .. } => {
+                Span::Link("Results".into(), "#results".into()).into()
+            }
+        };
+        text![sentence, " ", link]
+    };
+    let items = assessment.conclusions.iter().map(item).collect();
+    let section = section("conclusions", "What may be concluded");
+    listed(
+        section,
+        "It may be concluded:",
+        items,
+        "Nothing: no valid result supports a conclusion.",
+    )
+}
+
+fn caveats(assessed: &Assessed) -> Section {
+    let assessment = &assessed.assessment;
+    let writer = Writer(assessed.evidence());
+    let item = |(index, caveat)| {
+        let sentence = writer.caveat(caveat);
+        text![Span::Anchor(caveat_id(index)), bold(format!("C{}. ", index + 1)), sentence]
+    };
+    let items = assessment.caveats.iter().enumerate().map(item).collect();
+    let section = section("caveats", "What may not be concluded");
+    let section = listed(section, "It may not be concluded:", items, "The results have no caveat.");
+    let warnings = setup::warnings(assessed);
+    let any = !warnings.is_empty();
+    section
+        .on(FILES, any.then(|| Block::Subheading("Warnings of the results".to_owned())))
+        .on(FILES, any.then(|| Block::List(List::of(warnings))))
+}
+
+fn recommendations(assessed: &Assessed) -> Section {
+    let assessment = &assessed.assessment;
+    let items = assessment.recommendations.iter().map(|given| {
+        text![given.advice.to_string(), " Because of ", link_to_finding(given.finding), "."]
+    });
+    let section = section("recommendations", "Recommendations")
+        .lead("Each recommendation rests on the finding that it links to.");
+    listed(section, "Recommendations:", items.collect(), NO_RECOMMENDATION)
+}
+
+fn derived<T: Display>(all: &[Derived<T>]) -> Vec<Text> {
+    let item = |one: &Derived<T>| text![one.what.to_string(), " Because of ", link(one.basis), "."];
+    all.iter().map(item).collect()
+}
+
+fn risks(assessed: &Assessed) -> Section {
+    let items = derived(&assessed.assessment.risks);
+    listed(section("risks", "Risks"), "Risks:", items, "No finding and no caveat names a risk.")
+}
+
+fn steps(assessed: &Assessed) -> Section {
+    let items = derived(&assessed.assessment.steps);
+    let none = "No finding and no caveat asks for another measurement.";
+    listed(section("steps", "Next steps"), "Next steps:", items, none)
+}
+
+fn written() -> Section {
+    let version = env!("CARGO_PKG_VERSION");
+    let note = format!("Written by weir {version}. Terms: docs/measuring.md.");
+    Section::default().on(FILES, Block::Note(note.into()))
+}

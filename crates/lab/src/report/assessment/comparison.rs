@@ -1,0 +1,82 @@
+//! The section that compares systems and variants, with the tables of `weir compare`.
+
+use lab_model::results::compare::CompareResult;
+
+use super::super::compare;
+use super::super::document::{Block, Column, FILES, List, On, Section, table, tone};
+use super::section;
+use crate::analysis::assessment::{Caveat, Comparison};
+use crate::assessment::Assessed;
+use crate::wording::assessment::Writer;
+use crate::wording::number::rate;
+
+/// Returns the comparisons of capacities and runs.
+pub(super) fn comparison(assessed: &Assessed) -> Section {
+    let mut section = section("comparison", "Comparison");
+    let writer = Writer(assessed.evidence());
+    let unlike: Vec<String> = assessed
+        .assessment
+        .caveats
+        .iter()
+        .filter(|caveat| matches!(caveat, Caveat::UnlikePlans(_) | Caveat::UnlikeSystems(_)))
+        .map(|caveat| writer.caveat(caveat))
+        .collect();
+    let has_none = assessed.comparisons.is_empty() && assessed.capacities.is_empty();
+    if has_none && unlike.is_empty() {
+        let none =
+            "Nothing is compared: the results belong to one system, or have no valid numbers.";
+        return section.on(FILES, Block::Paragraph(none.into()));
+    }
+    section = section.on(FILES, (!unlike.is_empty()).then(|| Block::List(List::of(unlike))));
+    section = capacities(assessed, section, writer);
+    for comparison in &assessed.comparisons {
+        section = add(section, comparison);
+    }
+    section
+}
+
+fn capacities(assessed: &Assessed, section: Section, writer: Writer<'_>) -> Section {
+    if assessed.capacities.is_empty() {
+        return section;
+    }
+    let system = |index: usize| assessed.systems[index].name.as_str();
+    let table = table!(&assessed.capacities, |pair|
+        Column::text("A") => system(pair.a),
+        Column::text("B") => system(pair.b),
+        Column::number("A, highest pass") => value(pair.difference.as_ref().map(|found| found.a)),
+        Column::number("B, highest pass") => value(pair.difference.as_ref().map(|found| found.b)),
+        Column::prose("change, 95 % interval") => writer.capacities(pair),
+        Column::text("verdict") => pair.difference.as_ref().map_or_else(
+            || tone("weak", "cannot tell"),
+            |found| tone(compare::tone_class(found.verdict), found.verdict.as_str()),
+        ),
+    );
+    section
+        .on(FILES, Block::Subheading("Capacity by system".to_owned()))
+        .on(FILES, Block::Table(table))
+}
+
+fn value(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), rate)
+}
+
+/// Adds one comparison: its conclusions, mismatches, differences, and values per core.
+fn add(section: Section, comparison: &Comparison) -> Section {
+    let result: &CompareResult = &comparison.result;
+    let mut section = section
+        .on(FILES, Block::Subheading(format!("Plan {}", comparison.name)))
+        .on(FILES, Block::List(List::of(&result.sentences)));
+    let differences = result.variants.iter().skip(1);
+    let differences = differences.map(|variant| compare::differences(result, &variant.name));
+    let parts = std::iter::once(compare::mismatches(result))
+        .chain(differences)
+        .chain([compare::normalised_section(result)]);
+    for part in parts.flatten() {
+        section = section.on(FILES, Block::Subheading(part.title.clone()));
+        section.blocks.extend(part.blocks.into_iter().filter_map(|(on, block)| {
+            let files: On = on & FILES;
+            files.has(FILES).then_some((files, block))
+        }));
+    }
+    section
+}

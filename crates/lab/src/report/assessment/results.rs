@@ -1,0 +1,316 @@
+//! Sections about results: methods by plan and system, capacities, and first bottlenecks.
+
+use lab_model::results::Finding;
+use lab_model::results::run::{Row, RunResult};
+
+use super::super::chart::axis::{Axis, Scale, Tick};
+use super::super::chart::{Chart, Ink, Shape, curve};
+use super::super::document::{
+    Block, Column, FILES, MARKDOWN, PAGE, Section, Span, Table, Text, cells, code, name, table,
+    text, tone,
+};
+use super::super::{capacity, parts, run};
+use super::section;
+use crate::analysis::assessment::{PlanRuns, System};
+use crate::analysis::statistics::median;
+use crate::assessment::Assessed;
+use crate::wording::number::{WEAK_P99, bare_ms, count, percent, rate, short, with_unit};
+
+/// Maximum number of runs with charts. A page with more charts is too long to print.
+const CHARTS_MAX: usize = 8;
+/// Maximum number of capacity searches with charts.
+const SEARCHES_MAX: usize = 4;
+/// Size of the chart of capacities in pixels.
+const SIZE: (i32, i32) = (1000, 240);
+/// Maximum number of characters of a system's name on an axis.
+const AXIS_NAME_MAX: usize = 28;
+
+/// Returns the results: capacities, then methods and thresholds by plan, then charts.
+pub(super) fn results(assessed: &Assessed) -> Section {
+    let mut section = section("results", "Results per method").lead(
+        "Medians over the valid runs of each system, in milliseconds, all outcomes. A ~ marks a \
+         figure with [too few calls](uncertain figures). A bar shows the share of the largest p99.",
+    );
+    if assessed.plans.is_empty() {
+        let none = "No valid load run is among the results, so there are no figures per method.";
+        section = section.on(FILES, Block::Paragraph(none.into()));
+    }
+    for plan in &assessed.plans {
+        section = section
+            .on(FILES, Block::Subheading(format!("Plan {}", plan.name)))
+            .on(FILES, Block::Table(methods(assessed, plan)))
+            .on(FILES, thresholds(assessed, plan));
+    }
+    section = capacities(assessed, section);
+    charts(assessed, section)
+}
+
+/// The values of a method, over the valid runs of a system.
+struct MethodRow {
+    runs: usize,
+    calls: u64,
+    goodput: f64,
+    failed: f64,
+    limited: f64,
+    p50_ms: f64,
+    p95_ms: f64,
+    p99_ms: f64,
+}
+
+fn runs_of<'a>(system: &'a System, runs: &[usize]) -> Vec<&'a RunResult> {
+    runs.iter().map(|run| &system.runs[*run].result).collect()
+}
+
+/// Summarizes a method; none if no run has calls of it.
+fn summarize(runs: &[&RunResult], row_of: &dyn Fn(&RunResult) -> Option<Row>) -> Option<MethodRow> {
+    let rows: Vec<Row> =
+        runs.iter().filter_map(|run| row_of(run)).filter(|row| row.calls > 0).collect();
+    let calls: u64 = rows.iter().map(|row| row.calls).sum();
+    let median_of = |value: fn(&Row) -> f64| {
+        median(&rows.iter().map(value).collect::<Vec<_>>()).unwrap_or_default()
+    };
+    let share_of = |value: fn(&Row) -> f64| {
+        rows.iter().map(|row| value(row) * row.calls as f64).sum::<f64>() / calls.max(1) as f64
+    };
+    (calls > 0).then(|| MethodRow {
+        runs: rows.len(),
+        calls,
+        goodput: median_of(|row| row.goodput),
+        failed: share_of(|row| row.failed_share),
+        limited: share_of(|row| row.limited_share),
+        p50_ms: median_of(|row| row.latency.p50_ms),
+        p95_ms: median_of(|row| row.latency.p95_ms),
+        p99_ms: median_of(|row| row.latency.p99_ms),
+    })
+}
+
+/// Returns a table with a group of rows for each method: one row for each system.
+fn methods(assessed: &Assessed, plan: &PlanRuns) -> Table {
+    let systems: Vec<(&str, Vec<&RunResult>)> = plan
+        .systems
+        .iter()
+        .map(|(index, runs)| {
+            let system = &assessed.systems[*index];
+            (system.name.as_str(), runs_of(system, runs))
+        })
+        .collect();
+    let mut names: Vec<&str> = Vec::new();
+    for row in systems.iter().flat_map(|(_, runs)| runs).flat_map(|run| &run.methods) {
+        if !names.contains(&row.method.as_str()) {
+            names.push(&row.method);
+        }
+    }
+    let mut rows: Vec<(Option<&str>, &str, MethodRow)> = Vec::new();
+    for method in std::iter::once(None).chain(names.into_iter().map(Some)) {
+        let row_of = |run: &RunResult| match method {
+            None => Some(run.overall.clone()),
+            Some(method) => run.methods.iter().find(|row| row.method == method).cloned(),
+        };
+        for (system, runs) in &systems {
+            rows.extend(summarize(runs, &row_of).map(|row| (method, *system, row)));
+        }
+    }
+    let highest_p99 = rows.iter().map(|(.., row)| row.p99_ms).fold(0.0, f64::max);
+    let mut table = Table::new([
+        Column::text("method"),
+        Column::text("system"),
+        Column::number("runs"),
+        Column::number("[calls](calls)"),
+        Column::number("[results/s](goodput)"),
+        Column::number("[failed](failed)"),
+        Column::number("[429](limited)"),
+        Column::number("p50"),
+        Column::number("p95"),
+        Column::text("p99"),
+    ]);
+    let mut previous = None;
+    for (method, system, row) in &rows {
+        let label = match method {
+            _ if previous == Some(*method) => Text::default(),
+            None => Text::from("all"),
+            Some(method) => name(*method),
+        };
+        previous = Some(*method);
+        let weak = match row.calls / (row.runs as u64) < WEAK_P99 {
+            true => Text::from(Span::Weak),
+            false => Text::default(),
+        };
+        table.row(cells![
+            label,
+            *system,
+            row.runs.to_string(),
+            count(row.calls),
+            short(row.goodput),
+            tone(if row.failed > 0.0 { "bad" } else { "" }, percent(row.failed)),
+            percent(row.limited),
+            bare_ms(row.p50_ms),
+            bare_ms(row.p95_ms),
+            text![Span::Bar(row.p99_ms / highest_p99.max(1e-9)), weak, bare_ms(row.p99_ms)],
+        ]);
+    }
+    table
+}
+
+/// Returns the thresholds of all runs of a plan; none if the plan has none.
+fn thresholds(assessed: &Assessed, plan: &PlanRuns) -> Option<Block> {
+    let runs = plan.systems.iter().flat_map(|(index, runs)| {
+        let system = &assessed.systems[*index];
+        runs.iter().map(move |run| (system.name.as_str(), &system.runs[*run]))
+    });
+    let rows = runs.flat_map(|(system, run)| {
+        run.result.thresholds.iter().map(move |threshold| (system, run.label.as_str(), threshold))
+    });
+    let table = table!(rows, |(system, label, threshold)|
+        Column::text("system") => system,
+        Column::text("run") => name(label),
+        Column::prose("[threshold](threshold)") => code(&threshold.text),
+        Column::text("") => if threshold.kept { tone("kept", "kept") } else { tone("broken", "broken") },
+        Column::number("observed") => match (threshold.observed, threshold.unit) {
+            (Some(observed), Some(unit)) => with_unit(observed, unit),
+            (Some(observed), None) => short(observed),
+            (None, _) => "no data".to_owned(),
+        },
+    );
+    (!table.groups.is_empty()).then_some(Block::Table(table))
+}
+
+/// Adds the capacities, with a chart.
+fn capacities(assessed: &Assessed, section: Section) -> Section {
+    let searches: Vec<_> = assessed
+        .systems
+        .iter()
+        .flat_map(|system| system.searches.iter().map(move |search| (system, search)))
+        .collect();
+    if searches.is_empty() {
+        return section;
+    }
+    let table = table!(&searches, |(system, search)|
+        Column::text("system") => &system.name,
+        Column::text("search") => name(&search.label),
+        Column::number("[highest pass](capacity)") => optional_rate(search.result.answer.highest_pass),
+        Column::number("[lowest fail](capacity)") => optional_rate(search.result.answer.lowest_fail),
+        Column::text("[soak](soak)") => match search.result.answer.soak_held {
+            None => Text::from("not made"),
+            Some(true) => tone("kept", "held"),
+            Some(false) => tone("broken", "broke"),
+        },
+        Column::prose("[boundary](boundary)") =>
+            capacity::describe_boundary(search.result.answer.boundary).unwrap_or("unknown"),
+        Column::prose("first broken limit") =>
+            search.result.binding.as_ref().map_or_else(|| "–".to_owned(), capacity::binding),
+    );
+    section
+        .on(FILES, Block::Subheading("Capacity".to_owned()))
+        .on(FILES, Block::Table(table))
+        .on(PAGE, capacity_chart(assessed))
+}
+
+fn optional_rate(value: Option<f64>) -> String {
+    value.map_or_else(|| "–".to_owned(), rate)
+}
+
+/// Draws a line from the highest pass to the lowest fail of each search, by system.
+fn capacity_chart(assessed: &Assessed) -> Option<Block> {
+    let with_searches = || assessed.systems.iter().filter(|system| !system.searches.is_empty());
+    let rates = with_searches().flat_map(|system| &system.searches).flat_map(|search| {
+        let answer = &search.result.answer;
+        [answer.highest_pass, answer.lowest_fail].into_iter().flatten()
+    });
+    let highest = rates.reduce(f64::max)?;
+    let tick = |(index, system): (usize, &System)| Tick {
+        at: index as f64 + 1.0,
+        label: system.name.chars().take(AXIS_NAME_MAX).collect(),
+    };
+    let ticks: Vec<Tick> = with_searches().enumerate().map(tick).collect();
+    let x = Axis { from: 0.5, to: ticks.len() as f64 + 0.5, ticks };
+    let mut shapes = Vec::new();
+    for (index, system) in with_searches().enumerate() {
+        let searches = system.searches.len();
+        for (place, search) in system.searches.iter().enumerate() {
+            // Searches of one system stand side by side.
+            let offset = (place as f64 + 1.0) / (searches as f64 + 1.0) - 0.5;
+            let x = index as f64 + 1.0 + offset * 0.6;
+            let (pass, fail) =
+                (search.result.answer.highest_pass, search.result.answer.lowest_fail);
+            if let Some((pass, fail)) = pass.zip(fail) {
+                shapes.push(curve(vec![(x, pass), (x, fail)], Ink::Limited, 40));
+            }
+            let dot = |rate, ink| Shape::Dot { at: (x, rate), ink, radius: 4, filled: true };
+            shapes.extend(pass.map(|rate| dot(rate, Ink::Good)));
+            shapes.extend(fail.map(|rate| dot(rate, Ink::Bad)));
+        }
+    }
+    let chart =
+        Chart::new("Capacity by system", SIZE, (x, Axis::up_to(highest, Scale::Number)), shapes);
+    let keys = [
+        (Ink::Good, "highest pass, iterations/s".to_owned()),
+        (Ink::Bad, "lowest fail".to_owned()),
+    ];
+    Some(Block::Figure(chart, keys.to_vec()))
+}
+
+/// Adds charts: probes by rate of each search, latency over time of one run by plan and system.
+fn charts(assessed: &Assessed, mut section: Section) -> Section {
+    let searches = assessed
+        .systems
+        .iter()
+        .flat_map(|system| system.searches.iter().map(move |search| (system, search)));
+    for (system, search) in searches.take(SEARCHES_MAX) {
+        let Some(curves) = capacity::curves(&search.result) else { continue };
+        let title = format!("Probes by rate: {} ({})", system.name, search.label);
+        section = add_blocks(section, title, curves);
+    }
+    let runs = assessed.plans.iter().flat_map(|plan| {
+        plan.systems.iter().filter_map(move |(index, runs)| {
+            let system = &assessed.systems[*index];
+            Some((system, &system.runs[*runs.first()?]))
+        })
+    });
+    for (system, labelled) in runs.take(CHARTS_MAX) {
+        if labelled.result.series.is_empty() {
+            continue;
+        }
+        let title = format!("Latency over time: {} ({})", system.name, labelled.label);
+        section = add_blocks(section, title, run::latency_over_time(&labelled.result));
+    }
+    section
+}
+
+/// Adds the blocks of another section on the page, below a heading.
+fn add_blocks(section: Section, title: String, other: Section) -> Section {
+    let mut section = section.on(PAGE, Block::Subheading(title));
+    let blocks = other.blocks.into_iter().filter(|(on, _)| on.has(PAGE));
+    section.blocks.extend(blocks.map(|(_, block)| (PAGE, block)));
+    section
+}
+
+/// Returns the first bottleneck of each result, with its evidence.
+pub(super) fn bottlenecks(assessed: &Assessed) -> Section {
+    let mut found: Vec<(String, &Finding)> = Vec::new();
+    for system in &assessed.systems {
+        let title = |label: &str| format!("{} ({label})", system.name);
+        let runs = system
+            .runs
+            .iter()
+            .filter_map(|run| Some((title(&run.label), run.result.bottleneck.as_ref()?)));
+        let searches = system
+            .searches
+            .iter()
+            .filter_map(|search| Some((title(&search.label), search.result.bottleneck.as_ref()?)));
+        found.extend(runs.chain(searches));
+    }
+    let mut section = section("bottleneck", "Bottleneck");
+    if found.is_empty() {
+        let none = "No result names a bottleneck: no threshold broke, no method began to fail, and no \
+                    search reached a limit.";
+        return section.on(FILES, Block::Paragraph(none.into()));
+    }
+    for (title, finding) in found {
+        section = section.on(FILES, Block::Subheading(title));
+        for on in [PAGE, MARKDOWN] {
+            let blocks = parts::bottleneck(Some(finding), on).map(|found| found.blocks);
+            section.blocks.extend(blocks.unwrap_or_default());
+        }
+    }
+    section
+}

@@ -1,0 +1,312 @@
+//! Sections about the origin of the data: scope, set-up and fingerprints, method.
+
+use lab_model::results::run::StageRow;
+use lab_model::results::{Fingerprint, Outcome, PlanFacts, TargetFacts, ThresholdOutcome};
+
+use super::super::capacity;
+use super::super::document::{
+    Block, Column, FILES, List, PAGE, Section, Table, Text, code, name, table, text, tone,
+};
+use super::section;
+use crate::analysis::assessment::System;
+use crate::assessment::Assessed;
+use crate::wording::number::{bytes, count, percent, plural, rate, short, span};
+
+/// Maximum number of stages of a plan that the table lists.
+const STAGES_MAX: usize = 6;
+
+/// The common facts of a run and a capacity search.
+pub(super) struct ResultFacts<'a> {
+    pub(super) system: &'a str,
+    pub(super) label: &'a str,
+    pub(super) kind: &'static str,
+    pub(super) started: &'a str,
+    duration: f64,
+    plan: &'a PlanFacts,
+    target: &'a TargetFacts,
+    machine: &'a Fingerprint,
+    verdict: Text,
+    load: String,
+    thresholds: Vec<String>,
+    warnings: &'a [String],
+}
+
+/// Returns the facts of all results, by system.
+pub(super) fn results(assessed: &Assessed) -> Vec<ResultFacts<'_>> {
+    assessed.systems.iter().flat_map(of_system).collect()
+}
+
+fn of_system(system: &System) -> Vec<ResultFacts<'_>> {
+    let runs = system.runs.iter().map(|labelled| {
+        let run = &labelled.result;
+        ResultFacts {
+            system: &system.name,
+            label: &labelled.label,
+            kind: "load run",
+            started: &run.started,
+            duration: run.duration,
+            plan: &run.plan,
+            target: &run.target,
+            machine: &run.fingerprint,
+            verdict: outcome(run.verdict.outcome),
+            load: stages(&run.stages),
+            thresholds: texts(&run.thresholds),
+            warnings: &run.warnings,
+        }
+    });
+    let searches = system.searches.iter().map(|labelled| {
+        let search = &labelled.result;
+        let settings = &search.settings;
+        let load = format!(
+            "search from {} to at most {}, precision {}, probes of {}, {} at each side of the \
+             boundary, soak {}",
+            rate(settings.rate_start),
+            rate(settings.rate_max),
+            percent(settings.precision),
+            span(settings.probe),
+            plural(settings.repeats as u64, "probe"),
+            if settings.soak > 0.0 { span(settings.soak) } else { "none".to_owned() }
+        );
+        ResultFacts {
+            system: &system.name,
+            label: &labelled.label,
+            kind: "capacity search",
+            started: &search.started,
+            duration: search.duration,
+            plan: &search.plan,
+            target: &search.target,
+            machine: &search.fingerprint,
+            verdict: capacity::answer(search).into(),
+            load,
+            thresholds: search.thresholds.clone(),
+            warnings: &search.warnings,
+        }
+    });
+    runs.chain(searches).collect()
+}
+
+fn outcome(outcome: Outcome) -> Text {
+    let class = match outcome {
+        Outcome::Pass | Outcome::Measured => "kept",
+        Outcome::Fail => "broken",
+        Outcome::Invalid | Outcome::ClientLimited => "limited",
+    };
+    tone(class, outcome.as_str())
+}
+
+fn texts(thresholds: &[ThresholdOutcome]) -> Vec<String> {
+    thresholds.iter().map(|threshold| threshold.text.clone()).collect()
+}
+
+/// Describes the stages of a run: `main/ramp: 20 to 100/s for 1 min`.
+fn stages(stages: &[StageRow]) -> String {
+    let describe = |stage: &StageRow| {
+        let unit = if stage.model == "closed" { " workers" } else { "/s" };
+        let level = match stage.level_from == stage.level_to {
+            true => format!("{}{unit}", short(stage.level_to)),
+            false => format!("{} to {}{unit}", short(stage.level_from), short(stage.level_to)),
+        };
+        let length = span((stage.to - stage.from).round());
+        format!("{}/{}: {level} for {length}", stage.scenario, stage.stage)
+    };
+    let mut described: Vec<String> = stages.iter().take(STAGES_MAX).map(describe).collect();
+    if stages.len() > STAGES_MAX {
+        described.push(format!("and {} more", stages.len() - STAGES_MAX));
+    }
+    described.join("; ")
+}
+
+/// Returns the results that the report covers.
+pub(super) fn scope(assessed: &Assessed) -> Section {
+    let all = results(assessed);
+    let table = table!(&all, |result|
+        Column::text("system") => result.system,
+        Column::text("result") => name(result.label),
+        Column::text("kind") => result.kind,
+        Column::text("plan") => name(&result.plan.name),
+        Column::prose("target") => code(&result.target.url),
+        Column::text("started") => result.started,
+        Column::number("took") => span(result.duration.round()),
+        Column::text("verdict") => result.verdict.clone(),
+    );
+    let studies = table!(&assessed.studies, |study|
+        Column::text("study") => &study.result.name,
+        Column::prose("question") => study.result.question.as_deref().unwrap_or("–"),
+        Column::prose("variants") => {
+            let names = study.result.variants.iter().map(|variant| variant.name.as_str());
+            names.collect::<Vec<_>>().join(", ")
+        },
+        Column::number("rounds") => study.result.rounds.len().to_string(),
+        Column::text("started") => &study.result.started,
+    );
+    section("scope", "Scope")
+        .on(
+            FILES,
+            Block::Paragraph(
+                "This report covers the results below and nothing else. A system is a target on its \
+                 machine; the first system is the baseline of comparisons."
+                    .into(),
+            ),
+        )
+        .on(FILES, (!all.is_empty()).then_some(Block::Table(table)))
+        .on(FILES, (!assessed.studies.is_empty()).then_some(Block::Table(studies)))
+}
+
+/// Returns the facts about targets and machines, one column for each system.
+pub(super) fn setup(assessed: &Assessed) -> Option<Section> {
+    type Value = fn(&ResultFacts<'_>) -> String;
+    let facts: [(&str, Value); 14] = [
+        ("Target", |result| result.target.url.clone()),
+        ("Client", |result| result.target.client.clone().unwrap_or_default()),
+        ("Family, chain", |result| {
+            let chain = result.target.chain_id.as_ref().map(|id| format!(", chain {id}"));
+            format!("{}{}", result.target.family, chain.unwrap_or_default())
+        }),
+        ("Head", |result| result.target.head_start.map(count).unwrap_or_default()),
+        ("Generator's host", |result| result.machine.host.clone()),
+        ("Target on this host", |result| {
+            if result.machine.target_local { "yes" } else { "no" }.to_owned()
+        }),
+        ("CPU", |result| result.machine.cpu.clone()),
+        ("Cores", |result| result.machine.cores.to_string()),
+        ("CPU limit in cores", |result| result.machine.cpu_limit.map(short).unwrap_or_default()),
+        ("Memory", |result| bytes(result.machine.memory_bytes as f64)),
+        ("Kernel", |result| result.machine.kernel.clone()),
+        ("Governor", |result| result.machine.governor.clone().unwrap_or_default()),
+        ("Congestion control", |result| result.machine.congestion.clone().unwrap_or_default()),
+        ("HTTP, connections", |result| {
+            format!("HTTP/{}, {}", result.plan.http, result.plan.connections)
+        }),
+    ];
+    let systems: Vec<Vec<ResultFacts<'_>>> = assessed.systems.iter().map(of_system).collect();
+    let names = assessed.systems.iter().map(|system| Column {
+        page_head: Text::from(&system.name),
+        head: Text::from(&system.name),
+        ..Column::prose("")
+    });
+    let mut table = Table::new(std::iter::once(Column::text("fact")).chain(names));
+    for (fact, value_of) in facts {
+        let values: Vec<String> =
+            systems.iter().map(|results| distinct(results.iter().map(value_of))).collect();
+        if values.iter().all(String::is_empty) {
+            continue;
+        }
+        let is_unlike = values.iter().any(|value| *value != values[0]);
+        let cell = |value: &String| {
+            let value: &str = if value.is_empty() { "–" } else { value };
+            if is_unlike { tone("limited", value) } else { value.into() }
+        };
+        table.row(std::iter::once(Text::from(fact)).chain(values.iter().map(cell)).collect());
+    }
+    let section = section("setup", "Set-up and fingerprints")
+        .lead(
+            "Target and [generator](fingerprint) of each system. Values that differ between the \
+             systems are coloured.",
+        )
+        .on(FILES, Block::Table(table));
+    (!systems.is_empty()).then_some(section)
+}
+
+/// Joins the different values of several results.
+fn distinct(values: impl Iterator<Item = String>) -> String {
+    let mut different: Vec<String> = Vec::new();
+    for value in values {
+        if !different.contains(&value) {
+            different.push(value);
+        }
+    }
+    different.retain(|value| !value.is_empty());
+    different.join(" / ")
+}
+
+/// Returns the plans, and the rules by which numbers are measured and compared.
+pub(super) fn method(assessed: &Assessed) -> Section {
+    let mut plans: Vec<(ResultFacts<'_>, Vec<&str>)> = Vec::new();
+    for result in results(assessed) {
+        let is_same = |(other, _): &&mut (ResultFacts<'_>, Vec<&str>)| {
+            other.plan.name == result.plan.name
+                && other.plan.seed == result.plan.seed
+                && other.plan.warmup == result.plan.warmup
+                && other.load == result.load
+                && other.thresholds == result.thresholds
+        };
+        match plans.iter_mut().find(is_same) {
+            Some((_, systems)) if systems.contains(&result.system) => {}
+            Some((_, systems)) => systems.push(result.system),
+            None => {
+                let system = result.system;
+                plans.push((result, vec![system]));
+            }
+        }
+    }
+    let table = table!(&plans, |(result, systems)|
+        Column::text("plan") => name(&result.plan.name),
+        Column::prose("load") => result.load.as_str(),
+        Column::number("[seed](seed)") => result.plan.seed.to_string(),
+        Column::number("warm-up") => span(result.plan.warmup),
+        Column::prose("[thresholds](threshold)") => match result.thresholds.is_empty() {
+            true => "none".to_owned(),
+            false => result.thresholds.join("; "),
+        },
+        Column::prose("systems") => systems.join(", "),
+    );
+    let rules = [
+        "[Latency](latency) counts from the scheduled send, so the wait for a slow target is \
+         included. A timeout counts with its full time.",
+        "Each method has its own line. A method with a small [share](share) can fail completely \
+         without a visible change of the total.",
+        "The unit of a comparison is the run. A [difference](difference) counts only if its whole \
+         95 % interval lies beyond the smallest change that matters.",
+        "Only runs of the same plan are compared. Plans that differ only in target or seed are the \
+         same.",
+        "The [first bottleneck](first bottleneck) needs high utilisation and waiting on one time \
+         axis with the first broken threshold.",
+    ];
+    section("method", "Method")
+        .on(FILES, (!plans.is_empty()).then_some(Block::Table(table)))
+        .on(FILES, Block::List(List::of(rules.map(Text::marked))))
+        .on(PAGE, plan_texts(&plans))
+}
+
+/// Returns the texts of the plans, folded.
+fn plan_texts(plans: &[(ResultFacts<'_>, Vec<&str>)]) -> Option<Block> {
+    let mut texts: Vec<(&str, &str)> = Vec::new();
+    for (result, _) in plans {
+        let plan = (result.plan.name.as_str(), result.plan.text.as_str());
+        if !plan.1.is_empty() && !texts.contains(&plan) {
+            texts.push(plan);
+        }
+    }
+    let blocks = texts.iter().flat_map(|(name, text)| {
+        [Block::Subheading((*name).to_owned()), Block::Code((*text).to_owned())]
+    });
+    let blocks: Vec<Block> = blocks.collect();
+    (!blocks.is_empty()).then(|| Block::Fold("Texts of the plans".to_owned(), false, blocks))
+}
+
+/// Returns the warnings of all results, with the results that have them.
+pub(super) fn warnings(assessed: &Assessed) -> Vec<Text> {
+    let mut warnings: Vec<(&str, Vec<String>)> = Vec::new();
+    let mut add =
+        |warning, from: String| match warnings.iter_mut().find(|(text, _)| *text == warning) {
+            Some((_, sources)) => sources.push(from),
+            None => warnings.push((warning, vec![from])),
+        };
+    let all = results(assessed);
+    for result in &all {
+        let from = format!("{} ({})", result.system, result.label);
+        result.warnings.iter().for_each(|warning| add(warning.as_str(), from.clone()));
+    }
+    for comparison in &assessed.comparisons {
+        let warnings = comparison.result.warnings.iter();
+        warnings.for_each(|warning| add(warning.as_str(), comparison.name.clone()));
+    }
+    for study in &assessed.studies {
+        let warnings = study.result.warnings.iter();
+        warnings.for_each(|warning| add(warning.as_str(), study.result.name.clone()));
+    }
+    warnings
+        .iter()
+        .map(|(text, sources)| text![format!("{}: ", sources.join(", ")), *text])
+        .collect()
+}

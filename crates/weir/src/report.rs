@@ -1,0 +1,84 @@
+//! `weir report`: one document from several results. `lab::assessment` reads, compares and assesses
+//! them; this file has the arguments and the output.
+
+use std::io;
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use lab::assessment;
+use lab::report::{self, Colour};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+use crate::compare::parse_variant;
+
+/// Seed of the resampling, constant so that the same files give the same verdicts.
+const SEED: u64 = 1;
+
+/// Write one report of several results, with recommendations that rest on findings
+///
+/// Reads results of load runs, capacity searches, load studies and comparisons. The report has
+/// scope, set-up and fingerprints, method, results per method, the first bottleneck with its
+/// evidence, the comparison of systems, what may be concluded and what not, recommendations, risks
+/// and next steps. A system is a target on its machine; with several systems their capacities and
+/// latencies are compared. A difference that the data do not carry is "cannot tell", runs of
+/// different plans are not compared, and a recommendation without a finding does not exist.
+///
+/// A result is a folder that a command wrote with --out, a folder of such folders, or a file:
+/// result.json, capacity.json, study.json of weir study load, or the output of weir compare --json.
+/// Results belong to the same system if their target and their machine are equal, or if one
+/// argument names them: NAME=RESULT,RESULT.
+#[derive(Args)]
+#[command(after_long_help = "\
+Examples:
+  weir report results/
+  weir report before/ after/ --out report/
+  weir report old=old1,old2,old3,old4 new=new1,new2,new3,new4 --html > report.html
+  weir report results/ --markdown > report.md
+
+Exit codes:
+  0  the report was written, whatever it says
+  1  a result could not be read, or a file could not be written
+  2  faulty arguments")]
+pub(crate) struct Report {
+    /// Results; the first system is the baseline of comparisons
+    #[arg(value_name = "[NAME=]RESULT[,RESULT…]", value_parser = parse_variant, required = true)]
+    results: Vec<(Option<String>, Vec<PathBuf>)>,
+
+    /// Write report.html and report.md to a folder
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Print Markdown
+    #[arg(long)]
+    markdown: bool,
+
+    /// Print a self-contained HTML page
+    #[arg(long, conflicts_with = "markdown")]
+    html: bool,
+}
+
+impl Report {
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let results = assessment::read(&self.results)?;
+        let mut random = StdRng::seed_from_u64(SEED);
+        let assessed = assessment::assess_results(results, &mut || random.random());
+        let report = report::Report::assessment(&assessed);
+        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let colour = if colour { Colour::Ansi } else { Colour::Plain };
+        match () {
+            () if self.markdown => print!("{}", report.markdown()),
+            () if self.html => println!("{}", report.html()),
+            () => print!("{}", report.text(colour)),
+        }
+        if let Some(dir) = &self.out {
+            let written = report::write_assessment(dir, &assessed)
+                .with_context(|| format!("cannot write the report to {}", dir.display()))?;
+            written.iter().for_each(|path| eprintln!("wrote {}", path.display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
