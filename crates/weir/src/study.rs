@@ -420,7 +420,7 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
 /// Returns the exit code of a result: 0 if any variant could be compared, else [`INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
     let compared = |against| {
-        main_row(result, against).is_some_and(|row| !row.above_tip && row.judged.is_some())
+        main_row(result, against).is_some_and(|row| !row.above_tip && row.comparison.is_some())
     };
     let is_alone = result.against.is_empty();
     if is_alone || result.against.iter().any(compared) { 0 } else { INVALID }

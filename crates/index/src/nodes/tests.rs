@@ -59,7 +59,7 @@ fn the_user_part_of_a_url_is_a_header() {
     let endpoint = |text: &str| Endpoint::from(NodeUrl::parse(text).unwrap());
     let node = endpoint("wss://Aladdin:open%20sesame@node.example/v3/key?q=1");
     // The example of RFC 7617 section 2.
-    let user = ("authorization".to_owned(), "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==".to_owned());
+    let user = parse_header("authorization: Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==").unwrap();
     assert_eq!(node.headers(), [user]);
     assert_eq!(node.with_scheme("wss"), "wss://node.example/v3/key?q=1");
     assert_eq!(node.to_string(), "wss://***@node.example/v3/***?***");

@@ -75,7 +75,6 @@ fn a_run_is_pushed_and_every_series_ended() {
     let mut settings = Settings::new(&receiver.url);
     settings.labels = Labels::of(&["testid=t1"]).unwrap();
     settings.url = settings.url.replace("http://", "http://u:p@");
-    settings.headers = vec![("X-Scope-OrgID".to_owned(), "tenant".to_owned())];
     // Due are 1, 6 and 60, which is the end.
     let summary = pushed(&settings, &[1, 2, 5, 6, 7, 60]);
     let received = receiver.received.lock();
@@ -87,7 +86,6 @@ fn a_run_is_pushed_and_every_series_ended() {
             "content-type: application/x-protobuf",
             "x-prometheus-remote-write-version: 0.1.0",
             "user-agent: weir/",
-            "x-scope-orgid: tenant",
             "authorization: basic dtpw",
         ] {
             assert!(head.contains(line), "{line}: {head}");
@@ -185,15 +183,6 @@ fn settings_that_cannot_be_are_refused_and_secrets_never_shown() {
     let settings = Settings::new("http://u:hidden@127.0.0.1:9/x?hidden");
     let shown = format!("{settings:?}");
     assert!(!shown.contains("hidden") && shown.contains("127.0.0.1:9"), "{shown}");
-}
-
-#[test]
-fn the_push_has_the_credentials_of_the_url() {
-    let receiver = Receiver::start(&[]);
-    pushed(&Settings::new(&receiver.url.replace("://", "://u:p@")), &[1]);
-    let received = receiver.received.lock();
-    let header = "authorization: basic dtpw";
-    assert!(received.len() == 2 && received.iter().all(|(head, _)| head.contains(header)));
 }
 
 #[test]
