@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod compare;
 mod control;
+mod cordon;
 mod demo;
 mod diff;
 mod equal;
@@ -70,6 +71,8 @@ enum Command {
     Diff(diff::Diff),
     Reload(control::Reload),
     Upgrade(control::Upgrade),
+    Cordon(cordon::Cordon),
+    Uncordon(cordon::Uncordon),
     Explain(explain::Explain),
     Key(key::Key),
     Logs(logs::Logs),
@@ -93,6 +96,8 @@ fn main() -> ExitCode {
         Command::Diff(diff) => Ok(diff.run()),
         Command::Reload(reload) => reload.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
+        Command::Cordon(cordon) => cordon.run(),
+        Command::Uncordon(uncordon) => uncordon.run(),
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),

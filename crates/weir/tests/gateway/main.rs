@@ -15,6 +15,7 @@ mod chart;
 mod client_address;
 mod clients;
 mod conformance;
+mod cordon;
 mod dashboard;
 mod failover;
 mod filters;
