@@ -25,6 +25,7 @@ mod serve;
 mod source;
 mod stop;
 mod study;
+mod top;
 
 use std::process::ExitCode;
 
@@ -73,6 +74,7 @@ enum Command {
     Upgrade(control::Upgrade),
     Cordon(cordon::Cordon),
     Uncordon(cordon::Uncordon),
+    Top(top::Top),
     Explain(explain::Explain),
     Key(key::Key),
     Logs(logs::Logs),
@@ -98,6 +100,7 @@ fn main() -> ExitCode {
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Cordon(cordon) => cordon.run(),
         Command::Uncordon(uncordon) => uncordon.run(),
+        Command::Top(top) => top.run(),
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),

@@ -33,6 +33,7 @@ mod sim;
 mod status_page;
 mod subscriptions;
 mod tls;
+mod top;
 mod traffic;
 mod transparency;
 mod unit;

@@ -140,6 +140,13 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("127.0.0.1:9646", "ADMIN")],
         WithGateway(&[0], &["serves"]),
     ),
+    ("weir top", &[("", " --admin ADMIN")], WithGateway(&[0], &["calls/s", "one", "all"])),
+    (
+        "weir top --admin 127.0.0.1:9646",
+        &[("127.0.0.1:9646", "ADMIN")],
+        WithGateway(&[0], &["calls/s", "one", "all"]),
+    ),
+    ("weir top --once", &[("", " --admin ADMIN")], WithGateway(&[0], &["calls/s", "one"])),
     (
         "weir cordon node-b --reason 'upgrade to v1.16'",
         &[("node-b", "one --force"), ("", " --admin ADMIN")],
