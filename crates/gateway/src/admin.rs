@@ -5,8 +5,10 @@
 //! address serves only what probes and scrapers read, so it may face a network. In reading order:
 //! `status` (the state as one value), `metrics` (state and counters as OpenMetrics text), `history`
 //! (the last two minutes), `page` (status and history as HTML), `process` (the identity of a
-//! process); this file is the listener.
+//! process), `control` (commands that change state, over a local socket that only the gateway's
+//! user and root may use); this file is the listener.
 
+pub mod control;
 pub(crate) mod history;
 pub mod metrics;
 pub(crate) mod page;

@@ -18,6 +18,7 @@
 //! | `logs` | how a range of logs is split and merged |
 //! | `overload` | whether a call gets a permit, waits or is shed |
 //! | `choose` | load balancing: the upstream of a call |
+//! | `cordon` | whether an operator may take an upstream out of rotation, and until when |
 //! | `batch` | how many calls an upstream takes in one batch |
 //! | `classify` | what the response of an upstream means |
 //! | `retry`, `hedge`, `stall` | whether another upstream gets the call |
@@ -39,6 +40,7 @@ pub mod client;
 pub(crate) mod closed_set;
 pub mod complete;
 pub mod contents;
+pub mod cordon;
 pub mod direct;
 pub mod heads;
 pub mod health;

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::access_log::write::Writer;
 use crate::admin;
+use crate::admin::control::ControlSocket;
 use crate::admin::{Pages, Phase};
 use crate::cache::index::Index;
 use crate::cache::redis::news::InvalidationBus;
@@ -345,6 +346,11 @@ impl WatchTask {
         // Each new configuration replaces the bus. The bus ends when this function returns.
         let mut _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
+        // The name of the socket is published at the admin address.
+        let control_socket = self.admin.as_ref().and_then(|_| ControlSocket::open());
+        if let Some(control_socket) = &control_socket {
+            snapshot.process.set_control_socket(control_socket.name().to_owned());
+        }
         let (publish, published) = watch::channel(snapshot);
         let sockets = [(Pages::Admin, self.admin.take()), (Pages::Health, self.health.take())];
         let sockets = sockets.into_iter().filter_map(|(pages, socket)| Some((pages, socket?)));
@@ -358,6 +364,9 @@ impl WatchTask {
             Some(tokio::task::spawn_local(serve))
         };
         let mut page_tasks: Vec<_> = sockets.filter_map(start).collect();
+        if let Some(control_socket) = control_socket {
+            page_tasks.push(tokio::task::spawn_local(control_socket.serve(published.clone())));
+        }
         loop {
             tokio::select! {
                 changed = self.snapshots.changed() => {

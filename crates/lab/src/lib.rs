@@ -21,4 +21,4 @@ pub mod self_check;
 pub mod study;
 pub mod target;
 pub mod variant;
-mod wording;
+pub mod wording;

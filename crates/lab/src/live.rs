@@ -6,6 +6,8 @@
 
 /// Draws the screen as a pure function of its state.
 mod draw;
+/// Switches the terminal to a full screen.
+pub mod full_screen;
 /// Lines of text for output that is not a terminal.
 pub mod plain;
 /// The state of a run, for tests of this folder and of `export`.

@@ -9,5 +9,5 @@ pub(crate) mod conclude;
 pub(crate) mod difference;
 pub(crate) mod equal;
 pub(crate) mod load_study;
-pub(crate) mod number;
+pub mod number;
 pub(crate) mod verdict;

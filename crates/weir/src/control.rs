@@ -4,7 +4,7 @@
 //! same machine, sends it a signal, and polls `/status` until the outcome is known. The kernel
 //! restricts signals to the process's user and root. The admin address accepts no request that
 //! changes anything, because every user of the machine, and every page in a browser on it, can
-//! reach it.
+//! reach it. `weir cordon` (`cordon.rs`) sends a command to a socket with the same restriction.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,7 +21,7 @@ use serde_json::Value;
 use crate::{FAULTY, source};
 
 /// Default admin address of a gateway.
-const DEFAULT_ADMIN: &str = "127.0.0.1:8646";
+pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:8646";
 /// Timeout of one request for the status.
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval between two requests for the status.
@@ -159,9 +159,7 @@ impl Target {
         let admin = self.admin.or(configured_admin).context(
             "the file turns the admin address off; send the signal to the process yourself",
         )?;
-        let status = read_status(admin).with_context(|| {
-            format!("no gateway responds at {admin}; set its admin address with --admin")
-        })?;
+        let status = read_status_of_gateway(admin)?;
         Ok(Some(RunningGateway { admin, status }))
     }
 }
@@ -208,8 +206,15 @@ impl RunningGateway {
     }
 }
 
+/// Requests `/status` from the admin address. The error says how to set the address.
+pub(crate) fn read_status_of_gateway(admin: SocketAddr) -> Result<Value> {
+    read_status(admin).with_context(|| {
+        format!("no gateway responds at {admin}; set its admin address with --admin")
+    })
+}
+
 /// Requests `/status` from the admin address.
-fn read_status(admin: SocketAddr) -> Result<Value> {
+pub(crate) fn read_status(admin: SocketAddr) -> Result<Value> {
     let mut stream = TcpStream::connect_timeout(&admin, STATUS_TIMEOUT)?;
     stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
     stream.set_write_timeout(Some(STATUS_TIMEOUT))?;

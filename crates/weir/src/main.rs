@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod compare;
 mod control;
+mod cordon;
 mod demo;
 mod diff;
 mod equal;
@@ -26,6 +27,7 @@ mod source;
 mod stop;
 mod study;
 mod terminal;
+mod top;
 
 use std::process::ExitCode;
 
@@ -72,6 +74,9 @@ enum Command {
     Diff(diff::Diff),
     Reload(control::Reload),
     Upgrade(control::Upgrade),
+    Cordon(cordon::Cordon),
+    Uncordon(cordon::Uncordon),
+    Top(top::Top),
     Explain(explain::Explain),
     Key(key::Key),
     Logs(logs::Logs),
@@ -96,6 +101,9 @@ fn main() -> ExitCode {
         Command::Diff(diff) => Ok(diff.run()),
         Command::Reload(reload) => reload.run(),
         Command::Upgrade(upgrade) => upgrade.run(),
+        Command::Cordon(cordon) => cordon.run(),
+        Command::Uncordon(uncordon) => uncordon.run(),
+        Command::Top(top) => top.run(),
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),
         Command::Logs(logs) => logs.run(),

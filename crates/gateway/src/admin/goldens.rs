@@ -18,6 +18,7 @@ use crate::io::memory::Reservation;
 use crate::limits::{Charge, LimitedCall};
 use crate::metrics::thread::{Counters, Labels};
 use crate::policy::cacheable::{Binding, ValidityTag};
+use crate::policy::cordon::Cordon;
 use crate::policy::memory::Purpose;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
@@ -57,6 +58,8 @@ fn full() -> Arc<Snapshot> {
     quotas.ledger.refused.store(14, Ordering::Relaxed);
     quotas.ledger.write_failures.store(15, Ordering::Relaxed);
     fill_zone(&snapshot);
+    let until = snapshot.now() + Duration::from_secs(3600);
+    snapshot.set_cordon(1, Some(Cordon { reason: Some("<upgrade> & resync".to_owned()), until }));
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);
     snapshot.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
     snapshot.counters.iter().zip(1..).for_each(|(thread, number)| thread.fill(1000 * number));
@@ -122,12 +125,14 @@ fn steady(snapshot: &Snapshot) -> Status {
     status.uptime_seconds = 93_784.5;
     status.process.id = 1;
     status.process.start_ticks = Some(2);
+    status.process.control_socket = Some("weir-3".to_owned());
     status.config.last_reload.as_mut().unwrap().unix_seconds = 1_795_000_000.25;
     let zone = &mut status.zones[0];
     assert!(zone.keys > 0 && zone.evicted > 0, "{zone:?}");
     (zone.keys, zone.evicted) = (3, 4);
     status.chains[0].head_age_seconds = Some(12.5);
     status.chains[0].upstreams[1].state_ends_seconds = Some(30.25);
+    status.chains[0].upstreams[1].cordon.as_mut().unwrap().ends_seconds = 3599.5;
     status
 }
 

@@ -346,8 +346,8 @@ readings! {
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
         gauge "weir_group_candidates" = |object| object.candidates.len() as u64;
-        /// Upstreams of the group that are healthy. If there are none, the least unhealthy ones are
-        /// called.
+        /// Upstreams of the group that are healthy and not cordoned. If there are none, the least
+        /// unhealthy ones that are not cordoned are called.
         gauge "weir_group_upstreams_healthy" = |object| object.upstreams_healthy;
         /// Limit of calls in flight at the upstreams of a group; missing without a limit.
         gauge "weir_group_in_flight_limit" = |object| object.in_flight_limit.map(u64::from);
@@ -357,6 +357,8 @@ readings! {
         /// 1 for the state that the upstream is in, 0 for the others.
         gauge "weir_upstream_state" by "state" =
             |object| HealthState::ALL.map(|state| (state.as_str(), object.state == state));
+        /// 1 while the upstream is cordoned, so that it gets no new calls.
+        gauge "weir_upstream_cordoned" = |object| object.cordon.is_some();
         /// Height of the upstream's head; missing before its first poll.
         gauge "weir_upstream_head" = |object| object.head;
         /// Blocks that the upstream is behind the served head; missing before its first poll.

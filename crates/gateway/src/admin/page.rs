@@ -307,6 +307,15 @@ fn upstream_row(upstream: &UpstreamStatus, latency: &Series) -> Markup {
                 Some(remaining) => { " " span.soft.small { "for " (duration(remaining)) } }
                 None => {}
             }
+            @if let Some(cordon) = &upstream.cordon {
+                span.below {
+                    span class="badge warn" { "cordoned" }
+                    " " span.soft.small {
+                        "for " (duration(cordon.ends_seconds))
+                        @if let Some(reason) = &cordon.reason { ", " (reason) }
+                    }
+                }
+            }
             @if upstream.head.is_some() && !upstream.consistent {
                 span.below.soft.small { "branch not confirmed" }
             }

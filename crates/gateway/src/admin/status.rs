@@ -74,6 +74,9 @@ pub struct ProcessStatus {
     pub id: u32,
     /// Start of the process, in clock ticks since the machine started; null if it cannot be read.
     pub start_ticks: Option<u64>,
+    /// Name of the abstract Unix socket that accepts commands such as `weir cordon` from the user
+    /// of the process and root; null if it cannot be opened.
+    pub control_socket: Option<String>,
 }
 
 /// The configuration in use.
@@ -192,6 +195,8 @@ pub struct UpstreamStatus {
     pub state: HealthState,
     /// Time until an ejected upstream is probed or until a pause ends; null in other states.
     pub state_ends_seconds: Option<f64>,
+    /// The cordon, which keeps the upstream out of rotation; null if it is not cordoned.
+    pub cordon: Option<CordonStatus>,
     /// Head of the upstream; null before its first poll.
     pub head: Option<u64>,
     /// Blocks behind the served head; null before its first poll.
@@ -238,6 +243,15 @@ pub struct UpstreamStatus {
     pub latency_p99_ms: Option<f64>,
 }
 
+/// A cordon: an operator has taken the upstream out of rotation with `weir cordon`.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct CordonStatus {
+    /// Reason that the operator gave; null if none was given.
+    pub reason: Option<String>,
+    /// Time until the cordon expires.
+    pub ends_seconds: f64,
+}
+
 /// One group.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
 pub struct GroupStatus {
@@ -247,7 +261,7 @@ pub struct GroupStatus {
     pub balance: String,
     /// Names of the upstreams that get calls now.
     pub candidates: Vec<String>,
-    /// Number of its upstreams that are healthy.
+    /// Number of its upstreams that are healthy and not cordoned.
     #[serde(skip)]
     pub(crate) upstreams_healthy: u64,
     /// Limit of calls in flight; null without a limit.

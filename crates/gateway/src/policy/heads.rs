@@ -281,6 +281,17 @@ impl HeadTracker {
         step
     }
 
+    /// Excludes the head of `upstream` from elections, or includes it again. Its polls are still
+    /// recorded.
+    pub fn set_excluded(&mut self, upstream: usize, now: Duration, excluded: bool) -> Step {
+        let mut step = Step::default();
+        let previous = std::mem::replace(&mut self.upstreams[upstream].excluded, excluded);
+        if previous != excluded {
+            self.elect_and_serve(now, None, false, &mut step);
+        }
+        step
+    }
+
     /// Drops the outstanding header requests of `upstream`, so its next poll requests the headers
     /// again. Without this call the tracker waits for [`HEADER_TIMEOUT`].
     pub fn headers_failed(&mut self, upstream: usize) {

@@ -1,4 +1,4 @@
-//! State that outlives every reload: the outcomes of reloads, and the index.
+//! State that outlives every reload: the outcomes of reloads, the index, and the control socket.
 
 use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
@@ -13,6 +13,8 @@ pub(crate) struct Process {
     reloads: Mutex<Reloads>,
     /// The reader of the index; empty without an index.
     index: OnceLock<Arc<dyn Index>>,
+    /// The name of the control socket; empty without one.
+    control_socket: OnceLock<String>,
 }
 
 /// Outcomes of all reloads.
@@ -72,6 +74,17 @@ impl Process {
     pub(crate) fn set_index(&self, index: Arc<dyn Index>) {
         // The index is set once, before the threads start.
         let _set = self.index.set(index);
+    }
+
+    /// Returns the name of the control socket.
+    pub(crate) fn control_socket(&self) -> Option<&str> {
+        self.control_socket.get().map(String::as_str)
+    }
+
+    /// Sets the name of the control socket, before any status is read.
+    pub(crate) fn set_control_socket(&self, name: String) {
+        // The name is set once, when the watch thread starts.
+        let _set = self.control_socket.set(name);
     }
 
     pub(crate) fn reloads(&self) -> Reloads {

@@ -1,8 +1,8 @@
 //! Relays subscriptions that only upstreams support, such as pending transactions.
 //!
 //! Each distinct subscription has one connection to one upstream, shared by all clients. If the
-//! connection is lost or the upstream is ejected, the relay switches to another upstream. Events in
-//! between are lost.
+//! connection is lost or the upstream is ejected or cordoned, the relay switches to another
+//! upstream. Events in between are lost.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -195,6 +195,9 @@ async fn relay(
                 let view = source.chain.view.load();
                 let is_behind = upstream_state.in_view(&view).is_some_and(|upstream_view| !upstream_view.at_head);
                 let usable = request.upstreams(&current, upstream_state.config.chain);
+                if upstream_state.is_cordoned(current.now()) {
+                    return EndReason::Lost;
+                }
                 // Without another usable upstream, the relay stays with this one.
                 if (is_behind || !usable.contains(&upstream)) && !usable.is_empty() {
                     return EndReason::Lost;

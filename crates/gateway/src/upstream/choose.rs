@@ -3,7 +3,6 @@
 //! `balance.rs` has the balancer. `policy/choose.rs` and `policy/health.rs` have the decisions.
 
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::call::failure::{Failure, Kind};
@@ -102,8 +101,12 @@ fn is_worth_waiting(
         Patience::Long => true,
         Patience::None => false,
         Patience::Brief => {
+            let now = cx.now();
+            let is_in_rotation =
+                |upstream: &usize| cx.topology.upstreams[*upstream].is_in_rotation(now);
             let upstreams = cx.topology.config.groups[request.group].upstreams.iter();
-            upstreams.filter(|upstream| !tried.contains(upstream)).any(follows_chain)
+            let mut untried = upstreams.filter(|upstream| !tried.contains(upstream));
+            untried.any(|upstream| is_in_rotation(upstream) && follows_chain(upstream))
         }
     }
 }
@@ -173,7 +176,8 @@ fn has_block(
 }
 
 /// Chooses a candidate of the group that can serve the call. Falls back to any callable upstream
-/// that can serve it, then to any untried upstream that has the block.
+/// that can serve it, then to any untried upstream that has the block. Never chooses a foreign or
+/// cordoned upstream.
 pub(super) fn choose(
     cx: &UpstreamContext,
     request: &UpstreamRequest<'_>,
@@ -209,13 +213,13 @@ pub(super) fn choose(
     {
         return Ok(upstream);
     }
-    let is_native =
-        |upstream: &usize| !topology.upstreams[*upstream].foreign.load(Ordering::Relaxed);
+    let now = cx.now();
+    let is_in_rotation = |upstream: &usize| topology.upstreams[*upstream].is_in_rotation(now);
     let mut untried = group
         .upstreams
         .iter()
         .copied()
-        .filter(is_native)
+        .filter(is_in_rotation)
         .filter(|upstream| !tried.contains(upstream));
     let is_callable = |upstream: &usize| {
         let state = topology.upstream_state(*upstream, &view);

@@ -354,6 +354,7 @@ impl Attempts {
                 // support it.
                 let supports = || supports(cx, request, *upstream);
                 !self.tried.contains(upstream)
+                    && cx.topology.upstreams[*upstream].is_in_rotation(cx.now())
                     && (attempt.verdict != Verdict::Unsupported || supports())
             }),
         };

@@ -10,12 +10,14 @@ use tokio::sync::Notify;
 use crate::config;
 use crate::config::Config;
 use crate::policy::complete::Depth;
+use crate::policy::cordon::Cordon;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
 use crate::upstream::dial::Dial;
 
 /// The state of one upstream. Fields in an [`Arc`] outlive a reload that does not change the
-/// upstream's address or protocol. `ejections` and `readmissions` also outlive other reloads.
+/// upstream's address or protocol. `cordon`, `ejections` and `readmissions` also outlive other
+/// reloads.
 pub(crate) struct UpstreamState {
     pub(crate) config: config::upstream::Upstream,
     /// Index of the upstream in [`ChainView::upstreams`]. Reloads do not change it.
@@ -36,6 +38,8 @@ pub(crate) struct UpstreamState {
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
     /// True if the upstream serves another chain than configured.
     pub(crate) foreign: Arc<AtomicBool>,
+    /// The last cordon, which may have expired; `None` after it was ended.
+    cordon: Arc<Mutex<Option<Cordon>>>,
     /// Number of ejections, for metrics.
     pub(crate) ejections: Arc<AtomicU64>,
     /// Number of readmissions, for metrics.
@@ -67,6 +71,7 @@ impl UpstreamState {
             unsupported: Arc::default(),
             logs_depth: Arc::default(),
             foreign: Arc::default(),
+            cordon: Arc::default(),
             ejections: Arc::default(),
             readmissions: Arc::default(),
             confirmed_micros: AtomicU64::new(0),
@@ -78,6 +83,31 @@ impl UpstreamState {
     /// Returns the upstream's entry in a view. `None` if the view does not have the upstream yet.
     pub(crate) fn in_view(&self, view: &ChainView) -> Option<UpstreamView> {
         view.upstream(self.view_index, self.instance_id)
+    }
+
+    /// Returns the cordon of the upstream; `None` if the upstream is not cordoned.
+    pub(crate) fn cordon(&self, now: Duration) -> Option<Cordon> {
+        self.cordon.lock().clone().filter(|cordon| cordon.is_active(now))
+    }
+
+    /// Returns true if an operator has taken the upstream out of rotation.
+    pub(crate) fn is_cordoned(&self, now: Duration) -> bool {
+        self.cordon.lock().as_ref().is_some_and(|cordon| cordon.is_active(now))
+    }
+
+    /// Returns true if the upstream may be called: it serves the chain and is not cordoned.
+    pub(crate) fn is_in_rotation(&self, now: Duration) -> bool {
+        !self.foreign.load(Ordering::Relaxed) && !self.is_cordoned(now)
+    }
+
+    /// Replaces the cordon.
+    pub(super) fn set_cordon(&self, cordon: Option<Cordon>) {
+        *self.cordon.lock() = cordon;
+    }
+
+    /// Removes an expired cordon. Returns false if there is none.
+    pub(super) fn remove_expired_cordon(&self, now: Duration) -> bool {
+        self.cordon.lock().take_if(|cordon| !cordon.is_active(now)).is_some()
     }
 
     /// Records a poll which started at `began` and confirmed that the upstream is on the served
@@ -94,9 +124,10 @@ impl UpstreamState {
 
 impl UpstreamState {
     /// Takes over the state of the upstream of the same name in the previous configuration. If
-    /// `is_same` is false, takes over only the counters, because the upstream has another address
-    /// or protocol.
+    /// `is_same` is false, takes over only the counters and the cordon, because the upstream has
+    /// another address or protocol.
     pub(super) fn inherit(&mut self, previous: &UpstreamState, is_same: bool, config: &Config) {
+        self.cordon = Arc::clone(&previous.cordon);
         self.ejections = Arc::clone(&previous.ejections);
         self.readmissions = Arc::clone(&previous.readmissions);
         if !is_same {

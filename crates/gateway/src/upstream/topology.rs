@@ -16,6 +16,7 @@ use crate::config;
 use crate::config::Config;
 use crate::metrics::thread::Counters;
 use crate::policy::choose::Order;
+use crate::policy::cordon::{Cordon, Member, has_usable_upstream};
 use crate::policy::heads::ChainView;
 use crate::policy::health::{
     EjectReason, Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set,
@@ -199,12 +200,51 @@ impl Topology {
         if health == HealthState::Healthy && !is_at_head { HealthState::Lagging } else { health }
     }
 
-    /// Returns true if at least one upstream of a chain is healthy.
+    /// Takes an upstream out of rotation, or returns it to rotation if `cordon` is `None`. Calls in
+    /// flight end as usual.
+    pub(crate) fn set_cordon(&self, upstream: usize, cordon: Option<Cordon>) {
+        let state = &self.upstreams[upstream];
+        let name = &*state.config.name;
+        match &cordon {
+            Some(Cordon { reason, until }) => {
+                let reason = reason.as_deref().unwrap_or_default();
+                let duration = until.saturating_sub(self.now());
+                tracing::warn!(upstream = name, ?duration, reason, "upstream cordoned");
+            }
+            None => tracing::info!(upstream = name, "upstream uncordoned"),
+        }
+        state.set_cordon(cordon);
+        self.renew_candidates(state.config.chain);
+        // The poller then excludes the upstream from the election of the head, or includes it.
+        state.suspected.notify_one();
+    }
+
+    /// Returns the groups that would have no usable upstream without this one.
+    pub(crate) fn groups_without(&self, upstream: usize) -> Vec<usize> {
+        let chain = self.upstreams[upstream].config.chain;
+        let (view, now) = (self.chains[chain].view.load(), self.now());
+        let member = |index: &usize| {
+            let state = &self.upstreams[*index];
+            Member {
+                health: self.upstream_state(*index, &view),
+                foreign: state.foreign.load(Ordering::Relaxed),
+                cordoned: state.is_cordoned(now),
+            }
+        };
+        let is_affected = |group: &&usize| {
+            let members = &self.config.groups[**group].upstreams;
+            let others = members.iter().filter(|index| **index != upstream).map(member);
+            members.contains(&upstream) && !has_usable_upstream(others)
+        };
+        self.config.chains[chain].groups.iter().filter(is_affected).copied().collect()
+    }
+
+    /// Returns true if at least one upstream of a chain is healthy and in rotation.
     pub(crate) fn any_healthy(&self, chain: usize) -> bool {
         let view = self.chains[chain].view.load();
-        let is_native =
-            |upstream: &&usize| !self.upstreams[**upstream].foreign.load(Ordering::Relaxed);
-        let mut upstreams = self.config.chains[chain].upstreams.iter().filter(is_native);
+        let now = self.now();
+        let is_in_rotation = |upstream: &&usize| self.upstreams[**upstream].is_in_rotation(now);
+        let mut upstreams = self.config.chains[chain].upstreams.iter().filter(is_in_rotation);
         upstreams.any(|upstream| self.upstream_state(*upstream, &view) == HealthState::Healthy)
     }
 
@@ -223,21 +263,20 @@ impl Topology {
     /// Updates the candidates of a chain's groups under this configuration.
     fn renew_own_candidates(&self, chain: usize) {
         let view = self.chains[chain].view.load();
+        let now = self.now();
         for &group in &self.config.chains[chain].groups {
             let members = &self.config.groups[group].upstreams;
-            let native_members: Vec<u16> = (0..members.len() as u16)
+            let in_rotation: Vec<u16> = (0..members.len() as u16)
                 .filter(|group_index| {
-                    !self.upstreams[members[usize::from(*group_index)]]
-                        .foreign
-                        .load(Ordering::Relaxed)
+                    self.upstreams[members[usize::from(*group_index)]].is_in_rotation(now)
                 })
                 .collect();
             let state_of =
                 |group_index: u16| self.upstream_state(members[usize::from(group_index)], &view);
             let states: Vec<HealthState> =
-                native_members.iter().map(|group_index| state_of(*group_index)).collect();
+                in_rotation.iter().map(|group_index| state_of(*group_index)).collect();
             let is_healthy = |group_index: u16| {
-                native_members
+                in_rotation
                     .iter()
                     .zip(&states)
                     .any(|(index, state)| *index == group_index && *state == HealthState::Healthy)
@@ -249,7 +288,7 @@ impl Topology {
             if candidates.is_empty() {
                 let fallback = usable_set(&states, &mut candidates);
                 for group_index in &mut candidates {
-                    *group_index = native_members[usize::from(*group_index)];
+                    *group_index = in_rotation[usize::from(*group_index)];
                 }
                 if let Fallback::Paused { until } = fallback {
                     paused_until = Some(until);

@@ -127,7 +127,10 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
         let began = Instant::now();
         poller.follow_config(&watched);
         let chain = &poller.topology.config.chains[watched.chain.get()];
-        let interval = chain.poll_interval;
+        let cordon_ends = watched.follow_cordon(view_index);
+        let interval = cordon_ends.map_or(chain.poll_interval, |remaining| {
+            chain.poll_interval.min(remaining.max(SUSPECT_POLL_INTERVAL_MIN))
+        });
         if poller.topology.now() < paused_until {
             watched.record_no_head(view_index);
             tokio::time::sleep_until(began + interval).await;
@@ -269,6 +272,23 @@ impl WatchedChain {
         let index =
             upstreams.find(|upstream| topology.upstreams[**upstream].view_index == view_index);
         *index.expect("a removed upstream is not polled")
+    }
+
+    /// Excludes the head of a cordoned upstream, and returns an upstream to rotation once its cordon
+    /// has expired. Returns the remaining time of the cordon.
+    fn follow_cordon(&self, view_index: usize) -> Option<Duration> {
+        let topology = self.topology();
+        let upstream = &topology.upstreams[self.upstream(&topology, view_index)];
+        let now = topology.now();
+        if upstream.remove_expired_cordon(now) {
+            let name = &*upstream.config.name;
+            tracing::info!(upstream = name, "cordon expired; upstream is in rotation again");
+            self.renew_candidates();
+        }
+        let cordon = upstream.cordon(now);
+        let step = self.tracker.borrow_mut().set_excluded(view_index, now, cordon.is_some());
+        self.apply(step);
+        cordon.map(|cordon| cordon.until.saturating_sub(now))
     }
 
     fn renew_candidates(&self) {

@@ -1,4 +1,4 @@
-//! Switches the terminal to a full screen, draws on it (`draw.rs`), and restores it.
+//! Draws a run (`draw.rs`) on the full screen (`full_screen.rs`), and handles its keys.
 //!
 //! A separate thread reads keys and draws, so a slow terminal never slows a run. It draws on
 //! standard error, because standard output is for the result. When the run is stopped, the terminal
@@ -6,8 +6,8 @@
 //! the run.
 
 use std::io::{self, Stderr, Write as _};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,14 +15,10 @@ use lab_model::plan::Plan;
 use parking_lot::Mutex;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::cursor::Show;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::execute;
-use ratatui::crossterm::terminal::{
-    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
 
 use super::draw::draw;
+use super::full_screen::FullScreen;
 use super::state::{Span, State};
 use crate::run::{Progress, Stop};
 
@@ -49,9 +45,6 @@ struct Shared {
     finished: AtomicBool,
     stop: Arc<Stop>,
 }
-
-/// True while the terminal is in full-screen mode; the panic hook reads it.
-static ACTIVE: AtomicBool = AtomicBool::new(false);
 
 impl Screen {
     /// Switches to the full screen. The keys `q`, Esc and Ctrl-C request `stop`. The environment
@@ -168,47 +161,4 @@ fn command(key: KeyEvent) -> Option<Command> {
         KeyCode::Char('t') if !control => Some(Command::ToggleTimes),
         _ => None,
     }
-}
-
-/// The terminal in raw mode with the alternate screen; dropping it restores the terminal.
-struct FullScreen;
-
-impl FullScreen {
-    fn enter() -> io::Result<FullScreen> {
-        restore_before_panics();
-        enable_raw_mode()?;
-        ACTIVE.store(true, Ordering::Release);
-        let full_screen = FullScreen;
-        // `ratatui::init` is not used, because it queries the cursor position. Some terminals do
-        // not support that.
-        execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
-        Ok(full_screen)
-    }
-}
-
-impl Drop for FullScreen {
-    fn drop(&mut self) {
-        restore();
-    }
-}
-
-/// Restores the terminal, unless it is restored already.
-fn restore() {
-    if ACTIVE.swap(false, Ordering::AcqRel) {
-        // The terminal may be closed, so errors are ignored.
-        let _ = disable_raw_mode();
-        let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
-    }
-}
-
-/// Restores the terminal before a panic message of any thread is printed.
-fn restore_before_panics() {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
-        let next = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |panic| {
-            restore();
-            next(panic);
-        }));
-    });
 }

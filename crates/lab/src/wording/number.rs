@@ -4,14 +4,14 @@
 //! Terminal, HTML page and Markdown share these functions, so they agree.
 
 use lab_model::metrics::Unit;
-pub(crate) use lab_model::number::count;
+pub use lab_model::number::count;
 
 /// Smallest number of calls for a certain p99: with fewer calls, fewer than 100 lie beyond it.
 pub(crate) const WEAK_P99: u64 = 10_000;
 
 /// Formats a number with at most three significant digits, or as an integer with commas from 100
 /// on: `0.012`, `1.23`, `12.3`, `1,235`.
-pub(crate) fn short(number: f64) -> String {
+pub fn short(number: f64) -> String {
     if !number.is_finite() {
         return String::from("–");
     }
@@ -36,7 +36,7 @@ pub(crate) fn bare_ms(ms: f64) -> String {
 }
 
 /// Formats milliseconds in a suitable unit: `12 µs`, `3.4 ms`, `1.2 s`.
-pub(crate) fn ms(ms: f64) -> String {
+pub fn ms(ms: f64) -> String {
     match ms {
         0.0 => String::from("0 ms"),
         m if m.abs() < 0.1 => format!("{} µs", short(m * 1e3)),
@@ -47,7 +47,7 @@ pub(crate) fn ms(ms: f64) -> String {
 
 /// Formats a share in per cent: `0 %`, `0.012 %`, `12.3 %`, `99.996 %`, `100 %`. Only exact values
 /// become 0 % and 100 %.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     if !share.is_finite() {
         return String::from("–");
     }
@@ -77,7 +77,7 @@ pub(crate) fn rate(per_second: f64) -> String {
 }
 
 /// Formats bytes in decimal units: `1.23 MB`.
-pub(crate) fn bytes(bytes: f64) -> String {
+pub fn bytes(bytes: f64) -> String {
     match bytes {
         b if b < 1e3 => format!("{} B", short(b)),
         b if b < 1e6 => format!("{} kB", short(b / 1e3)),
@@ -98,7 +98,7 @@ pub(crate) fn with_unit(value: f64, unit: Unit) -> String {
 }
 
 /// Formats a duration in seconds as text: `10 s`, `2 min 30 s`, `1 h 4 min`.
-pub(crate) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     if seconds < 60.0 && seconds.fract() == 0.0 {
         return format!("{seconds} s");
     }

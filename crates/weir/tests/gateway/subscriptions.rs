@@ -420,6 +420,39 @@ fn a_node_that_is_taken_away_is_not_listened_to_any_more() {
     }
 }
 
+/// A subscription that is relayed from a cordoned node moves to another node.
+#[test]
+fn a_relayed_subscription_moves_away_from_a_cordoned_node() {
+    // Nodes of one world share a pool of transactions, so these have a world each.
+    let worlds = [(); 2].map(|()| moving_world(false));
+    let scene = Scene::set();
+    let nodes = [scene.node("one", &worlds[0]), scene.node("two", &worlds[1])];
+    let entries: String = nodes.iter().map(ws_entry).collect();
+    let chain = "[chain.sim]\npoll_interval = \"20ms\"\n[access]\ntransactions = true\n";
+    let served = Served::start(&format!("{chain}{entries}"));
+    served.wait_for_candidates(&["one", "two"]);
+    let mut client = Socket::open(&served.address);
+    subscribe(&mut client, "[\"newPendingTransactions\"]");
+    let mut sent = 5000;
+    // One of the two nodes was the first to relay.
+    for (cordoned, other) in [(&nodes[0], &nodes[1]), (&nodes[1], &nodes[0])] {
+        let command = |arguments: &[&str]| {
+            let mut weir = std::process::Command::new(env!("CARGO_BIN_EXE_weir"));
+            let output = weir.args(arguments).args(["--admin", &served.admin]).output().unwrap();
+            assert!(output.status.success(), "{output:?}");
+        };
+        command(&["cordon", cordoned.name]);
+        wait_until("the other node relays", || {
+            sent += 1;
+            let hash = send_transaction(other, sent);
+            client.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            matches!(client.0.read(), Ok(Message::Text(text)) if text.contains(&hash))
+        });
+        command(&["uncordon", cordoned.name]);
+        served.wait_for_candidates(&["one", "two"]);
+    }
+}
+
 /// A signed transaction of `testdata/execution-apis`.
 const TRANSACTION: &str = include_str!(
     "../../../../testdata/execution-apis/eth_sendRawTransaction/send-legacy-transaction.io"

@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, GroupStatus, HeadStatus, HealthState, IndexStatus, KeyStatus,
-    LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus, ProcessStatus,
-    QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals, UpstreamStatus,
-    ZoneStatus,
+    ChainStatus, ConfigStatus, CordonStatus, GroupStatus, HeadStatus, HealthState, IndexStatus,
+    KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
+    ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals,
+    UpstreamStatus, ZoneStatus,
 };
 use crate::call::cache_status::CacheStatus;
 use crate::config;
@@ -46,7 +46,7 @@ impl Status {
         Status {
             version: env!("CARGO_PKG_VERSION"),
             uptime_seconds: seconds(snapshot.now()),
-            process: process(),
+            process: process(snapshot.process.control_socket()),
             config: config_status(snapshot.process.reloads()),
             chains,
             cache: memory_cache(snapshot, counters),
@@ -65,7 +65,8 @@ impl Status {
         let mut reasons = Vec::new();
         for chain in &self.chains {
             let usable = |upstream: &UpstreamStatus| {
-                matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
+                upstream.cordon.is_none()
+                    && matches!(upstream.state, HealthState::Healthy | HealthState::Lagging)
             };
             let name = &chain.name;
             if !chain.upstreams.iter().any(usable) {
@@ -118,9 +119,13 @@ fn zone_statuses(snapshot: &Snapshot, counters: &Counters) -> Vec<ZoneStatus> {
         .collect()
 }
 
-fn process() -> ProcessStatus {
+fn process(control_socket: Option<&str>) -> ProcessStatus {
     let id = std::process::id();
-    ProcessStatus { id, start_ticks: crate::admin::process::start_ticks(id) }
+    ProcessStatus {
+        id,
+        start_ticks: crate::admin::process::start_ticks(id),
+        control_socket: control_socket.map(str::to_owned),
+    }
 }
 
 fn config_status(reloads: Reloads) -> ConfigStatus {
@@ -214,6 +219,10 @@ fn upstream_status(
         name: upstream.config.name.to_string(),
         address: upstream.config.url.default_name(),
         state,
+        cordon: upstream.cordon(now).map(|cordon| CordonStatus {
+            reason: cordon.reason,
+            ends_seconds: seconds(cordon.until.saturating_sub(now)),
+        }),
         state_ends_seconds: ends_at.map(|ends_at| seconds(ends_at.saturating_sub(now))),
         head: upstream_view.head,
         lag: upstream_view.head.map(|_| upstream_view.lag),
@@ -287,7 +296,7 @@ fn group_status(
         upstreams_healthy: upstreams
             .iter()
             .filter(|upstream| config.upstreams.contains(&upstream.index))
-            .filter(|upstream| upstream.state == HealthState::Healthy)
+            .filter(|upstream| upstream.state == HealthState::Healthy && upstream.cordon.is_none())
             .count() as u64,
         in_flight_limit: snapshot.groups[index]
             .concurrency_limit

@@ -31,7 +31,7 @@ pub(super) struct Witnesses {
 }
 
 /// Finds the upstreams whose heads count. They respond to polls, have a head, and are neither
-/// frozen nor left behind.
+/// excluded, frozen nor left behind.
 ///
 /// Both states are relative to rising upstreams. A rising upstream has linked new blocks within
 /// `fresh_for`. A frozen upstream's head has not changed within `fresh_for`, while another one rose
@@ -46,9 +46,10 @@ pub(super) fn witnesses(
     fresh_for: Duration,
 ) -> Witnesses {
     let is_recent = |time: Duration| now.saturating_sub(time) <= fresh_for;
-    let rising = |upstream: &UpstreamChain| {
-        upstream.missed_polls < missed_max && upstream.advanced_at.is_some_and(is_recent)
-    };
+    let is_live =
+        |upstream: &UpstreamChain| upstream.missed_polls < missed_max && !upstream.excluded;
+    let rising =
+        |upstream: &UpstreamChain| is_live(upstream) && upstream.advanced_at.is_some_and(is_recent);
     let highest = upstreams
         .iter()
         .filter(|upstream| rising(upstream))
@@ -59,7 +60,7 @@ pub(super) fn witnesses(
     let live: Vec<(usize, u64)> = upstreams
         .iter()
         .enumerate()
-        .filter(|(_, upstream)| upstream.missed_polls < missed_max)
+        .filter(|(_, upstream)| is_live(upstream))
         .filter_map(|(index, upstream)| Some((index, upstream.head?)))
         .filter(|&(index, head)| is_recent(upstreams[index].head_changed_at) || !far_below(head))
         .collect();

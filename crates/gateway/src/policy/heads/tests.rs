@@ -147,6 +147,26 @@ impl Net {
 }
 
 #[test]
+fn an_excluded_head_does_not_count_until_it_is_included_again() {
+    let mut net = Net::new(3);
+    net.poll(0, A, 100).poll(1, A, 100).poll(2, A, 100);
+    // A fork with one witness of three is not believed. Two witnesses move the head.
+    net.tracker.set_excluded(2, net.now, true);
+    net.poll(1, fork(b'b', 98), 102).poll(2, fork(b'b', 98), 102).poll(0, A, 101);
+    assert_eq!(net.tracker.view().canonical(100), Some(A.hash(100)));
+    let view = net.tracker.view().upstreams[2];
+    assert_eq!((view.head, view.live, view.consistent), (Some(102), true, false));
+    let step = net.tracker.set_excluded(2, net.now, false);
+    assert!(step.changed);
+    assert_eq!(net.tracker.view().head.map(|head| head.hash), Some(fork(b'b', 98).hash(102)));
+    // Nothing is elected without a head that counts.
+    for upstream in 0..3 {
+        net.tracker.set_excluded(upstream, net.now, true);
+    }
+    assert_eq!(net.tracker.view().head, None);
+}
+
+#[test]
 fn an_unknown_head_is_not_zero_lag() {
     let mut net = Net::new(2);
     net.head(None).poll(0, A, 100).head(Some((A, 100)));

@@ -40,6 +40,8 @@ pub(super) struct UpstreamChain {
     pub(super) finalized_max: Option<u64>,
     /// Consecutive missed polls.
     pub(super) missed_polls: u32,
+    /// True if the head does not count in elections.
+    pub(super) excluded: bool,
     pub(super) claim: Option<Claim>,
     /// Consecutive polls that began or ended with unlinked blocks.
     unlinked_polls: u32,

@@ -151,7 +151,7 @@ pub(crate) fn polled_often(more: &str) -> String {
     format!("[chain.sim]\npoll_interval = \"50ms\"\n{more}\n")
 }
 
-/// The gateway on one thread, stopped with the test.
+/// The gateway, on one thread unless a test sets more. It is stopped with the test.
 pub(crate) struct Served {
     gateway: Option<Gateway>,
     pub(crate) address: String,
@@ -172,9 +172,9 @@ impl Served {
     }
 
     fn config(server: &str, text: &str) -> Config {
-        let text = format!(
-            "{server}listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\nthreads = 1\n{text}"
-        );
+        let threads = if server.contains("threads") { "" } else { "threads = 1\n" };
+        let text =
+            format!("{server}listen = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n{threads}{text}");
         let config = Config::from_text("test", &text, Path::new("/"), &|_| None);
         config.unwrap_or_else(|faults| panic!("{faults}"))
     }

@@ -140,6 +140,33 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("127.0.0.1:9646", "ADMIN")],
         WithGateway(&[0], &["serves"]),
     ),
+    ("weir top", &[("", " --admin ADMIN")], WithGateway(&[0], &["calls/s", "one", "all"])),
+    (
+        "weir top --admin 127.0.0.1:9646",
+        &[("127.0.0.1:9646", "ADMIN")],
+        WithGateway(&[0], &["calls/s", "one", "all"]),
+    ),
+    ("weir top --once", &[("", " --admin ADMIN")], WithGateway(&[0], &["calls/s", "one"])),
+    (
+        "weir cordon node-b --reason 'upgrade to v1.16'",
+        &[("node-b", "one --force"), ("", " --admin ADMIN")],
+        WithGateway(&[0], &["one is cordoned for 1h"]),
+    ),
+    (
+        "weir cordon node-b --for 30m --admin 127.0.0.1:9646",
+        &[("node-b", "one --force"), ("127.0.0.1:9646", "ADMIN")],
+        WithGateway(&[0], &["one is cordoned for 30m"]),
+    ),
+    (
+        "weir cordon node-b --reason 'upgrade to v1.16' --for 30m",
+        &[("node-b", "one --force"), ("", " --admin ADMIN")],
+        WithGateway(&[0], &["one is cordoned for 30m"]),
+    ),
+    (
+        "weir uncordon node-b",
+        &[("node-b", "one"), ("", " --admin ADMIN")],
+        WithGateway(&[0], &["one was not cordoned"]),
+    ),
     (
         "weir explain examples/archive.toml '{\"method\":\"trace_block\",\"params\":[\"0x10\"]}'",
         &[],

@@ -1,0 +1,74 @@
+//! Cordons: an operator takes an upstream out of rotation for a limited time.
+//!
+//! A cordoned upstream gets no new calls, and its head does not count. Its polls continue, so that
+//! its state is known when it returns.
+
+use std::time::Duration;
+
+use crate::policy::health::HealthState;
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum length of a reason, in characters. It is printed in tables.
+pub const REASON_CHARS_MAX: usize = 200;
+/// Maximum duration of a cordon. An upstream that is out of use for longer should be removed from
+/// the configuration.
+pub const DURATION_MAX: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// An upstream is out of rotation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cordon {
+    /// Reason that the operator gave.
+    pub reason: Option<String>,
+    /// End of the cordon.
+    pub until: Duration,
+}
+
+impl Cordon {
+    /// Returns true until the cordon expires.
+    pub fn is_active(&self, now: Duration) -> bool {
+        now < self.until
+    }
+}
+
+/// State of an upstream of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Health, with the lag taken into account.
+    pub health: HealthState,
+    /// True if the upstream serves another chain than configured.
+    pub foreign: bool,
+    /// True if the upstream is cordoned.
+    pub cordoned: bool,
+}
+
+impl Member {
+    /// Returns true if calls may be sent to the upstream.
+    pub fn is_usable(self) -> bool {
+        let is_responsive = matches!(self.health, HealthState::Healthy | HealthState::Lagging);
+        is_responsive && !self.foreign && !self.cordoned
+    }
+}
+
+/// Returns true if a group still has a usable upstream after one of its upstreams is cordoned.
+/// `others` are the other upstreams of the group.
+pub fn has_usable_upstream(others: impl IntoIterator<Item = Member>) -> bool {
+    others.into_iter().any(Member::is_usable)
+}
+
+/// Returns what is wrong with a reason or a duration; `None` if both are valid.
+pub fn check(reason: Option<&str>, duration: Duration) -> Option<&'static str> {
+    match reason {
+        Some(reason) if reason.chars().count() > REASON_CHARS_MAX => {
+            Some("the reason has more than 200 characters")
+        }
+        Some(reason) if reason.chars().any(char::is_control) => {
+            Some("the reason has control characters or more than one line")
+        }
+        _ if duration.is_zero() || duration > DURATION_MAX => {
+            Some("the duration must be more than 0 and at most 30d")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,62 @@
+//! Switches the terminal to a full screen, and restores it, also after a panic.
+
+use std::io;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ratatui::crossterm::cursor::Show;
+use ratatui::crossterm::execute;
+use ratatui::crossterm::terminal::{
+    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
+};
+
+/// True while the terminal is in full-screen mode; the panic hook reads it.
+static ACTIVE: AtomicBool = AtomicBool::new(false);
+
+/// The terminal in raw mode with the alternate screen; dropping it restores the terminal.
+#[derive(Debug)]
+pub struct FullScreen(());
+
+impl FullScreen {
+    /// Switches the terminal at standard error to the full screen.
+    ///
+    /// # Errors
+    /// If standard error is not a suitable terminal. The terminal is not changed then.
+    pub fn enter() -> io::Result<FullScreen> {
+        restore_before_panics();
+        enable_raw_mode()?;
+        ACTIVE.store(true, Ordering::Release);
+        let full_screen = FullScreen(());
+        // `ratatui::init` is not used, because it queries the cursor position. Some terminals do
+        // not support that.
+        execute!(io::stderr(), EnterAlternateScreen, Clear(ClearType::All))?;
+        Ok(full_screen)
+    }
+}
+
+impl Drop for FullScreen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+/// Restores the terminal, unless it is restored already.
+fn restore() {
+    if ACTIVE.swap(false, Ordering::AcqRel) {
+        // The terminal may be closed, so errors are ignored.
+        let _ = disable_raw_mode();
+        let _ = execute!(io::stderr(), LeaveAlternateScreen, Show);
+    }
+}
+
+/// Restores the terminal before a panic message of any thread is printed.
+fn restore_before_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let next = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            next(panic);
+        }));
+    });
+}

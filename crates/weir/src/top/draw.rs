@@ -1,0 +1,460 @@
+//! Lays out a view as lines of a given width, and draws them on a terminal.
+//!
+//! Colours are the sixteen that the terminal defines itself, so they are readable on light and dark
+//! backgrounds. No information is in colours alone.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lab::wording::number;
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line as TerminalLine, Span};
+use ratatui::widgets::Paragraph;
+
+use super::view::{ChainView, GroupView, UpstreamView, View};
+
+/// Maximum width of a name and of a state, in cells. A longer one ends with `…`.
+const NAME_WIDTH_MAX: usize = 28;
+const STATE_WIDTH_MAX: usize = 28;
+/// Width of the space between two columns or items.
+const GAP: usize = 2;
+/// Text of a value that is not known.
+const NONE: &str = "–";
+
+/// Style of a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tone {
+    Plain,
+    Quiet,
+    Strong,
+    Good,
+    Doubtful,
+    Bad,
+}
+
+impl Tone {
+    /// Yellow is not used, because it is unreadable on a light background.
+    fn style(self, colour: bool) -> Style {
+        let coloured = |tint| if colour { Style::new().fg(tint) } else { Style::new() };
+        match self {
+            Tone::Plain => Style::new(),
+            Tone::Quiet => Style::new().add_modifier(Modifier::DIM),
+            Tone::Strong => Style::new().add_modifier(Modifier::BOLD),
+            Tone::Good => coloured(Color::Green),
+            Tone::Doubtful => coloured(Color::Magenta).add_modifier(Modifier::BOLD),
+            Tone::Bad => coloured(Color::Red).add_modifier(Modifier::BOLD),
+        }
+    }
+}
+
+/// A line of styled texts. Prints its text only.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Line(Vec<(Tone, String)>);
+
+impl Line {
+    fn of(tone: Tone, text: impl Into<String>) -> Line {
+        Line(vec![(tone, text.into())])
+    }
+
+    fn width(&self) -> usize {
+        self.0.iter().map(|(_, text)| text.chars().count()).sum()
+    }
+
+    /// Appends a text after a gap.
+    fn push(&mut self, tone: Tone, text: impl Into<String>) {
+        if !self.0.is_empty() {
+            self.0.push((Tone::Plain, " ".repeat(GAP)));
+        }
+        self.0.push((tone, text.into()));
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text: String = self.0.iter().map(|(_, text)| text.as_str()).collect();
+        f.write_str(text.trim_end())
+    }
+}
+
+/// Order of the upstreams of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// The order of the configuration.
+    Configured,
+    Attempts,
+    Failed,
+    P99,
+    Lag,
+}
+
+impl Order {
+    const ALL: [Order; 5] =
+        [Order::Configured, Order::Attempts, Order::Failed, Order::P99, Order::Lag];
+
+    fn name(self) -> &'static str {
+        match self {
+            Order::Configured => "configuration",
+            Order::Attempts => "calls/s",
+            Order::Failed => "failed/s",
+            Order::P99 => "p99",
+            Order::Lag => "lag",
+        }
+    }
+
+    /// Returns the value by which upstreams are sorted, in descending order.
+    fn key(self, upstream: &UpstreamView) -> f64 {
+        let key = match self {
+            Order::Configured => None,
+            Order::Attempts => upstream.attempts_rate,
+            Order::Failed => upstream.failed_rate,
+            Order::P99 => upstream.p99_ms,
+            Order::Lag => upstream.lag.map(|lag| lag as f64),
+        };
+        key.unwrap_or(-1.0)
+    }
+}
+
+/// The last view, and what the user has chosen to see of it.
+#[derive(Debug)]
+pub(super) struct Screen {
+    admin: SocketAddr,
+    view: View,
+    /// Why the last status could not be read, and the age of the view.
+    error: Option<(String, Duration)>,
+    /// True if the gateway was restarted since the previous view.
+    restarted: bool,
+    order: Order,
+    /// Number of lines that are scrolled out of sight.
+    scrolled: u16,
+}
+
+impl Screen {
+    pub(super) fn new(admin: SocketAddr, view: View) -> Screen {
+        Screen { admin, view, error: None, restarted: false, order: Order::Configured, scrolled: 0 }
+    }
+
+    pub(super) fn update(&mut self, view: View) {
+        self.restarted = view.process != self.view.process;
+        self.view = view;
+        self.error = None;
+    }
+
+    /// Reports that the status could not be read. The last view stays.
+    pub(super) fn report_error(&mut self, error: &str, age: Duration) {
+        self.error = Some((error.to_owned(), age));
+    }
+
+    pub(super) fn sort_by_next(&mut self) {
+        let index = Order::ALL.iter().position(|order| *order == self.order).unwrap_or_default();
+        self.order = Order::ALL[(index + 1) % Order::ALL.len()];
+    }
+
+    pub(super) fn scroll(&mut self, lines: i16) {
+        self.scrolled = self.scrolled.saturating_add_signed(lines);
+    }
+
+    /// Returns all lines as text.
+    pub(super) fn text(&self, width: u16) -> Vec<String> {
+        let width = usize::from(width);
+        let lines = self.head_lines(width).into_iter().chain(self.chain_lines(width));
+        lines.map(|line| line.to_string()).collect()
+    }
+
+    /// Draws as many lines as fit. The sums stay at the top and the keys at the bottom.
+    pub(super) fn draw(&mut self, frame: &mut Frame<'_>, colour: bool) {
+        let area = frame.area();
+        let width = usize::from(area.width);
+        let mut lines = self.head_lines(width);
+        let chains = self.chain_lines(width);
+        let room = usize::from(area.height).saturating_sub(lines.len() + 1);
+        let scrolled_max = chains.len().saturating_sub(room);
+        self.scrolled = self.scrolled.min(u16::try_from(scrolled_max).unwrap_or(u16::MAX));
+        let below = scrolled_max - usize::from(self.scrolled);
+        lines.extend(chains.into_iter().skip(usize::from(self.scrolled)).take(room));
+        lines.truncate(usize::from(area.height.saturating_sub(1)));
+        let drawn = lines.iter().map(|line| {
+            let spans = line.0.iter().map(|(tone, text)| Span::styled(&**text, tone.style(colour)));
+            TerminalLine::from_iter(spans)
+        });
+        frame.render_widget(Paragraph::new(drawn.collect::<Vec<_>>()), area);
+        if area.height > 1 {
+            let bottom = Rect { y: area.bottom() - 1, height: 1, ..area };
+            let mut keys = format!("q quit   s sort: {}", self.order.name());
+            if scrolled_max > 0 {
+                keys = format!("{keys}   ↑↓ {below} more");
+            }
+            frame.render_widget(Paragraph::new(keys).style(Tone::Quiet.style(colour)), bottom);
+        }
+    }
+
+    /// Returns the lines about the gateway as a whole.
+    fn head_lines(&self, width: usize) -> Vec<Line> {
+        let view = &self.view;
+        let mut title = Line::of(Tone::Strong, format!("weir {}", view.version));
+        title.push(Tone::Plain, self.admin.to_string());
+        title.push(Tone::Quiet, format!("up {}", number::span(view.uptime_seconds.round())));
+        title.push(Tone::Quiet, format!("configuration {}", view.config_generation));
+        let mut lines = vec![title];
+        if let Some((error, age)) = &self.error {
+            let age = number::span(age.as_secs() as f64);
+            lines.push(Line::of(Tone::Bad, format!("no status for {age}: {}", printable(error))));
+        } else if self.restarted {
+            lines.push(Line::of(Tone::Doubtful, "the gateway was restarted"));
+        }
+        let problem = |rate: Option<f64>| {
+            if rate.is_some_and(|rate| rate > 0.0) { Tone::Bad } else { Tone::Plain }
+        };
+        let items = [
+            (Tone::Strong, format!("calls {}", rate(view.calls_rate))),
+            (Tone::Plain, format!("errors {}", rate(view.errors_rate))),
+            (problem(view.failed_rate), format!("failed {}", rate(view.failed_rate))),
+            (problem(view.refused_rate), format!("refused {}", rate(view.refused_rate))),
+            (Tone::Plain, format!("retries {}", rate(view.retries_rate))),
+            (Tone::Plain, format!("cache hits {}", or_none(view.hit_share, number::percent))),
+            (Tone::Plain, format!("in flight {}", number::count(view.in_flight))),
+            (Tone::Plain, format!("waiting {}", number::count(view.waiting))),
+            (Tone::Plain, format!("connections {}", number::count(view.connections))),
+            (
+                Tone::Plain,
+                format!(
+                    "memory {} of {}",
+                    number::bytes(view.memory_bytes as f64),
+                    number::bytes(view.memory_bytes_max as f64)
+                ),
+            ),
+        ];
+        lines.extend(flow(items, width));
+        lines
+    }
+
+    /// Returns the lines about all chains.
+    fn chain_lines(&self, width: usize) -> Vec<Line> {
+        self.view.chains.iter().flat_map(|chain| self.lines_of_chain(chain, width)).collect()
+    }
+
+    fn lines_of_chain(&self, chain: &ChainView, width: usize) -> Vec<Line> {
+        let mut title = Line::of(Tone::Strong, format!("chain {}", printable(&chain.name)));
+        match chain.head {
+            Some(head) => title.push(Tone::Plain, format!("head {}", number::count(head))),
+            None => title.push(Tone::Bad, "no head"),
+        }
+        if let Some(age) = chain.head_age_seconds {
+            title.push(Tone::Quiet, format!("{} old", number::span(age.round())));
+        }
+        let mut lines = vec![Line::default(), title];
+        let mut upstreams: Vec<&UpstreamView> = chain.upstreams.iter().collect();
+        upstreams.sort_by(|left, right| self.order.key(right).total_cmp(&self.order.key(left)));
+        lines.extend(table(&upstreams, width));
+        for upstream in upstreams {
+            if let Some(reason) =
+                upstream.cordon.as_ref().and_then(|cordon| cordon.reason.as_deref())
+            {
+                let text = format!("{}: {}", printable(&upstream.name), printable(reason));
+                lines.push(Line::of(Tone::Doubtful, truncated(&text, width)));
+            }
+        }
+        lines.extend(chain.groups.iter().flat_map(|group| group_lines(group, width)));
+        lines
+    }
+}
+
+/// A column of the table of upstreams.
+struct Column {
+    name: &'static str,
+    /// Columns with a higher rank are omitted first on a narrow terminal.
+    rank: u8,
+    cell: fn(&UpstreamView) -> (Tone, String),
+}
+
+/// The columns in their order. The first two are aligned to the left.
+const COLUMNS: [Column; 9] = [
+    Column {
+        name: "upstream",
+        rank: 0,
+        cell: |upstream| (Tone::Plain, truncated(&printable(&upstream.name), NAME_WIDTH_MAX)),
+    },
+    Column { name: "state", rank: 0, cell: state },
+    Column {
+        name: "calls/s",
+        rank: 1,
+        cell: |upstream| (Tone::Plain, or_none(upstream.attempts_rate, number::short)),
+    },
+    Column {
+        name: "failed/s",
+        rank: 2,
+        cell: |upstream| {
+            let is_failing = upstream.failed_rate.is_some_and(|rate| rate > 0.0);
+            let tone = if is_failing { Tone::Bad } else { Tone::Plain };
+            (tone, or_none(upstream.failed_rate, number::short))
+        },
+    },
+    Column {
+        name: "p50 ms",
+        rank: 6,
+        cell: |upstream| (Tone::Plain, or_none(upstream.p50_ms, number::short)),
+    },
+    Column {
+        name: "p99 ms",
+        rank: 4,
+        cell: |upstream| (Tone::Plain, or_none(upstream.p99_ms, number::short)),
+    },
+    Column {
+        name: "in flight",
+        rank: 5,
+        cell: |upstream| (Tone::Plain, number::count(upstream.in_flight)),
+    },
+    Column {
+        name: "head",
+        rank: 7,
+        cell: |upstream| (Tone::Plain, or_none(upstream.head, number::count)),
+    },
+    Column {
+        name: "lag",
+        rank: 3,
+        cell: |upstream| {
+            let tone =
+                if upstream.lag.unwrap_or_default() > 0 { Tone::Doubtful } else { Tone::Plain };
+            (tone, or_none(upstream.lag, number::count))
+        },
+    },
+];
+
+fn state(upstream: &UpstreamView) -> (Tone, String) {
+    let state = printable(&upstream.state);
+    if let Some(cordon) = &upstream.cordon {
+        let text = format!("cordoned {}, {state}", short_span(cordon.ends_seconds));
+        return (Tone::Doubtful, truncated(&text, STATE_WIDTH_MAX));
+    }
+    let tone = match &*state {
+        "healthy" => Tone::Good,
+        "ejected" | "foreign" => Tone::Bad,
+        _ => Tone::Doubtful,
+    };
+    let text = match upstream.state_ends_seconds {
+        Some(seconds) => format!("{state} {}", short_span(seconds)),
+        None => state,
+    };
+    (tone, truncated(&text, STATE_WIDTH_MAX))
+}
+
+/// A column with the cells of all rows. The first cell is the head.
+struct FilledColumn {
+    rank: u8,
+    width: usize,
+    cells: Vec<(Tone, String)>,
+}
+
+impl FilledColumn {
+    fn new(column: &Column, upstreams: &[&UpstreamView]) -> FilledColumn {
+        let head = std::iter::once((Tone::Quiet, column.name.to_owned()));
+        let cells: Vec<(Tone, String)> =
+            head.chain(upstreams.iter().map(|upstream| (column.cell)(upstream))).collect();
+        let widths = cells.iter().map(|(_, text)| text.chars().count());
+        FilledColumn { rank: column.rank, width: widths.max().unwrap_or_default(), cells }
+    }
+}
+
+/// Returns the table of upstreams, with the columns that fit into the width.
+fn table(upstreams: &[&UpstreamView], width: usize) -> Vec<Line> {
+    let columns = COLUMNS.iter().map(|column| FilledColumn::new(column, upstreams));
+    let mut columns: Vec<FilledColumn> = columns.collect();
+    let total = |columns: &[FilledColumn]| {
+        columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
+    };
+    while total(&columns) > width
+        && let Some(index) = (0..columns.len())
+            .filter(|index| columns[*index].rank > 0)
+            .max_by_key(|index| columns[*index].rank)
+    {
+        columns.remove(index);
+    }
+    let row = |row: usize| {
+        let mut line = Line::default();
+        for (index, FilledColumn { width, cells, .. }) in columns.iter().enumerate() {
+            let (tone, text) = &cells[row];
+            let padded =
+                if index < 2 { format!("{text:<width$}") } else { format!("{text:>width$}") };
+            line.push(*tone, padded);
+        }
+        line
+    };
+    (0..=upstreams.len()).map(row).collect()
+}
+
+fn group_lines(view: &GroupView, width: usize) -> Vec<Line> {
+    let group = &view.group;
+    let candidates = match group.candidates.len() {
+        0 => "no upstream".to_owned(),
+        _ => printable(&group.candidates.join(", ")),
+    };
+    let tone = if group.candidates.is_empty() { Tone::Bad } else { Tone::Quiet };
+    let in_flight = match group.in_flight_limit {
+        Some(limit) => {
+            let limit = number::count(u64::from(limit));
+            format!("in flight {} of {limit}", number::count(group.in_flight))
+        }
+        None => format!("in flight {}", number::count(group.in_flight)),
+    };
+    let is_shedding = view.shed_rate.is_some_and(|rate| rate > 0.0);
+    let shed_tone = if is_shedding { Tone::Bad } else { Tone::Quiet };
+    let name = printable(&group.name);
+    let title = format!("group {name}, {}: {candidates}", printable(&group.balance));
+    let items = [
+        (tone, truncated(&title, width)),
+        (Tone::Quiet, in_flight),
+        (Tone::Quiet, format!("queued {}", number::count(group.queued))),
+        (shed_tone, format!("shed {}", rate(view.shed_rate))),
+    ];
+    flow(items, width)
+}
+
+/// Puts items side by side, and continues on the next line if one does not fit.
+fn flow(items: impl IntoIterator<Item = (Tone, String)>, width: usize) -> Vec<Line> {
+    let mut lines = vec![Line::default()];
+    for (tone, text) in items {
+        let mut line = lines.pop().unwrap_or_default();
+        let fits = line.0.is_empty() || line.width() + GAP + text.chars().count() <= width;
+        if !fits {
+            lines.push(std::mem::take(&mut line));
+        }
+        line.push(tone, text);
+        lines.push(line);
+    }
+    lines
+}
+
+fn rate(rate: Option<f64>) -> String {
+    or_none(rate, |rate| format!("{}/s", number::short(rate)))
+}
+
+fn or_none<T>(value: Option<T>, format: impl Fn(T) -> String) -> String {
+    value.map_or_else(|| NONE.to_owned(), format)
+}
+
+/// Formats a time in its largest unit: `12s`, `29m`, `5h`, `3d`.
+fn short_span(seconds: f64) -> String {
+    match seconds.max(0.0) {
+        seconds if seconds < 60.0 => format!("{seconds:.0}s"),
+        seconds if seconds < 3600.0 => format!("{:.0}m", seconds / 60.0),
+        seconds if seconds < 86_400.0 => format!("{:.0}h", seconds / 3600.0),
+        seconds => format!("{:.0}d", seconds / 86_400.0),
+    }
+}
+
+/// Replaces control characters, which could change the terminal.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Shortens a text to a width.
+fn truncated(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let mut text: String = text.chars().take(width.saturating_sub(1)).collect();
+    text.push('…');
+    text
+}

@@ -1,0 +1,107 @@
+//! Goal: `weir top` shows a real gateway, as text and in a terminal, and explains an unreachable
+//! one. Method: simulated nodes, a gateway in this process, the binary; `script` (of Debian's
+//! bsdutils) gives it a terminal.
+
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+
+use parking_lot::Mutex;
+
+use crate::support::open_loop::{Load, under_load};
+use crate::support::scene::{Scene, Served, polled_often};
+use test_support::port::ReservedPort;
+use test_support::wait::wait_until;
+
+const LOAD: Load = Load { connections: 10, calls_per_second: 300 };
+
+/// Runs a command of the binary to its end.
+fn weir(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Returns the cells of the line that starts with `name`.
+fn cells<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name));
+    line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).split_whitespace().collect()
+}
+
+#[test]
+fn one_second_is_printed() {
+    let scene = Scene::set();
+    let [a, b] = scene.nodes(["node-a", "node-b"]);
+    let more = format!("[cache]\nenabled = false\ncoalesce = false\n{}", polled_often(""));
+    let served = Served::before(&[&a, &b], &more);
+    let cordon = ["cordon", "node-b", "--reason", "disk full", "--admin", &served.admin];
+    assert!(weir(&cordon).status.success());
+    let target = Mutex::new(served.address.clone());
+    let seen = under_load(LOAD, &target, || {
+        wait_until("the node is called", || served.attempts(0) > 50);
+        // The output is a pipe, so `--once` is the default.
+        for arguments in [&["top", "--once"][..], &["top"]] {
+            let output = weir(&[arguments, &["--admin", &served.admin]].concat());
+            let text = String::from_utf8(output.stdout).unwrap();
+            assert!(output.status.success(), "{text}");
+            assert!(text.contains(&format!("weir {}", env!("CARGO_PKG_VERSION"))), "{text}");
+            assert!(text.contains("chain sim  head 1,000"), "{text}");
+            let calls: f64 = cells(&text, "calls")[1].trim_end_matches("/s").parse().unwrap();
+            assert!(calls > 50.0, "{text}");
+            let node = cells(&text, "node-a");
+            assert_eq!(node[1], "healthy");
+            let attempts: f64 = node[2].parse().unwrap();
+            assert!(attempts > 50.0 && attempts < 1000.0, "{text}");
+            assert_eq!(cells(&text, "node-b")[1..4], ["cordoned", "60m,", "healthy"]);
+            assert!(text.contains("node-b: disk full"), "{text}");
+            assert!(text.contains("group all, least_loaded: node-a  in flight"), "{text}");
+        }
+    });
+    assert_eq!(seen.faults, Vec::<String>::new());
+}
+
+#[test]
+fn a_terminal_shows_it_live_until_q() {
+    let scene = Scene::set();
+    let [a] = scene.nodes(["node-a"]);
+    let served = Served::before(&[&a], &polled_often(""));
+    let line = format!(
+        "stty rows 24 cols 80; '{}' top --admin {}; echo \"ended $?\"; stty -a",
+        env!("CARGO_BIN_EXE_weir"),
+        served.admin
+    );
+    let mut child = Command::new("script")
+        .args(["-qc", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script is on every Debian");
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut part, mut sent) = (String::new(), [0; 4096], false);
+    loop {
+        let bytes = stdout.read(&mut part).unwrap();
+        if bytes == 0 {
+            break;
+        }
+        shown.push_str(&String::from_utf8_lossy(&part[..bytes]));
+        if !sent && shown.contains("node-a") && shown.contains("q quit") {
+            stdin.write_all(b"q").unwrap();
+            sent = true;
+        }
+    }
+    child.wait().unwrap();
+    assert!(sent, "{shown:?}");
+    let (_, after) = shown.split_once("\x1b[?1049l").expect("the screen is left");
+    assert!(after.contains("ended 0"), "{after:?}");
+    assert!(after.contains("\x1b[?25h"), "the cursor is hidden: {after:?}");
+    assert!(after.split_whitespace().any(|setting| setting == "icanon"), "{after:?}");
+}
+
+#[test]
+fn an_unreachable_gateway_is_explained() {
+    let unused = ReservedPort::new();
+    let address = unused.address.to_string();
+    let output = weir(&["top", "--admin", &address]);
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    let expected = format!("no gateway responds at {address}; set its admin address with --admin");
+    assert!(message.contains(&expected), "{message}");
+}
