@@ -21,6 +21,8 @@ const NAMES: &[(&str, &str)] = &[
     ("weir_lab_lateness_seconds", "weir_lab_scheduling_delay_seconds"),
     ("weir_lab_iterations_begun", "weir_lab_iterations_started"),
     ("weir_lab_iterations_due", "weir_lab_iterations_scheduled"),
+    ("tell_reorgs", "redis.messages"),
+    ("machine_ms", "calibration_ms"),
 ];
 
 /// Unclear phrases and their replacements.

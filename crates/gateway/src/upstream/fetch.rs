@@ -272,7 +272,7 @@ impl Attempts {
                 .record_failure(&topology.config.groups[request.group], upstream);
             topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
             // The balancer now avoids the upstream, so calls alone would detect an outage late.
-            topology.upstreams[upstream].suspected.notify_one();
+            topology.upstreams[upstream].poll_now.notify_one();
         };
         match attempt.verdict {
             // The gateway itself chose the short timeout.

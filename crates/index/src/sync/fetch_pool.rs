@@ -256,7 +256,7 @@ impl Worker {
         }
     }
 
-    /// Handles a failed attempt. Reduces the batch size if the message was too large. Otherwise
+    /// Handles a failed attempt. Reduces the batch size if the request was too large. Otherwise
     /// pauses or removes the node, and selects another node for the next attempt.
     ///
     /// # Errors
@@ -270,10 +270,10 @@ impl Worker {
     ) -> Result<(), SyncError> {
         let reason = error.to_string();
         match error {
-            FetchError::TooLarge { limit, .. } if to > from => {
+            FetchError::TooLarge { rejection, .. } if to > from => {
                 let mut size = run.batch_size.lock();
                 let previous_size = size.blocks();
-                size.record_rejection(to - from + 1, limit);
+                size.record_rejection(to - from + 1, rejection);
                 let blocks = size.blocks();
                 if blocks < previous_size {
                     run.nodes.observer().on_event(&Event::BatchReduced { blocks, reason });

@@ -16,12 +16,12 @@ use parking_lot::Mutex;
 use super::values::Values;
 use super::{Waiting, push, seconds_since};
 
-use counters::Counters;
+use counters::Scrape;
 
 /// Interval between two scrapes. The exporter needs a few milliseconds for each.
-const INTERVAL: Duration = Duration::from_secs(1);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
-const PORT: u16 = 9_100;
+const DEFAULT_PORT: u16 = 9_100;
 /// Timeout of a connect, and of each read and write.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a page. The page of a host with many devices has about 500 kB.
@@ -72,7 +72,7 @@ impl Exporter {
             return Err(Fault::Url);
         }
         let has_port = url.authority().ends_with(&format!(":{}", url.port()));
-        let port = if has_port { url.port() } else { PORT };
+        let port = if has_port { url.port() } else { DEFAULT_PORT };
         Ok(Exporter { url: url.clone(), port })
     }
 
@@ -80,7 +80,7 @@ impl Exporter {
     ///
     /// # Errors
     /// Fails if there is no response, or no page of node metrics.
-    pub(super) fn scrape(&self) -> Result<Counters, Fault> {
+    pub(super) fn scrape(&self) -> Result<Scrape, Fault> {
         let path = if self.url.target() == "/" { "/metrics" } else { self.url.target() };
         let mut addresses = (self.url.host(), self.port).to_socket_addrs()?;
         let address = addresses.next().ok_or(io::ErrorKind::NotFound).map_err(io::Error::from)?;
@@ -95,15 +95,15 @@ impl Exporter {
         stream.write_all(head.as_bytes())?;
         let mut response = Vec::new();
         stream.take(PAGE_BYTES_MAX).read_to_end(&mut response)?;
-        let counters = Counters::read(page(&response)?);
-        if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
+        let scrape = Scrape::parse(page(&response)?);
+        if scrape.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(scrape) }
     }
 
     /// Scrapes until `stop` is closed. Sends the samples to `waiting`.
     pub(super) fn run(
         &self,
         origin: Instant,
-        first_sample: (Instant, Counters),
+        first_sample: (Instant, Scrape),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
         scrapes: &Mutex<ScrapeCounts>,
@@ -111,7 +111,7 @@ impl Exporter {
         let (mut last_time, mut previous) = first_sample;
         let mut next_scrape = Instant::now();
         loop {
-            next_scrape = (next_scrape + INTERVAL).max(Instant::now());
+            next_scrape = (next_scrape + SCRAPE_INTERVAL).max(Instant::now());
             match stop.recv_timeout(next_scrape.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
@@ -120,12 +120,12 @@ impl Exporter {
             let now = Instant::now();
             scrapes.lock().total += 1;
             match response {
-                Ok(counters) => {
+                Ok(scrape) => {
                     let mut values = Values::default();
                     let time = now.saturating_duration_since(last_time);
-                    counters.add_values(&previous, time, &mut values);
+                    scrape.add_values(&previous, time, &mut values);
                     push(waiting, values.sample(seconds_since(origin, now), "target"));
-                    (last_time, previous) = (now, counters);
+                    (last_time, previous) = (now, scrape);
                 }
                 Err(fault) => {
                     let mut scrapes = scrapes.lock();

@@ -84,7 +84,7 @@ type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
 
 /// Interval at which a wait checks if the search was stopped.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Searches for the highest rate that keeps the plan's thresholds. A stopped search returns a
 /// partial result.
@@ -102,7 +102,7 @@ pub fn search(
     let mut wait = |time: Duration| {
         let deadline = Instant::now() + time;
         while !stop.is_requested() && Instant::now() < deadline {
-            park_timeout(TICK.min(deadline.saturating_duration_since(Instant::now())));
+            park_timeout(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
         }
     };
     let environment = Environment {

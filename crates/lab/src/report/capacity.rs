@@ -19,9 +19,9 @@ pub(crate) mod example;
 mod tests;
 
 /// Maximum number of probes on the terminal. The probes nearest to the boundary are listed.
-const PROBES: usize = 20;
+const PROBES_MAX: usize = 20;
 /// Maximum number of warnings on the terminal.
-const WARNINGS: usize = 3;
+const WARNINGS_MAX: usize = 3;
 /// Width of a chart in pixels.
 const WIDE: i32 = 1000;
 
@@ -39,11 +39,11 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         parts::bottleneck(finding, MARKDOWN),
         parts::bottleneck(finding, PAGE),
         costs(result),
-        parts::warnings(&result.warnings, WARNINGS, PAGE),
+        parts::warnings(&result.warnings, WARNINGS_MAX, PAGE),
         Some(probes(result)),
         scaling(result),
         Some(settings(result)),
-        parts::warnings(&result.warnings, WARNINGS, text),
+        parts::warnings(&result.warnings, WARNINGS_MAX, text),
         Some(origin(result)),
         Some(parts::repeat(plan, target, "capacity", version)),
     ];
@@ -318,9 +318,9 @@ fn probes(result: &CapacityResult) -> Section {
     selected.sort_by(|(_, a), (_, b)| {
         (a.rate - nearest_rate).abs().total_cmp(&(b.rate - nearest_rate).abs())
     });
-    selected.truncate(PROBES);
+    selected.truncate(PROBES_MAX);
     selected.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut on_terminal = probe_table(&selected).at_most(PROBES, "probe");
+    let mut on_terminal = probe_table(&selected).at_most(PROBES_MAX, "probe");
     on_terminal.total_rows = Some(indexed.len());
     Section::new("probes", "Probes")
         .nav("Probes")

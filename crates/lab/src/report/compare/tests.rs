@@ -72,7 +72,7 @@ pub(in crate::report) fn compared() -> CompareResult {
             difference("after", Metric::LatencyMean, 11.0, ComparisonVerdict::Worse),
         ],
         normalised: vec![normal("before", 8.0), normal("after", 16.0)],
-        sentences: vec!["after is better in one metric and worse in three.".into()],
+        conclusions: vec!["after is better in one metric and worse in three.".into()],
         warnings: vec![],
     }
 }
