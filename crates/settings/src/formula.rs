@@ -1,8 +1,8 @@
 //! Evaluates formulas of a file: `30000 * load_percent / 100`.
 //!
 //! A formula has numbers, variables, `+ - * /`, parentheses, and the functions `floor`, `ceil`,
-//! `round`, `min` and `max`. `${…}` encloses any expression, as parentheses do, so that a formula may
-//! be written as `${name} * 2`. The value types of keys (`value.rs`) check the bounds of the
+//! `round`, `min` and `max`. `${…}` encloses any expression, as parentheses do, so that a formula
+//! may be written as `${name} * 2`. The value types of keys (`value.rs`) check the bounds of the
 //! result.
 
 use crate::table::not_found;

@@ -53,8 +53,8 @@ pub enum Origin {
     Default,
     /// The key is set.
     Set,
-    /// The value is invalid, or a required key is missing. The error is reported, and the value
-    /// is the default or a placeholder.
+    /// The value is invalid, or a required key is missing. The error is reported, and the value is
+    /// the default or a placeholder.
     Invalid,
 }
 

@@ -3,8 +3,8 @@
 //! and `world/block_cache.rs` store it.
 //!
 //! The chain is a function of (options, instant). Only the transaction pool depends on what clients
-//! send; no block includes its transactions. Blocks are built in order when they are first
-//! read. Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
+//! send; no block includes its transactions. Blocks are built in order when they are first read.
+//! Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
 //! `tokio::time::Instant`, so a paused clock gives virtual time.
 
 mod block_cache;
@@ -29,9 +29,9 @@ use crate::transaction_pool::TransactionPool;
 ///
 /// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
 /// change (`options`, `addresses`, `schedule`) and **reads** (`block_at`, `block_by_hash`,
-/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head: they see the chain
-/// as it is while this head is the newest, which is called the view of the head. They build missing
-/// blocks first.
+/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head: they see the
+/// chain as it is while this head is the newest, which is called the view of the head. They build
+/// missing blocks first.
 pub struct World {
     options: WorldOptions,
     addresses: KnownAddresses,

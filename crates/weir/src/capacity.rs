@@ -19,7 +19,7 @@ use lab::self_check;
 use lab_model::plan::lint::NO_THRESHOLD;
 use lab_model::plan::{self, Plan};
 use lab_model::record::Totals;
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::run::RunResult;
 
 use crate::ci::CiOutput;
@@ -279,9 +279,9 @@ fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
         return if stop.is_requested() { EXIT_INTERRUPTED } else { 1 };
     }
     match result.answer.end {
-        End::Converged | End::RateMax if result.answer.soak_held != Some(false) => 0,
-        End::NothingPassed => EXIT_FAILED,
-        End::ClientLimited => EXIT_CLIENT_LIMITED,
+        EndReason::Converged | EndReason::RateMax if result.answer.soak_held != Some(false) => 0,
+        EndReason::NothingPassed => EXIT_FAILED,
+        EndReason::ClientLimited => EXIT_CLIENT_LIMITED,
         _ => EXIT_INVALID,
     }
 }

@@ -127,8 +127,8 @@ pub struct ListenTls {
 
 impl ListenTls {
     /// Takes over the sessions and the ticket keys in memory from the former configuration, so that
-    /// a reload costs clients no full handshake. Nothing is taken
-    /// over if the settings of client certificates or sessions have changed.
+    /// a reload costs clients no full handshake. Nothing is taken over if the settings of client
+    /// certificates or sessions have changed.
     #[must_use]
     pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
         if self.resumption != former.resumption {

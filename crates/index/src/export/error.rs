@@ -30,10 +30,7 @@ pub enum ExportError {
     },
     /// A file cannot be written.
     #[error("{path}: {error}")]
-    File {
-        path: PathBuf,
-        error: std::io::Error,
-    },
+    File { path: PathBuf, error: std::io::Error },
     /// The caller stopped the export. It leaves no unfinished tables.
     #[error("stopped before the end")]
     Stopped,

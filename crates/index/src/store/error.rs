@@ -61,10 +61,7 @@ pub enum StoreError {
     Sqlite(rusqlite::Error),
     /// A file beside the index failed.
     #[error("{path}: {error}")]
-    File {
-        path: PathBuf,
-        error: std::io::Error,
-    },
+    File { path: PathBuf, error: std::io::Error },
     /// The server cannot be reached, or the connection was lost.
     #[error(
         "{location}: {reason}; committed blocks are safe, and the next sync continues after them"

@@ -205,7 +205,7 @@ pub(super) struct StepKeys<'a> {
 
 impl StepKeys<'_> {
     /// Returns the positions of the keys.
-    pub(super) fn keys(&self) -> [&At; 4] {
+    pub(super) fn positions(&self) -> [&At; 4] {
         [&self.calls.at, &self.requests.at, &self.bodies.at, &self.weights_sum.at]
     }
 }

@@ -71,7 +71,8 @@ impl<'a> Groups<'a> {
         row.method.clone_from(&call.method);
         row.calls += 1;
         match outcome {
-            // No response proves a difference, so an unstable call cannot be judged either.
+            // Different responses at different heads prove nothing, so an unstable call counts as
+            // unanswered.
             Outcome::Unanswered | Outcome::Unstable => row.unanswered += 1,
             Outcome::Compared(_) if keys.is_empty() => row.equal += 1,
             Outcome::Compared(_) if keys.iter().all(|(key, _)| key.is_allowed) => row.allowed += 1,

@@ -1,7 +1,7 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
 
 use lab_model::results::capacity::{
-    Answer, Binding, Boundary, CapacityResult, End, Judged, Kind, ProbeRow,
+    Answer, Binding, Boundary, CapacityResult, EndReason, Judged, Kind, ProbeRow,
 };
 
 use super::chart::axis::{Axis, Scale, log};
@@ -75,14 +75,14 @@ fn answer(result: &CapacityResult) -> String {
 /// Returns the reason why a search ended, as the rest of "ended because …".
 fn end(answer: &Answer) -> &'static str {
     match answer.end {
-        End::Converged => "the boundary is known with the requested precision",
-        End::RateMax => "the highest allowed rate passed",
-        End::ClientLimited => "the generator was the limit before the target",
-        End::Invalid if answer.highest_pass.is_none() => "the numbers are invalid",
-        End::Invalid => "above the highest pass the numbers are invalid",
-        End::NothingPassed => "even the lowest rate failed",
-        End::ProbesMax => "the limit of probes was reached",
-        End::Stopped => "it was stopped, or the target became unreachable",
+        EndReason::Converged => "the boundary is known with the requested precision",
+        EndReason::RateMax => "the highest allowed rate passed",
+        EndReason::ClientLimited => "the generator was the limit before the target",
+        EndReason::Invalid if answer.highest_pass.is_none() => "the numbers are invalid",
+        EndReason::Invalid => "above the highest pass the numbers are invalid",
+        EndReason::NothingPassed => "even the lowest rate failed",
+        EndReason::ProbesMax => "the limit of probes was reached",
+        EndReason::Stopped => "it was stopped, or the target became unreachable",
     }
 }
 
@@ -123,10 +123,10 @@ fn doubts(result: &CapacityResult) -> Vec<String> {
 
 fn head(result: &CapacityResult) -> Section {
     let class = match result.answer.end {
-        End::Converged | End::RateMax => "pass",
-        End::NothingPassed => "fail",
-        End::ClientLimited => "client",
-        End::Invalid | End::ProbesMax | End::Stopped => "invalid",
+        EndReason::Converged | EndReason::RateMax => "pass",
+        EndReason::NothingPassed => "fail",
+        EndReason::ClientLimited => "client",
+        EndReason::Invalid | EndReason::ProbesMax | EndReason::Stopped => "invalid",
     };
     let partial_mark = if result.partial { "  PARTIAL: ended before its result" } else { "" };
     let partial = Block::Partial("the search ended before its result");

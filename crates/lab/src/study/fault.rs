@@ -8,10 +8,7 @@ use std::path::PathBuf;
 pub enum StudyFault {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A line of a file is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Line {

@@ -156,7 +156,7 @@ impl MixReader<'_, '_, '_> {
         let keys = table.step_keys();
         let steps = match table.step.is_set() {
             true => {
-                for at in keys.keys().into_iter().filter(|at| at.is_written()) {
+                for at in keys.positions().into_iter().filter(|at| at.is_written()) {
                     let message = "a mix with steps has no such key of its own";
                     self.report.error(at, message, "this key in a step");
                 }
@@ -177,8 +177,8 @@ impl MixReader<'_, '_, '_> {
         steps.iter().filter_map(|step| self.step(&step.step_keys())).collect()
     }
 
-    /// Reads a step. If the step's requests or bodies cannot be read, the list of the plan's
-    /// methods is incomplete. Invalid calls are checked one by one.
+    /// Reads a step. If its requests or bodies cannot be read, the list of the plan's methods is
+    /// incomplete. [`MixReader::call`] records the same for calls.
     fn step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
         let step = self.read_step(keys);
         self.methods.is_incomplete |= step.is_none() && !keys.calls.is_set();

@@ -107,8 +107,8 @@ struct RelativeStage {
 
 impl Load {
     /// Reads the load from the stages of a run; `end` is when the threshold was broken. Levels are
-    /// relative to the largest level of the
-    /// same model, because iterations per second (open) and workers (closed) have no common unit.
+    /// relative to the largest level of the same model, because iterations per second (open) and
+    /// workers (closed) have no common unit.
     pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
         let largest = |model: &str| {
             let same = stages.iter().filter(|stage| stage.model == model);
