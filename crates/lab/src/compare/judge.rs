@@ -373,7 +373,7 @@ fn against_medians(result: &CompareResult) -> Option<String> {
         let matters = difference.change.abs() > difference.floor;
         matters && difference.interval.is_some() && medians * difference.change < 0.0
     };
-    let mut conclusions: Vec<String> =
+    let mut sentences: Vec<String> =
         result.differences.iter().filter(is_against).map(difference::sentence).collect();
     if sentences.is_empty() {
         return None;
