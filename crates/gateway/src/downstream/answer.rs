@@ -291,7 +291,7 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
             write_error(out, id, i64::from(code.0), message, None);
         }
         Content::Rejected(rejection) => {
-            write_error(out, id, i64::from(refusal.code.0), &refusal.message, None);
+            write_error(out, id, i64::from(rejection.code.0), &rejection.message, None);
         }
     }
 }
