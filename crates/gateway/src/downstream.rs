@@ -5,7 +5,7 @@
 //! | module | what |
 //! |---|---|
 //! | `thread` | the client connections of one serving thread |
-//! | `arrive`, `tls`, `peer` | PROXY header, TLS handshake, the client's address and certificate |
+//! | `accept`, `tls`, `peer` | PROXY header, TLS handshake, the client's address and certificate |
 //! | `http1` | one HTTP/1.1 connection |
 //! | `head`, `parsed_heads` | HTTP heads: the parser, and a cache of parsed heads per thread |
 //! | `exchange` | one request and its response over any protocol: authentication, calls, refusals |
@@ -15,8 +15,8 @@
 //! | `websocket` | one WebSocket |
 //! | `log` | access-log records of requests |
 
+pub(crate) mod accept;
 pub(crate) mod answer;
-pub(crate) mod arrive;
 pub(crate) mod compress;
 mod exchange;
 mod frames;

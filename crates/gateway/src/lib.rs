@@ -42,4 +42,4 @@ mod upstream;
 
 pub use cache::index;
 pub use runtime::error::Error;
-pub use upstream::dial::MemoryDial;
+pub use upstream::connector::MemoryConnector;

@@ -97,7 +97,7 @@ async fn serve_batch<'a>(
         .map(async |item| {
             let mut reply = serve_call(cx, request, item).await?;
             // A response over the limit is dropped at once, not when the batch is complete.
-            let bytes = reply.payload.bytes();
+            let bytes = reply.content.bytes();
             let outcome = match bytes_left.get().checked_sub(bytes) {
                 None => Err(Kind::BatchTooLarge),
                 Some(remaining) => {
@@ -110,7 +110,7 @@ async fn serve_batch<'a>(
                 }
             };
             if let Err(kind) = outcome {
-                reply.payload = Content::Payload(Payload::Failed(Failure::ours(kind)));
+                reply.content = Content::Payload(Payload::Failed(Failure::ours(kind)));
             }
             Some(reply)
         })

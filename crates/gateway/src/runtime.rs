@@ -28,7 +28,7 @@ use crate::admin;
 use crate::admin::control::ControlSocket;
 use crate::admin::{Pages, Phase};
 use crate::cache::index::Index;
-use crate::cache::redis::news::InvalidationBus;
+use crate::cache::redis::invalidation_bus::InvalidationBus;
 use crate::config::Config;
 use crate::downstream::thread::{ListenAddress, Thread};
 use crate::io::random::random_seed;
@@ -37,7 +37,7 @@ use crate::runtime::quota::QuotaSync;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 use crate::upstream::watch::Watcher;
 
 pub(crate) mod error;
@@ -344,7 +344,7 @@ impl WatchTask {
         let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
         watch.follow(&snapshot.topology, &snapshot.on_event());
         // Each new configuration replaces the bus. The bus ends when this function returns.
-        let mut _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
+        let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
         // The name of the socket is published at the admin address.
         let control_socket = self.admin.as_ref().and_then(|_| ControlSocket::open());
@@ -376,7 +376,7 @@ impl WatchTask {
                     }
                     let snapshot = Arc::clone(&self.snapshots.borrow_and_update().snapshot);
                     watch.follow(&snapshot.topology, &snapshot.on_event());
-                    _news = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
+                    _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
                     quota_sync = QuotaSync::start(&snapshot);
                     publish.send_replace(snapshot);
                 }
@@ -549,8 +549,8 @@ async fn accept(thread: &Rc<Thread>, accepted: Accepted, listen_address: ListenA
 
 /// A gateway on the caller's own runtime, for simulations in virtual time: no threads, no sockets.
 pub mod simulated {
-    use super::{Arc, Config, Dial, IpAddr, Rc, Snapshot, Thread, Watcher};
-    use crate::upstream::dial::MemoryDial;
+    use super::{Arc, Config, Connector, IpAddr, Rc, Snapshot, Thread, Watcher};
+    use crate::upstream::connector::MemoryConnector;
     use tokio::io::DuplexStream;
 
     /// Buffer of each direction of a stream in memory, in bytes.
@@ -563,11 +563,11 @@ pub mod simulated {
     }
 
     impl Simulation {
-        /// Starts polling the upstreams. `dials` holds one dial per upstream, in the order of the
-        /// configuration.
-        pub fn start(config: Config, dials: Vec<MemoryDial>, seed: u64) -> Simulation {
-            let dials = dials.into_iter().map(Dial::Memory).collect();
-            let snapshot = Snapshot::new(config, dials);
+        /// Starts polling the upstreams. `connectors` holds one connector per upstream, in the
+        /// order of the configuration.
+        pub fn start(config: Config, connectors: Vec<MemoryConnector>, seed: u64) -> Simulation {
+            let connectors = connectors.into_iter().map(Connector::Memory).collect();
+            let snapshot = Snapshot::new(config, connectors);
             let mut watch = Watcher::default();
             watch.follow(&snapshot.topology, &snapshot.on_event());
             Simulation { thread: Thread::new(snapshot, 0, seed, &Arc::default()), _watch: watch }

@@ -18,7 +18,7 @@
 //! | `batcher`, `post` | several calls as one batch; one HTTP request |
 //! | `http1`, `pool`, `http2` | connections that carry HTTP |
 //! | `multiplexed_pool`, `multiplexed_connection` | WebSockets and local sockets, which carry many calls at a time |
-//! | `dial`, `stream` | opens a connection; its byte stream |
+//! | `connector`, `stream` | opens a connection; its byte stream |
 //! | `watch` | polls heads and health, on a separate thread, and reports `ChainEvent`s |
 
 pub(crate) mod balance;
@@ -26,7 +26,7 @@ pub(crate) mod batcher;
 pub(crate) mod broadcast;
 pub(crate) mod chain;
 pub(crate) mod choose;
-pub(crate) mod dial;
+pub(crate) mod connector;
 pub(crate) mod doubt;
 pub(crate) mod fetch;
 pub(crate) mod http1;

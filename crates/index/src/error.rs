@@ -12,7 +12,7 @@ pub enum ReadError {
     /// A stored fragment cannot be decompressed.
     #[error(transparent)]
     Compression(#[from] CompressionError),
-    /// The query selects more than its limits allow.
-    #[error("more than {0}")]
+    /// The query exceeds a limit: the reason as a sentence.
+    #[error("{0}")]
     LimitExceeded(String),
 }

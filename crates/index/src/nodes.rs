@@ -28,7 +28,7 @@ const DEPTH_MAX: usize = 64;
 /// reduces its batch size long before a response gets this large.
 const MESSAGE_BYTES_MAX: u64 = 512 << 20;
 /// Timeout of one exchange.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of characters of an unexpected text in an error message.

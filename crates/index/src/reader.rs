@@ -211,7 +211,7 @@ impl Reader {
     pub fn write_logs(
         &mut self,
         out: &mut Vec<u8>,
-        selection: &LogMatcher,
+        filter: &LogMatcher,
         range: (u64, u64),
         limits: SearchLimits,
     ) -> Result<u64, ReadError> {
@@ -219,13 +219,13 @@ impl Reader {
         let start = out.len();
         let mut context: Option<(u64, BlockContext)> = None;
         let Reader { store, decompressor, fragment, .. } = self;
-        search::search(&**store, selection, range, limits, |row| {
+        search::search(&**store, filter, range, limits, |row| {
             let Some(compressed) = row.fragment else { return Ok(()) };
             let (number, index) = block_and_index(row.position);
             decompressor.decompress(fragment, compressed)?;
             let transaction = TransactionContext::new(&row.hash, index);
             for log in logs_in(fragment) {
-                if !selection.matches_raw(log) {
+                if !filter.matches_raw(log) {
                     continue;
                 }
                 if context.as_ref().is_none_or(|(context_number, _)| *context_number != number) {
@@ -244,10 +244,16 @@ impl Reader {
                 count += 1;
             }
             if count > limits.logs {
-                return Err(ReadError::LimitExceeded(format!("{} logs", limits.logs)));
+                return Err(ReadError::LimitExceeded(format!(
+                    "the filter selects more than {} logs",
+                    limits.logs
+                )));
             }
             if (out.len() - start) as u64 > limits.bytes {
-                return Err(ReadError::LimitExceeded(format!("{} bytes of logs", limits.bytes)));
+                return Err(ReadError::LimitExceeded(format!(
+                    "the filter selects more than {} bytes of logs",
+                    limits.bytes
+                )));
             }
             Ok(())
         })?;

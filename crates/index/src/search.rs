@@ -1,10 +1,15 @@
 //! Searches for the transactions that may have logs that match a filter.
 //!
-//! A filter is a conjunction of terms: an address, and a topic for each topic position. The search
-//! reads the posting lists of the rarest term. It intersects them with the lists of another term if
-//! that term is not much more frequent. The caller compares the logs themselves with the filter. So
-//! the cost grows with the postings of the rarest term, and depends neither on the range nor on the
-//! frequency of the other terms.
+//! A filter is a conjunction of terms: the accepted addresses, and the accepted topics of each
+//! place in the log. The search reads the posting lists of the rarest term, and intersects them
+//! with the lists of other terms that are not much more frequent. So the cost grows with the
+//! postings of the rarest term, and depends neither on the range nor on the frequency of the other
+//! terms.
+//!
+//! The result is a superset: two terms may match different logs of one transaction, and digests may
+//! collide. The caller therefore compares the logs themselves with the filter.
+//!
+//! A position is a transaction's block number and index in one `i64` (`postings.rs`).
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -36,16 +41,16 @@ impl SearchLimits {
     /// If the deadline has passed.
     fn check_deadline(&self) -> Result<(), ReadError> {
         match self.deadline {
-            Some(deadline) if Instant::now() >= deadline => {
-                Err(ReadError::LimitExceeded("can be read before the deadline".to_owned()))
-            }
+            Some(deadline) if Instant::now() >= deadline => Err(ReadError::LimitExceeded(
+                "the deadline passed before all logs were read".to_owned(),
+            )),
             _ => Ok(()),
         }
     }
 }
 
-/// Maximum number of posting lists of one key per query. A list holds the transactions of a few
-/// hundred blocks.
+/// Maximum number of posting lists of one key that one query of the store reads. A list holds the
+/// transactions of a few hundred blocks.
 const LISTS_PER_QUERY: usize = 128;
 /// Number of receipts between two checks of the deadline.
 const RECEIPTS_PER_CHECK: u32 = 256;
@@ -64,11 +69,11 @@ impl Term {
     }
 }
 
-/// Visits the receipts of all transactions in a range of blocks that may have selected logs, in
-/// ascending order.
+/// Visits the receipts of all transactions in a range of blocks that may have logs that match the
+/// filter, in ascending order.
 pub(crate) fn search(
     store: &dyn Store,
-    selection: &LogMatcher,
+    filter: &LogMatcher,
     (from, to): (u64, u64),
     limits: SearchLimits,
     mut visit: impl FnMut(TransactionRow<'_>) -> Result<(), ReadError>,
@@ -82,7 +87,7 @@ pub(crate) fn search(
         visit(row)
     };
     let (mut next, end) = (position(from, 0), position(to, INDEX_MAX));
-    let terms = terms(selection);
+    let terms = split_into_terms(filter);
     if terms.is_empty() {
         return store.transactions(next, end, TransactionPart::Receipt, |row| {
             visit_checked(row)?;
@@ -95,19 +100,20 @@ pub(crate) fn search(
         for term in &terms {
             term_postings.push((term, term.postings(store, next, end)?));
         }
-        // The lists of the rarest term cover the most blocks. Among equal terms, the one with the
-        // fewest positions comes first.
+        // Each query reads the same number of lists, so the rarest term has covered the most
+        // blocks. If several terms have covered the whole range, the one with the fewest positions
+        // is the rarest.
         term_postings
-            .sort_by_key(|(_, postings)| (Reverse(postings.complete_to), postings.positions.len()));
+            .sort_by_key(|(_, postings)| (Reverse(postings.covered_to), postings.positions.len()));
         let mut term_postings = term_postings.into_iter();
         let Some((_, rarest)) = term_postings.next() else { break };
         let mut positions = rarest.positions;
         for (term, postings) in term_postings {
-            let range = (next, rarest.complete_to);
+            let range = (next, rarest.covered_to);
             intersect(store, &mut positions, range, (term, postings), limits)?;
         }
         store.receipts(&positions, &mut visit_checked)?;
-        let Some(next_position) = rarest.complete_to.checked_add(1) else { break };
+        let Some(next_position) = rarest.covered_to.checked_add(1) else { break };
         next = next_position;
     }
     Ok(())
@@ -122,7 +128,7 @@ fn intersect(
     (term, postings): (&Term, Postings),
     limits: SearchLimits,
 ) -> Result<(), ReadError> {
-    let share = (postings.complete_to - from + 1) as f64 / (to - from + 1) as f64;
+    let share = (postings.covered_to - from + 1) as f64 / (to - from + 1) as f64;
     let expected = postings.positions.len() as f64 / share.max(f64::MIN_POSITIVE);
     if expected > INTERSECTION_RATIO * positions.len() as f64 {
         return Ok(());
@@ -132,14 +138,14 @@ fn intersect(
     let mut candidates = positions.iter().copied().peekable();
     loop {
         let mut other_positions = postings.positions.iter().copied().peekable();
-        while let Some(candidate) = candidates.next_if(|next| *next <= postings.complete_to) {
+        while let Some(candidate) = candidates.next_if(|next| *next <= postings.covered_to) {
             while other_positions.next_if(|other| *other < candidate).is_some() {}
             if other_positions.peek() == Some(&candidate) {
                 common.push(candidate);
             }
         }
         limits.check_deadline()?;
-        // The next query starts at the next candidate, because lists before it remove no position.
+        // The next query starts at the next candidate: no posting before it can equal a candidate.
         let Some(next) = candidates.peek() else { break };
         postings = term.postings(store, *next, to)?;
     }
@@ -147,9 +153,10 @@ fn intersect(
     Ok(())
 }
 
-fn terms(selection: &LogMatcher) -> Vec<Term> {
-    let addresses = selection.addresses().iter().map(address_key).collect();
-    let topics = selection.topics().iter().enumerate().map(|(index, topics)| {
+/// Splits a filter into its terms. An address or topic that may be any has no term.
+fn split_into_terms(filter: &LogMatcher) -> Vec<Term> {
+    let addresses = filter.addresses().iter().map(address_key).collect();
+    let topics = filter.topics().iter().enumerate().map(|(index, topics)| {
         topics.iter().map(|topic| topic_key(index, topic)).collect::<Vec<_>>()
     });
     std::iter::once(addresses)

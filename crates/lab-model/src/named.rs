@@ -1,8 +1,9 @@
 //! Enums with named variants. A name is written once, for JSON and for labels in metrics, tables
 //! and folder names.
 
-/// Declares an enum of named variants with `ALL` and `as_str`. A variant can have a label and a
-/// different JSON name: `Http4xx = "http4xx" | "http_4xx"`.
+/// Declares an enum of named variants with `ALL` and `as_str`. In `Variant = "json" | "label"` the
+/// first text is the name in JSON, and the second is what `as_str` returns; without it `as_str`
+/// returns the name in JSON.
 macro_rules! named {
     (
         $(#[$meta:meta])* pub enum $name:ident {

@@ -49,16 +49,16 @@ mod tests;
 /// Returns all problems of the plan, each with its position and the allowed values.
 pub fn read(text: &str, name: &str, variables: &[(String, f64)]) -> Result<Plan, Diagnostics> {
     let folder = Path::new(name).parent().unwrap_or(Path::new(""));
-    read_in(&World::real(folder, variables), text, name)
+    read_in(&Environment::of_process(folder, variables), text, name)
 }
 
-fn read_in(world: &World<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
-    let (file, mut report) = settings::read::<PlanFile>(text, name, &world.settings());
+fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan, Diagnostics> {
+    let (file, mut report) = settings::read::<PlanFile>(text, name, &environment.settings());
     let Some(file) = file else { return Err(report.finish()) };
-    let Some(mut plan) = validate::check(&file, name, world, &mut report) else {
+    let Some(mut plan) = validate::check(&file, name, environment, &mut report) else {
         return Err(report.finish());
     };
-    let overridden = file.variables.iter().filter(|variable| world.overrides(&variable.name));
+    let overridden = file.variables.iter().filter(|variable| environment.overrides(&variable.name));
     // The exponent form keeps large numbers valid in TOML.
     let number = |value: f64| format!("{value:?}");
     let replacements: Vec<_> = overridden
@@ -77,47 +77,53 @@ pub fn is_plan(text: &str) -> bool {
     PLAN_TABLES.iter().any(|key| table.get_ref().contains_key(*key))
 }
 
-/// The world of a plan: the files, the environment and the variables that its text can refer to.
-struct World<'a> {
+/// What the text of a plan can refer to: files, environment variables, and variables of the command
+/// line.
+struct Environment<'a> {
     /// Base of relative file names.
     folder: PathBuf,
     /// Returns a variable of the environment.
-    environment: &'a dyn Fn(&str) -> Option<String>,
+    variable: &'a dyn Fn(&str) -> Option<String>,
     /// Variables that override those of the plan.
-    variables: &'a [(String, f64)],
+    overrides: &'a [(String, f64)],
     /// True if files can be read.
-    files: bool,
+    can_read_files: bool,
 }
 
-impl<'a> World<'a> {
-    fn real(folder: &Path, variables: &'a [(String, f64)]) -> World<'a> {
-        World {
+impl<'a> Environment<'a> {
+    fn of_process(folder: &Path, variables: &'a [(String, f64)]) -> Environment<'a> {
+        Environment {
             folder: folder.to_owned(),
-            environment: &|name| std::env::var(name).ok(),
-            variables,
-            files: true,
+            variable: &|name| std::env::var(name).ok(),
+            overrides: variables,
+            can_read_files: true,
         }
     }
 
-    /// Creates a world without files, environment and variables.
-    fn closed() -> World<'static> {
-        World { folder: PathBuf::new(), environment: &|_| None, variables: &[], files: false }
+    /// Returns an environment without files and variables.
+    fn none() -> Environment<'static> {
+        Environment {
+            folder: PathBuf::new(),
+            variable: &|_| None,
+            overrides: &[],
+            can_read_files: false,
+        }
     }
 
     fn settings(&self) -> settings::ReadContext<'_> {
-        settings::ReadContext::new(&self.folder, self.environment).with_formulas(self.variables)
+        settings::ReadContext::new(&self.folder, self.variable).with_formulas(self.overrides)
     }
 
     /// Returns true if `variables` overrides the variable.
     fn overrides(&self, name: &str) -> bool {
-        self.variables.iter().any(|(variable, _)| variable == name)
+        self.overrides.iter().any(|(variable, _)| variable == name)
     }
 
     /// Reads a file, or standard input for `-`.
     fn bytes(&self, name: &str, bytes_max: usize) -> Result<Vec<u8>, String> {
         use std::io::Read;
         static STDIN: OnceLock<Result<Vec<u8>, String>> = OnceLock::new();
-        if !self.files {
+        if !self.can_read_files {
             return Err("a shipped mix or a mix file cannot refer to other files".to_owned());
         }
         let path = self.folder.join(name);
@@ -430,14 +436,14 @@ pub struct Mix {
 #[derive(Clone, Debug)]
 pub enum Step {
     /// One of these calls, chosen by weight.
-    Choose(Vec<Weighted>),
+    Choose(Vec<WeightedCall>),
     /// The next body of a list. After the last one it starts again.
     Replay(Vec<RecordedRequest>),
 }
 
 /// A call with its weight.
 #[derive(Clone, Debug)]
-pub struct Weighted {
+pub struct WeightedCall {
     /// Above 0. A call's share is its weight divided by the sum of all weights.
     pub weight: f64,
     /// The call.

@@ -6,15 +6,17 @@ use settings::url::NodeUrl;
 
 use crate::plan::{
     Capacity, Connections, Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Stage, Step,
-    Target, Template, Tls, Validity, Watch, Weighted,
+    Target, Template, Tls, Validity, Watch, WeightedCall,
 };
 use crate::record::{Class, Interval, Iterations, Slot, Totals};
 use crate::results::run::{MethodSecond, Second};
 
 /// Returns a plan with one open scenario at a constant rate and one call per method.
 pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
-    let calls = (0..methods.len())
-        .map(|method| Weighted { weight: 1.0, template: Template { method, params: Vec::new() } });
+    let calls = (0..methods.len()).map(|method| WeightedCall {
+        weight: 1.0,
+        template: Template { method, params: Vec::new() },
+    });
     let mix = Mix { name: "mix".to_owned(), steps: vec![Step::Choose(calls.collect())] };
     let mut plan = Plan {
         name: "sample".to_owned(),

@@ -6,7 +6,7 @@
 mod find;
 mod judge;
 
-pub use find::{variant_of, variants_at};
+pub use find::{merge_runs, variants_at};
 pub use judge::{Options, compare};
 
 #[cfg(test)]

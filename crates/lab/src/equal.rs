@@ -169,8 +169,8 @@ pub fn run(
     }
     let groups = groups.finish();
     let unanswered: u64 = groups.methods.iter().map(|row| row.unanswered).sum();
-    let changing = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Changing)).count();
-    warnings.extend(wording::warnings(unanswered, changing as u64, &skipped));
+    let unstable = outcomes.iter().filter(|outcome| matches!(outcome, Outcome::Unstable)).count();
+    warnings.extend(wording::warnings(unanswered, unstable as u64, &skipped));
     let verdict = match () {
         () if groups.methods.iter().any(|row| row.different > 0) => EqualVerdict::Different,
         () if unanswered > 0 || calls.is_empty() => EqualVerdict::CannotTell,
@@ -192,7 +192,7 @@ pub fn run(
         skipped,
         methods: groups.methods,
         differences: groups.differences,
-        differences_more: groups.more,
+        differences_more: groups.omitted,
         warnings,
     })
 }

@@ -17,68 +17,52 @@ use thiserror::Error;
 use crate::variant;
 use crate::variant::{Run, Variant};
 
-/// Maximum size of a file. The result of a day with one sample per second has a tenth of it.
+/// Maximum size of a file in bytes. The result of a run of a day, with one sample per second, has a
+/// tenth of it.
 const FILE_BYTES_MAX: u64 = 512 << 20;
 
-/// Reason why a file cannot be used as a variant.
+/// Reason why a file or folder cannot be used as a variant.
 #[derive(Debug, Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ImportFault {
     /// Reading failed.
     #[error("cannot read {path}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// The file is too long.
     #[error("{path} has {bytes} bytes; at most {FILE_BYTES_MAX} are allowed")]
-    TooLong {
-        /// The file.
-        path: PathBuf,
-        /// Length of the file.
-        bytes: u64,
-    },
+    TooLong { path: PathBuf, bytes: u64 },
     /// The result has an unsupported schema.
     #[error("{path} has the schema {found_schema:?}; this program reads {SCHEMA:?}")]
-    Schema {
-        /// The file.
-        path: PathBuf,
-        /// Its schema.
-        found_schema: String,
-    },
+    Schema { path: PathBuf, found_schema: String },
     /// The format is unknown.
     #[error(
         "{path} is not one of: a result.json, a k6 summary (JSON), a vegeta report (JSON) or result \
          (JSON lines, CSV), an rpc-tests report (CSV): {reason}"
     )]
     Unknown {
-        /// The file.
         path: PathBuf,
-        /// Why it is not the most similar format.
+        /// Why the format that comes closest does not match.
         reason: String,
     },
     /// A line is invalid.
     #[error("{path}, line {line}: {reason}")]
     Line {
-        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: u64,
         /// The fault, and what is allowed.
         reason: String,
     },
+    /// The folder has too many runs.
+    #[error("{path} has {runs} runs; at most {runs_max} are compared")]
+    TooManyRuns { path: PathBuf, runs: usize, runs_max: usize },
     /// There is nothing to compare.
     #[error("{path} contains no result: {reason}")]
-    Empty {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        reason: String,
-    },
+    Empty { path: PathBuf, reason: String },
 }
 
-/// Reads the variants of a file. There is one, except for reports on several servers.
+/// Reads the variants of a file. There is one, except in a report of erigontech/rpc-tests about
+/// several servers.
 ///
 /// # Errors
 /// If the file cannot be read, has an unknown format or contains an invalid line.
@@ -94,8 +78,8 @@ pub fn read_file(path: &Path) -> Result<Vec<Variant>, ImportFault> {
 
 /// Reads the variants from the content of a file; the path is used in messages and names.
 pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
-    let start = content.iter().find(|byte| !byte.is_ascii_whitespace());
-    match start {
+    let first_byte = content.iter().find(|byte| !byte.is_ascii_whitespace());
+    match first_byte {
         None => Err(ImportFault::Empty { path: path.to_owned(), reason: "it is empty".to_owned() }),
         Some(b'{') => json(content, path),
         Some(_) if erigon::is_report(content) => erigon::read(content, path),
@@ -108,8 +92,8 @@ pub(crate) fn read(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFa
 }
 
 fn json(content: &[u8], path: &Path) -> Result<Vec<Variant>, ImportFault> {
-    if vegeta::is_lines(content) {
-        return Ok(vec![single(path, vegeta::lines(content, path)?)]);
+    if vegeta::is_json_lines(content) {
+        return Ok(vec![single(path, vegeta::json_lines(content, path)?)]);
     }
     let value: serde_json::Value = serde_json::from_slice(content).map_err(|error| {
         let reason = format!("it is not JSON: {error}");

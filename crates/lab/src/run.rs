@@ -29,9 +29,9 @@ use crate::{fingerprint, target};
 use result::RunData;
 
 /// Time between the start of host sampling and the first call; it gives a baseline without load.
-const BASELINE: Duration = Duration::from_millis(600);
+const BASELINE_TIME: Duration = Duration::from_millis(600);
 /// Longest wait for an interval of the engine.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Reason why a run failed. Failures of the target under load are results, not errors.
 #[derive(Debug, thiserror::Error)]
@@ -65,8 +65,8 @@ pub fn run(
     let mut comparison = Comparison::of(plan)?;
     let fingerprint = fingerprint::read(address);
 
-    let origin = Instant::now() + BASELINE;
-    let started = SystemTime::now() + BASELINE;
+    let origin = Instant::now() + BASELINE_TIME;
+    let started = SystemTime::now() + BASELINE_TIME;
     let watcher = Watcher::start(&plan.watch, address, origin)?;
     let chain = Arc::new(probed.chain);
     let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
@@ -86,7 +86,7 @@ pub fn run(
         target: TargetFacts { head_end, ..probed.facts },
         fingerprint,
         recorded: recorder.finish(),
-        rulings: judge.rulings(),
+        threshold_results: judge.threshold_results(),
         early,
         end: load_end(plan, early, reached),
         host: host_samples.samples(),
@@ -119,7 +119,7 @@ pub fn replay(
         target: target.clone(),
         fingerprint: Fingerprint::default(),
         recorded: recorder.finish(),
-        rulings: judge.rulings(),
+        threshold_results: judge.threshold_results(),
         early,
         end: load_end(plan, early, reached),
         host: host_samples.samples(),
@@ -184,7 +184,7 @@ impl<'a> Recording<'a> {
         on_second: &mut dyn FnMut(&Progress<'_>),
     ) {
         loop {
-            match engine.next(TICK) {
+            match engine.next(POLL_INTERVAL) {
                 Next::Interval(interval) => {
                     self.reached = self.reached.max(interval.to);
                     self.recorder.add(&interval);
@@ -207,7 +207,7 @@ impl<'a> Recording<'a> {
                 }
             }
             if stop.is_requested() && self.early.is_none() {
-                self.early = Some(Early::Asked(self.reached.as_secs_f64()));
+                self.early = Some(Early::StoppedByUser(self.reached.as_secs_f64()));
                 engine.stop();
             }
         }
@@ -242,7 +242,12 @@ impl<'a> Recording<'a> {
             second: &closed.second,
             totals: self.recorder.total(),
             host: &host,
-            thresholds: &self.judge.rulings().iter().map(threshold_outcome).collect::<Vec<_>>(),
+            thresholds: &self
+                .judge
+                .threshold_results()
+                .iter()
+                .map(threshold_outcome)
+                .collect::<Vec<_>>(),
         });
         self.recorder.give_back(closed.counts);
         abort

@@ -127,9 +127,9 @@ fn put_row(run: &mut Run, method: &str, row: &Row) {
 }
 
 /// Minimum calls per second for a p95: with fewer it is the maximum.
-pub(crate) const P95_CALLS: u64 = 20;
+pub(crate) const P95_CALLS_MIN: u64 = 20;
 /// Minimum calls per second for a p99: with fewer it is the maximum.
-pub(crate) const P99_CALLS: u64 = 100;
+pub(crate) const P99_CALLS_MIN: u64 = 100;
 
 fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point: f64) {
     let row_of =
@@ -143,10 +143,10 @@ fn put_seconds(run: &mut Run, row: &Row, seconds: &[&Second], seconds_per_point:
         run.seconds.insert((row.method.clone(), metric), values);
     };
     put(Metric::LatencyP50, with_calls().map(|second| second.p50_ms).collect());
-    if median_calls >= P95_CALLS {
+    if median_calls >= P95_CALLS_MIN {
         put(Metric::LatencyP95, with_calls().map(|second| second.p95_ms).collect());
     }
-    if median_calls >= P99_CALLS {
+    if median_calls >= P99_CALLS_MIN {
         put(Metric::LatencyP99, with_calls().map(|second| second.p99_ms).collect());
     }
     put(

@@ -584,7 +584,7 @@ fn plain_differences_of_single_runs_are_reported() {
         word(&result, Metric::FailedShare),
         ComparisonVerdict::Worse,
         "{:?}",
-        result.sentences
+        result.conclusions
     );
     let slow = truth(|| after(ms(400), |_| ok()));
     let result = compared(&fast, &slow);
@@ -592,14 +592,19 @@ fn plain_differences_of_single_runs_are_reported() {
         word(&result, Metric::LatencyP50),
         ComparisonVerdict::Worse,
         "{:?}",
-        result.sentences
+        result.conclusions
     );
     let result = compared(&fast, &fast);
-    assert_ne!(word(&result, Metric::Goodput), ComparisonVerdict::Worse, "{:?}", result.sentences);
+    assert_ne!(
+        word(&result, Metric::Goodput),
+        ComparisonVerdict::Worse,
+        "{:?}",
+        result.conclusions
+    );
     assert_ne!(
         word(&result, Metric::FailedShare),
         ComparisonVerdict::Worse,
         "{:?}",
-        result.sentences
+        result.conclusions
     );
 }

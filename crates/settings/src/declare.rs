@@ -9,9 +9,9 @@
 /// - a value in TOML, without quotes;
 /// - `empty` for a list or table;
 /// - `required`;
-/// - `follows "words"` if the default depends on something outside the key, such as the number of
-///   cores; the value is then an `Option`;
-/// - `follows "words" => expression` if the expression computes the default.
+/// - `described "words"` if the default depends on something outside the key, such as the number of
+///   cores, or is no value; the words are its documentation, and the value is an `Option`;
+/// - `described "words" => expression` if the expression computes the default.
 ///
 /// The struct has a field [`Key`](crate::Key) for each key, with the value and its position in the
 /// file. `struct Name => pub Values` also declares a struct with only the values, for use after the
@@ -27,7 +27,7 @@
 ///         /// Address and port.
 ///         listen: Text = "127.0.0.1:80", at_start;
 ///         /// Threads that serve.
-///         threads: Count<1, 64> = follows "the number of cores";
+///         threads: Count<1, 64> = described "the number of cores";
 ///         /// How long a stop waits.
 ///         drain: Duration<0, 60_000> = "10s";
 ///     }
@@ -171,17 +171,17 @@ macro_rules! table {
             }
         }
     };
-    (@type $value:ty, follows) => { Option<<$value as $crate::ValueType>::Value> };
+    (@type $value:ty, described) => { Option<<$value as $crate::ValueType>::Value> };
     (@type $value:ty, $default:tt $($computed:expr)?) => { <$value as $crate::ValueType>::Value };
-    (@default follows $words:literal) => { $crate::DefaultDoc::Follows($words) };
+    (@default described $words:literal) => { $crate::DefaultDoc::Described($words) };
     (@default required) => { $crate::DefaultDoc::Required };
     (@default empty) => { $crate::DefaultDoc::Empty };
     (@default $text:literal) => { $crate::DefaultDoc::Is($text) };
-    (@wrap follows, $key:expr) => { $key.optional() };
-    (@wrap follows $computed:expr, $key:expr) => { $key.or_else(|| $computed) };
+    (@wrap described, $key:expr) => { $key.optional() };
+    (@wrap described $computed:expr, $key:expr) => { $key.or_else(|| $computed) };
     (@wrap $default:tt, $key:expr) => { $key };
     (
-        @collect follows, $keys:expr, $value:ty, $name:expr, $key:expr, $default:expr, $at_start:expr
+        @collect described, $keys:expr, $value:ty, $name:expr, $key:expr, $default:expr, $at_start:expr
     ) => { $keys.optional::<$value>($name, $key, $default, $at_start) };
     (
         @collect $kind:tt $($computed:expr)?, $keys:expr, $value:ty, $name:expr, $key:expr,

@@ -1,7 +1,9 @@
 //! Evaluates formulas of a file: `30000 * load_percent / 100`.
 //!
-//! A formula has numbers, variables (as `name` or `${name}`), `+ - * /`, parentheses, and the
-//! functions `floor`, `ceil`, `round`, `min` and `max`. Value types check the bounds of the result.
+//! A formula has numbers, variables, `+ - * /`, parentheses, and the functions `floor`, `ceil`,
+//! `round`, `min` and `max`. `${…}` encloses any expression, as parentheses do, so that a formula
+//! may be written as `${name} * 2`. The value types of keys (`value.rs`) check the bounds of the
+//! result.
 
 use crate::table::not_found;
 
@@ -14,7 +16,7 @@ pub type Variable = (String, f64);
 /// The functions that a formula may call.
 pub(crate) const FUNCTIONS: [&str; 5] = ["floor", "ceil", "round", "min", "max"];
 
-/// Maximum nesting of factors. It prevents a stack overflow by many parentheses.
+/// Maximum nesting of parentheses, functions and signs. It prevents a stack overflow.
 const DEPTH_MAX: usize = 32;
 
 /// Evaluates a formula.
@@ -37,7 +39,9 @@ pub fn evaluate(text: &str, variables: &[Variable]) -> Result<f64, String> {
 /// A recursive-descent parser that evaluates the formula while it reads.
 struct Parser<'a> {
     text: &'a str,
+    /// Byte offset of the next character.
     offset: usize,
+    /// Number of factors that enclose the current one.
     depth: usize,
     variables: &'a [Variable],
 }
@@ -71,17 +75,18 @@ impl Parser<'_> {
         }
     }
 
+    /// Evaluates a factor, unless it is nested too deeply.
     fn factor(&mut self) -> Result<f64, String> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(format!("nested deeper than {DEPTH_MAX}"));
         }
-        let factor = self.unnested_factor();
+        let factor = self.factor_at_depth();
         self.depth -= 1;
         factor
     }
 
-    fn unnested_factor(&mut self) -> Result<f64, String> {
+    fn factor_at_depth(&mut self) -> Result<f64, String> {
         self.skip_whitespace();
         let rest = &self.text[self.offset..];
         match rest.chars().next() {
@@ -94,23 +99,24 @@ impl Parser<'_> {
             Some(digit) if digit.is_ascii_digit() || digit == '.' => self.number(),
             Some(letter) if letter.is_ascii_alphabetic() || letter == '_' => self.name(),
             Some(_) => Err(self.unexpected()),
-            None => Err("ends where a number or a variable is due".to_owned()),
+            None => Err("ends where a number or a variable must follow".to_owned()),
         }
     }
 
     fn parse_enclosed(&mut self, open: &str, close: &str) -> Result<f64, String> {
         self.offset += open.len();
         let sum = self.sum()?;
-        self.close(close)?;
+        self.expect(close)?;
         Ok(sum)
     }
 
-    fn close(&mut self, close: &str) -> Result<(), String> {
+    /// Skips a token that must come next.
+    fn expect(&mut self, token: &str) -> Result<(), String> {
         self.skip_whitespace();
-        if !self.text[self.offset..].starts_with(close) {
-            return Err(format!("{close} is missing"));
+        if !self.text[self.offset..].starts_with(token) {
+            return Err(format!("{token} is missing"));
         }
-        self.offset += close.len();
+        self.offset += token.len();
         Ok(())
     }
 
@@ -124,7 +130,7 @@ impl Parser<'_> {
         let name = self.word(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         self.skip_whitespace();
         if self.text[self.offset..].starts_with('(') {
-            return self.function(&name);
+            return self.call_function(&name);
         }
         let variable = self.variables.iter().find(|(known, _)| *known == name);
         variable.map(|(_, value)| *value).ok_or_else(|| {
@@ -134,7 +140,8 @@ impl Parser<'_> {
         })
     }
 
-    fn function(&mut self, name: &str) -> Result<f64, String> {
+    /// Evaluates a call of a function; the offset is at its opening parenthesis.
+    fn call_function(&mut self, name: &str) -> Result<f64, String> {
         self.offset += 1;
         let argument = self.sum()?;
         let value = match name {
@@ -142,7 +149,7 @@ impl Parser<'_> {
             "ceil" => argument.ceil(),
             "round" => argument.round(),
             "min" | "max" => {
-                self.close(",")?;
+                self.expect(",")?;
                 let second_argument = self.sum()?;
                 if name == "min" {
                     argument.min(second_argument)
@@ -152,7 +159,7 @@ impl Parser<'_> {
             }
             _ => return Err(format!("{name} is not one of {}", FUNCTIONS.join(", "))),
         };
-        self.close(")")?;
+        self.expect(")")?;
         Ok(value)
     }
 
@@ -180,7 +187,7 @@ impl Parser<'_> {
     }
 
     fn unexpected(&self) -> String {
-        let letter = self.text[self.offset..].chars().next().unwrap_or(' ');
-        format!("{letter:?} does not fit here")
+        let character = self.text[self.offset..].chars().next().unwrap_or(' ');
+        format!("{character:?} does not fit here")
     }
 }

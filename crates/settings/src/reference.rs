@@ -58,7 +58,7 @@ fn restart_note(at_start_only: bool) -> &'static str {
 fn default_cell(key: &KeyDoc) -> String {
     match key.default {
         DefaultDoc::Is(_) | DefaultDoc::Empty => format!("`{}`", key.default_text),
-        DefaultDoc::Follows(_) | DefaultDoc::Required => key.default_text.clone(),
+        DefaultDoc::Described(_) | DefaultDoc::Required => key.default_text.clone(),
     }
 }
 

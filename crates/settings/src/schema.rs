@@ -48,7 +48,7 @@ pub(crate) fn table(doc: &TableDoc) -> Json {
         let mut schema = key.schema.clone();
         if let Some(members) = schema.as_object_mut() {
             let description = match key.default {
-                DefaultDoc::Follows(words) => format!("{} Default: {words}.", key.doc),
+                DefaultDoc::Described(words) => format!("{} Default: {words}.", key.doc),
                 DefaultDoc::Is(_) | DefaultDoc::Empty | DefaultDoc::Required => key.doc.to_owned(),
             };
             members.insert("description".into(), description.into());

@@ -53,9 +53,9 @@ pub enum Origin {
     Default,
     /// The key is set.
     Set,
-    /// The value cannot be read, or a required key is missing. The error is reported, and the value
-    /// is the default or a placeholder.
-    Unreadable,
+    /// The value is invalid, or a required key is missing. The error is reported, and the value is
+    /// the default or a placeholder.
+    Invalid,
 }
 
 impl<T: PartialEq> PartialEq for Key<T> {
@@ -91,7 +91,7 @@ impl<T> Located for Key<T> {
 }
 
 impl<T> Key<T> {
-    /// Returns true if the file sets this key, readable or not.
+    /// Returns true if the file sets this key, to a valid or an invalid value.
     pub fn is_set(&self) -> bool {
         self.origin != Origin::Default
     }
@@ -101,9 +101,9 @@ impl<T> Key<T> {
         self.origin == Origin::Set && self.elements.is_empty()
     }
 
-    /// Returns the value, or `None` if the value in the file cannot be read.
-    pub fn readable(&self) -> Option<&T> {
-        (self.origin != Origin::Unreadable).then_some(&self.value)
+    /// Returns the value, or `None` if the value in the file is invalid.
+    pub fn valid(&self) -> Option<&T> {
+        (self.origin != Origin::Invalid).then_some(&self.value)
     }
 
     /// Returns the position of one element of a list.
@@ -186,7 +186,7 @@ pub enum DefaultDoc {
     /// An empty list or table.
     Empty,
     /// A value that depends on other keys or on the system, in words.
-    Follows(&'static str),
+    Described(&'static str),
     /// No default: the key must be set.
     Required,
 }
@@ -273,7 +273,7 @@ pub(crate) fn default_text<V: ValueType>(default: DefaultDoc) -> String {
     match default {
         DefaultDoc::Is(text) => V::to_toml(text),
         DefaultDoc::Empty => V::EMPTY.to_owned(),
-        DefaultDoc::Follows(words) => words.to_owned(),
+        DefaultDoc::Described(words) => words.to_owned(),
         DefaultDoc::Required => "must be set".to_owned(),
     }
 }
@@ -323,7 +323,7 @@ impl<'r, 'a> Reader<'r, 'a> {
             let mut key = absent::<V>(&table.path, name, default);
             key.location.table.clone_from(&table.table);
             if default == DefaultDoc::Required {
-                key.origin = Origin::Unreadable;
+                key.origin = Origin::Invalid;
                 self.report.missing(&key.location, "must be set", V::allowed());
             }
             return key;
@@ -342,7 +342,7 @@ impl<'r, 'a> Reader<'r, 'a> {
             Tree::List(list) if is_clean => list.iter().map(|item| item.span.clone()).collect(),
             _ => Vec::new(),
         };
-        let origin = if is_clean { Origin::Set } else { Origin::Unreadable };
+        let origin = if is_clean { Origin::Set } else { Origin::Invalid };
         let value = value.unwrap_or_else(|| default_value::<V>(default, &location.path));
         Key { value, location, origin, elements, shown }
     }
@@ -448,14 +448,14 @@ pub fn absent<V: ValueType>(path: &str, name: &str, default: DefaultDoc) -> Key<
     Key { value, location, origin: Origin::Default, elements: Vec::new(), shown: String::new() }
 }
 
-/// Returns the value of a key that is not set or not readable; `path` is its full name.
+/// Returns the value of a key that is not set or is invalid; `path` is its full name.
 pub(crate) fn default_value<V: ValueType>(default: DefaultDoc, path: &str) -> V::Value {
     match default {
         DefaultDoc::Is(text) => {
             V::parse_default(text).expect("a test reads every declared default")
         }
         DefaultDoc::Empty => V::empty(path),
-        DefaultDoc::Follows(_) | DefaultDoc::Required => V::placeholder(),
+        DefaultDoc::Described(_) | DefaultDoc::Required => V::placeholder(),
     }
 }
 

@@ -26,7 +26,7 @@ crate::table! {
         /// Address and port.
         listen: Text = "127.0.0.1:80";
         /// Threads that serve.
-        threads: Count<1, 64> = follows "the number of cores";
+        threads: Count<1, 64> = described "the number of cores";
         /// How long a stop waits.
         drain: Duration<0, 60_000> = "10s";
         /// Longest body.
@@ -36,7 +36,7 @@ crate::table! {
         /// Share of calls that are logged.
         share: Number<0, 1000> = "0.5";
         /// A key with the name of a Rust keyword.
-        r#match: Text = follows "nothing";
+        r#match: Text = described "nothing";
     }
 }
 
@@ -44,7 +44,7 @@ crate::table! {
     /// Limits of the program.
     struct LimitsTable => Limits {
         /// Most connections.
-        connections: Count<1, 1000, u16> = follows "what the machine has" => 7;
+        connections: Count<1, 1000, u16> = described "what the machine has" => 7;
         /// Most bytes.
         bytes: Bytes<0, 1024, usize> = "1KiB", at_start;
         /// Words.
@@ -56,7 +56,7 @@ crate::table! {
     /// A chain.
     struct Chain {
         /// Its id.
-        id: Count<1, { u64::MAX }> = follows "not verified";
+        id: Count<1, { u64::MAX }> = described "not verified";
     }
 }
 
@@ -66,7 +66,7 @@ crate::table! {
         /// Its name.
         name: Name = required;
         /// Its secret.
-        token: Secret<4> = follows "none";
+        token: Secret<4> = described "none";
         /// Its methods.
         methods: List<Text> = empty;
         /// Headers.
@@ -74,7 +74,7 @@ crate::table! {
         /// How it is chosen.
         balance: Balance = "round-robin";
         /// A certificate.
-        certificate: File = follows "none";
+        certificate: File = described "none";
     }
 }
 
@@ -82,7 +82,7 @@ crate::table! {
     /// All of it.
     struct Program {
         /// A title.
-        title: Text = follows "none";
+        title: Text = described "none";
         /// Where the program listens.
         server: Once<Server> = empty;
         /// Chains by name.
@@ -140,7 +140,7 @@ crate::table! {
         /// Tables with names.
         outer: Named<Outer> = empty;
         /// A secret.
-        token: Secret<1> = follows "none";
+        token: Secret<1> = described "none";
     }
 }
 

@@ -165,7 +165,7 @@ fn state_json(server: &NodeServer) -> Value {
         "up": server.is_up(),
         "head": head,
         "world_head": node.world().map(|world| world.height_at(now)),
-        "finalized": node.world().zip(head).map(|(world, head)| world.finalized(head)),
+        "finalized": node.world().zip(head).map(|(world, head)| world.finalized_number(head)),
         "pool": node.world().map(|world| world.pool_len()),
         "tally": node.tally(),
         "settings": &*node.settings(),

@@ -557,7 +557,7 @@ fn view_of(world: &World, settings: &Settings, now: Instant) -> View {
 }
 
 fn overloaded() -> RpcError {
-    RpcError::new(wording::LIMIT, "server is overloaded, queue is full")
+    RpcError::new(wording::LIMIT_EXCEEDED, "server is overloaded, queue is full")
 }
 
 /// Returns the response to an invalid call, with geth's messages (`rpc/errors.go`).

@@ -354,7 +354,7 @@ fn contains_head_number(exchange: &Exchange<'_>) -> bool {
 /// Judges the reply to a sent transaction: its hash, or an error that it is known already.
 fn judge_sending(exchange: &Exchange<'_>) -> Verdict {
     let result = match exchange.reply {
-        ObservedReply::Error { code: rpc::wording::SERVER } => {
+        ObservedReply::Error { code: rpc::wording::SERVER_ERROR } => {
             return Verdict::Unjudged("the pool is not part of the chain");
         }
         ObservedReply::Error { code } => return Verdict::Failed { code },

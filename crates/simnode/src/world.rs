@@ -2,8 +2,9 @@
 //! `schedule.rs` decides which block exists when, `block.rs` builds a block, `world/block_index.rs`
 //! and `world/block_cache.rs` store it.
 //!
-//! Everything is a function of (options, instant). Blocks are built in order when they are first
-//! read. Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
+//! The chain is a function of (options, instant). Only the transaction pool depends on what clients
+//! send; no block includes its transactions. Blocks are built in order when they are first read.
+//! Old blocks are evicted and rebuilt, so a long run needs bounded memory. Time is
 //! `tokio::time::Instant`, so a paused clock gives virtual time.
 
 mod block_cache;
@@ -27,8 +28,9 @@ use crate::transaction_pool::TransactionPool;
 /// The chain tree and its clock. Share it in an [`Arc`].
 ///
 /// Methods are of three kinds: **time** (`origin`, `height_at`, `instant_of`), **facts** that never
-/// change (`options`, `addresses`, `schedule`) and **reads** of one view, named by its head's
-/// number (`block_at`, `block_by_hash`, `find_transaction`, `balance`, `nonce`). A read builds the
+/// change (`options`, `addresses`, `schedule`) and **reads** (`block_at`, `block_by_hash`,
+/// `find_transaction`, `balance`, `nonce`). Many reads take the number of a head: they see the
+/// chain as it is while this head is the newest, which is called the view of the head. They build
 /// missing blocks first.
 pub struct World {
     options: WorldOptions,
@@ -36,8 +38,8 @@ pub struct World {
     schedule: Schedule,
     origin: Instant,
     pool: Mutex<TransactionPool>,
-    /// The highest head that has been built. It is not behind a lock, so that reads need no write
-    /// lock.
+    /// The highest head that has been built. It is atomic, so that a read of a built head takes no
+    /// write lock.
     built: AtomicU64,
     /// Written once per new block, read by every call.
     block_index: RwLock<BlockIndex>,
@@ -94,7 +96,7 @@ impl World {
         self.origin
     }
 
-    /// Returns the newest head at an instant; the first head before the world's start.
+    /// Returns the newest head at an instant. Before the world's start, this is `height_start`.
     #[must_use]
     pub fn height_at(&self, instant: Instant) -> u64 {
         let elapsed = instant.saturating_duration_since(self.origin);
@@ -130,22 +132,22 @@ impl World {
 
     /// Returns the number of the finalized block in the view of a head.
     #[must_use]
-    pub fn finalized(&self, head: u64) -> u64 {
+    pub fn finalized_number(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth)
     }
 
     /// Returns the number of the safe block in the view of a head: half the finality depth below
     /// it.
     #[must_use]
-    pub fn safe(&self, head: u64) -> u64 {
+    pub fn safe_number(&self, head: u64) -> u64 {
         head.saturating_sub(self.options.finality_depth / 2)
     }
 
-    /// Returns the lowest block that the world still has.
+    /// Returns the number of the lowest block that the world can return.
     #[must_use]
-    pub fn floor(&self) -> u64 {
+    pub fn lowest_number(&self) -> u64 {
         let floor = self.block_index.read().floor();
-        // The block of the lowest record cannot be rebuilt, because its parent has no record.
+        // The lowest block in the index cannot be rebuilt, because that needs its parent's state.
         if floor == 0 { 0 } else { floor + 1 }
     }
 
@@ -193,9 +195,8 @@ impl World {
     #[must_use]
     pub fn positions_of(&self, transaction: &B256) -> Vec<(BlockPosition, usize)> {
         let block_index = self.block_index.read();
-        let single = block_index.transaction_single(transaction);
-        let positions = single.as_slice().iter().chain(block_index.transaction(transaction));
-        positions.map(|(position, index)| (*position, *index as usize)).collect()
+        let positions = block_index.transaction_positions(transaction);
+        positions.map(|(position, index)| (position, index as usize)).collect()
     }
 
     /// Returns true if a position is on the chain of a head.
@@ -210,9 +211,8 @@ impl World {
         self.build_to(head);
         let canonical = {
             let block_index = self.block_index.read();
-            let single = block_index.transaction_single(hash);
-            let mut positions = single.as_slice().iter().chain(block_index.transaction(hash));
-            positions.find(|(position, _)| self.contains(head, *position)).copied()
+            let mut positions = block_index.transaction_positions(hash);
+            positions.find(|(position, _)| self.contains(head, *position))
         };
         let (position, index) = canonical?;
         Some((self.block(position)?, index as usize))
@@ -273,8 +273,8 @@ impl World {
         self.pool.lock().added()
     }
 
-    /// Returns the number of transactions that were ever added to the pool, and those after the
-    /// first `added`.
+    /// Returns the number of transactions that were ever added to the pool, and the hashes of all
+    /// but the first `added` of them.
     pub(crate) fn pool_added_since(&self, added: u64) -> (u64, Vec<B256>) {
         let pool = self.pool.lock();
         (pool.added(), pool.added_since(added))
@@ -308,6 +308,7 @@ impl World {
         let mut block_index = self.block_index.write();
         for next in self.built.load(Ordering::Acquire) + 1..=head {
             let branch = self.schedule.branch_of_head(next);
+            // A reorg replaces all blocks above its fork, so they are built on the new branch.
             let first = match self.schedule.fork_of(branch) {
                 Some(fork) if self.schedule.branch_of_head(next - 1) != branch => fork + 1,
                 _ => next,
@@ -336,7 +337,8 @@ impl World {
     ) -> Option<(Block, crate::block::PostState)> {
         let BlockPosition { branch, number } = position;
         let parent_number = number.checked_sub(1)?;
-        // The parent is on the same branch unless the block is the first above the fork.
+        // The parent of the first block above the fork is on the branch that block `fork` is on in
+        // the view of the reorg. All other parents are on the same branch.
         let parent_branch = match self.schedule.fork_of(branch) {
             Some(fork) if parent_number <= fork => {
                 let reorg = &self.schedule.reorgs()[branch - 1];

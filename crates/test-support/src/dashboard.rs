@@ -70,7 +70,7 @@ pub fn wait_for_data(prometheus: &Prometheus, queries: &[PanelQuery], variables:
         queries.iter().map(|query| (query, complete(&query.query))).collect();
     let begin = Instant::now();
     loop {
-        pending.retain(|(_, query)| prometheus.ask(query).iter().all(|value| value.is_nan()));
+        pending.retain(|(_, query)| prometheus.values(query).iter().all(|value| value.is_nan()));
         if pending.is_empty() {
             return;
         }

@@ -25,13 +25,14 @@ pub struct Prometheus {
 pub type Labels = BTreeMap<String, String>;
 
 impl Prometheus {
-    /// Starts one that scrapes these addresses each second. Returns `None` if the program is
-    /// missing.
+    /// Starts a Prometheus that scrapes these addresses each second. Returns `None` if the program
+    /// is missing.
     pub fn start(scraped: &[String]) -> Option<Prometheus> {
         Prometheus::with_rules(scraped, "groups: []\n")
     }
 
-    /// Starts one that also evaluates these rules each second.
+    /// Starts a Prometheus that also evaluates rules: each second if it scrapes any address, else
+    /// at its default interval.
     ///
     /// # Panics
     /// If Prometheus refuses the rules.
@@ -45,8 +46,9 @@ impl Prometheus {
              static_configs:\n      - targets: [\"{targets}\"]\n"
         );
         let config = if scraped.is_empty() { "rule_files: [rules.yml]\n" } else { &config };
-        std::fs::write(folder.path().join("prometheus.yml"), config).expect("it takes text");
-        std::fs::write(folder.path().join("rules.yml"), rules).expect("it takes text");
+        std::fs::write(folder.path().join("prometheus.yml"), config)
+            .expect("the folder is writable");
+        std::fs::write(folder.path().join("rules.yml"), rules).expect("the folder is writable");
         let mut child = run(&program, folder.path());
         let log = folder.path().join("log");
         let address = programs::wait_for_address(&mut child, &log, "\"Listening on\" address=");
@@ -55,12 +57,12 @@ impl Prometheus {
         Some(Prometheus { child, address, _folder: folder })
     }
 
-    /// The URL for remote write.
+    /// Returns the URL for remote write.
     pub fn write_url(&self) -> String {
         format!("http://{}/api/v1/write", self.address)
     }
 
-    /// The series of a query at a time, in seconds since 1970.
+    /// Returns the series of a query at `time`, in seconds since 1970.
     ///
     /// # Panics
     /// If Prometheus refuses the query.
@@ -81,44 +83,44 @@ impl Prometheus {
         series.collect()
     }
 
-    /// The series of a query now.
+    /// Returns the current series of a query.
     pub fn series(&self, query: &str) -> Vec<(Labels, f64)> {
         self.series_at(query, now())
     }
 
-    /// The values of a query at a time, in seconds since 1970.
-    pub fn ask_at(&self, query: &str, time: f64) -> Vec<f64> {
+    /// Returns the values of a query at `time`, in seconds since 1970.
+    pub fn values_at(&self, query: &str, time: f64) -> Vec<f64> {
         self.series_at(query, time).into_iter().map(|(_, value)| value).collect()
     }
 
-    /// The values of a query now.
-    pub fn ask(&self, query: &str) -> Vec<f64> {
-        self.ask_at(query, now())
+    /// Returns the current values of a query.
+    pub fn values(&self, query: &str) -> Vec<f64> {
+        self.values_at(query, now())
     }
 
-    /// The only value of a query now.
+    /// Returns the only current value of a query.
     ///
     /// # Panics
     /// If there is another number of values.
-    pub fn one(&self, query: &str) -> f64 {
-        let values = self.ask(query);
+    pub fn single_value(&self, query: &str) -> f64 {
+        let values = self.values(query);
         assert_eq!(values.len(), 1, "{query} is {values:?}");
         values[0]
     }
 
-    /// Repeats a query until it has one value, because samples are stored a moment after they were
-    /// taken.
+    /// Repeats a query until it has exactly one value, and returns it. Prometheus stores samples a
+    /// moment after they were taken.
     ///
     /// # Panics
     /// If it has none after a minute.
-    pub fn until(&self, query: &str) -> f64 {
+    pub fn wait_for_value(&self, query: &str) -> f64 {
         let begin = Instant::now();
         loop {
-            if let [value] = self.ask(query)[..] {
+            if let [value] = self.values(query)[..] {
                 return value;
             }
             assert!(begin.elapsed() < WAIT_TIMEOUT, "{query} has no value");
-            pause(QUERY_INTERVAL); // Sleeps: between two queries.
+            pause(QUERY_INTERVAL); // Sleeps: the interval between two queries.
         }
     }
 }
@@ -138,7 +140,7 @@ fn run(program: &Path, folder: &Path) -> Child {
         .arg(format!("--config.file={}", folder.join("prometheus.yml").display()))
         .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
         .arg("--web.listen-address=127.0.0.1:0")
-        // Before 3.8 native histograms have to be asked for.
+        // Versions before 3.8 need the flag for native histograms.
         .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -153,7 +155,7 @@ fn get(address: &str, path: &str) -> Option<String> {
     Some(answer.text().to_owned())
 }
 
-/// The time in seconds since 1970.
+/// Returns the time in seconds since 1970.
 pub fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970").as_secs_f64()
 }

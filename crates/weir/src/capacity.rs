@@ -18,16 +18,17 @@ use lab::self_check;
 use lab_model::plan::lint::NO_THRESHOLD;
 use lab_model::plan::{self, Plan};
 use lab_model::record::Totals;
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::run::RunResult;
 
 use crate::ci::CiOutput;
 use crate::load::arguments::TargetArgs;
 use crate::load::{
-    CLIENT_LIMITED, FAILED, INTERRUPTED, INVALID, SELF_CHECK, argument_error, report_self_check,
+    EXIT_CLIENT_LIMITED, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK,
+    argument_error, report_self_check,
 };
 use crate::terminal::{ProgressOutput, stdout_colour};
-use crate::{FAULTY, stop};
+use crate::{EXIT_FAULTY, stop};
 
 /// Default number of workers for a URL. They sustain 500/s with a latency of one second; idle
 /// workers open no connections.
@@ -207,10 +208,10 @@ impl Capacity {
             std::fs::create_dir_all(dir).with_context(context)?;
         }
         if !self.confirm(&plan, cost)? {
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
         let progress = ProgressOutput::new(self.quiet);
         progress.line(probe_head());
         let mut write_run = |name: &str, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {
@@ -227,7 +228,7 @@ impl Capacity {
         };
         let consistent = report_self_check(&self_check::capacity(&result));
         self.write(&result, &plan.warnings)?;
-        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
 
     /// Prints the expected duration, and asks for confirmation on a terminal.
@@ -278,13 +279,13 @@ impl Capacity {
 
 fn exit_code(result: &CapacityResult, stop: &Stop) -> u8 {
     if result.partial {
-        return if stop.is_requested() { INTERRUPTED } else { 1 };
+        return if stop.is_requested() { EXIT_INTERRUPTED } else { 1 };
     }
     match result.answer.end {
-        End::Converged | End::RateMax if result.answer.soak_held != Some(false) => 0,
-        End::NothingPassed => FAILED,
-        End::ClientLimited => CLIENT_LIMITED,
-        _ => INVALID,
+        EndReason::Converged | EndReason::RateMax if result.answer.soak_held != Some(false) => 0,
+        EndReason::NothingPassed => EXIT_FAILED,
+        EndReason::ClientLimited => EXIT_CLIENT_LIMITED,
+        _ => EXIT_INVALID,
     }
 }
 

@@ -8,7 +8,7 @@ use clap::Args;
 use lab::study;
 use lab_model::plan;
 
-use crate::{FAULTY, source};
+use crate::{EXIT_FAULTY, source};
 
 mod addresses;
 
@@ -59,7 +59,7 @@ impl Check {
                     "--set is for plans and load studies, and {} is neither",
                     self.file.display()
                 );
-                ExitCode::from(FAULTY)
+                ExitCode::from(EXIT_FAULTY)
             }
             _ => check_gateway(&self.file),
         }
@@ -72,7 +72,7 @@ fn check_plan(file: &Path, text: &str, variables: &[(String, f64)]) -> ExitCode 
         Err(faults) => {
             eprint!("{faults}");
             eprintln!("\n{}", count_text(faults.count(), "fault"));
-            return ExitCode::from(FAULTY);
+            return ExitCode::from(EXIT_FAULTY);
         }
     };
     for warning in &plan.warnings {
@@ -96,7 +96,7 @@ fn check_study(file: &Path, text: &str) -> ExitCode {
         Err(faults) => {
             eprint!("{faults}");
             eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            ExitCode::from(FAULTY)
+            ExitCode::from(EXIT_FAULTY)
         }
     }
 }
@@ -113,7 +113,7 @@ fn check_load_study(file: &Path, text: &str, variables: &[(String, f64)]) -> Exi
         Err(faults) => {
             eprint!("{faults}");
             eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            ExitCode::from(FAULTY)
+            ExitCode::from(EXIT_FAULTY)
         }
     }
 }
@@ -124,7 +124,7 @@ fn check_gateway(file: &Path) -> ExitCode {
         Err(faults) => {
             eprint!("{faults}");
             eprintln!("\n{}", count_text(faults.list.len(), "fault"));
-            return ExitCode::from(FAULTY);
+            return ExitCode::from(EXIT_FAULTY);
         }
     };
     if !config.warnings.list.is_empty() {

@@ -17,13 +17,13 @@ use lab_model::results::compare::{CompareResult, Weight};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 use crate::ci::CiOutput;
-use crate::load::{SELF_CHECK, report_self_check};
+use crate::load::{EXIT_SELF_CHECK, report_self_check};
 use crate::study::{split_name, variant_name};
 
 /// Exit code with `--fail-if-worse` if something is worse.
-const WORSE: u8 = 3;
+const EXIT_WORSE: u8 = 3;
 /// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
 
@@ -106,8 +106,8 @@ pub(crate) fn parse_variant(text: &str) -> Result<(Option<String>, Vec<PathBuf>)
 fn read_variants(name: Option<&str>, paths: &[PathBuf]) -> Result<Vec<Variant>, ImportFault> {
     match (name, paths) {
         (None, [path]) => lab::compare::variants_at(path),
-        (None, paths) => Ok(vec![lab::compare::variant_of(&variant_name(&paths[0]), paths)?]),
-        (Some(name), paths) => Ok(vec![lab::compare::variant_of(name, paths)?]),
+        (None, paths) => Ok(vec![lab::compare::merge_runs(&variant_name(&paths[0]), paths)?]),
+        (Some(name), paths) => Ok(vec![lab::compare::merge_runs(name, paths)?]),
     }
 }
 
@@ -123,11 +123,11 @@ impl Compare {
                 _ => format!("only {:?} was given", variants[0].name),
             };
             eprintln!("weir: a comparison needs at least two variants; {given}");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let same = match self.same.as_slice() {
             [] => None,
-            paths => Some(lab::compare::variant_of("same", paths)?),
+            paths => Some(lab::compare::merge_runs("same", paths)?),
         };
         let options =
             Options { same, paired: self.paired, anyway: self.anyway, ..Options::default() };
@@ -135,7 +135,7 @@ impl Compare {
         let result = lab::compare::compare(variants, &options, &mut || random.random());
         let consistent = report_self_check(&self_check::comparison(&result));
         self.print(&result)?;
-        Ok(if consistent { self.exit_code(&result) } else { ExitCode::from(SELF_CHECK) })
+        Ok(if consistent { self.exit_code(&result) } else { ExitCode::from(EXIT_SELF_CHECK) })
     }
 
     fn print(&self, result: &CompareResult) -> Result<()> {
@@ -155,12 +155,12 @@ impl Compare {
     fn exit_code(&self, result: &CompareResult) -> ExitCode {
         let is_refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
         if is_refused && !self.anyway {
-            return ExitCode::from(FAULTY);
+            return ExitCode::from(EXIT_FAULTY);
         }
         let is_worse = result
             .differences
             .iter()
             .any(|difference| difference.verdict == ComparisonVerdict::Worse);
-        if is_worse && self.fail_if_worse { ExitCode::from(WORSE) } else { ExitCode::SUCCESS }
+        if is_worse && self.fail_if_worse { ExitCode::from(EXIT_WORSE) } else { ExitCode::SUCCESS }
     }
 }

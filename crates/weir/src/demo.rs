@@ -42,7 +42,7 @@ use self::watch::{Cause, Watch};
 use crate::stop::StopSignals;
 
 /// Interval at which the script, the gateway's status and the live view are updated.
-const TICK: Duration = Duration::from_millis(100);
+const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 /// Time per point of the sparkline.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// Maximum time for which the demo waits for calls in flight after Ctrl-C.
@@ -187,7 +187,7 @@ impl Run<'_> {
     /// the run.
     async fn play(&mut self, duration: Duration, stop: &mut StopSignals) -> Result<bool> {
         let mut live = Live::start(duration)?;
-        let mut ticks = interval(TICK);
+        let mut ticks = interval(UPDATE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         // Set after Ctrl-C.
         let mut drain_deadline: Option<Instant> = None;
@@ -229,7 +229,7 @@ impl Run<'_> {
             self.nodes.apply(step.event).await?;
             self.watch.add_event(
                 since_start,
-                Cause::World,
+                Cause::Simulation,
                 step.event.describe(NAMES[FAULTY_NODE]),
             );
         }
@@ -246,7 +246,7 @@ impl Run<'_> {
             }
             *reported += 1;
             let text = format!("the chain replaces its last {} blocks", reorg.depth);
-            self.watch.add_event(self.traffic.start.elapsed(), Cause::World, text);
+            self.watch.add_event(self.traffic.start.elapsed(), Cause::Simulation, text);
         }
     }
 
@@ -270,7 +270,7 @@ impl Run<'_> {
             since_start: self.traffic.start.elapsed(),
             calls,
             errors,
-            wrong: self.verdicts.wrong(),
+            wrong_responses: self.verdicts.wrong(),
             hit_ratio: status.cache.hit_ratio,
             nodes: &status.chains[0].upstreams,
             events: &self.watch.events,

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use clap::Args;
 use settings::diff::Change;
 
-use crate::{FAULTY, source};
+use crate::{EXIT_FAULTY, source};
 
 /// Exit code for two configurations that differ.
-const DIFFERENT: u8 = 1;
+const EXIT_DIFFERENT: u8 = 1;
 
 /// Show what a new configuration would change
 ///
@@ -44,10 +44,10 @@ impl Diff {
         for faults in configs.iter().filter_map(|config| config.as_ref().err()) {
             eprint!("{faults}");
         }
-        let [Ok(old), Ok(new)] = configs else { return ExitCode::from(FAULTY) };
+        let [Ok(old), Ok(new)] = configs else { return ExitCode::from(EXIT_FAULTY) };
         let changes = old.changes_to(&new);
         print(&changes);
-        if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) }
+        if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_DIFFERENT) }
     }
 }
 

@@ -15,13 +15,13 @@ use lab_model::plan::line::{CallOptions, UrlOptions};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
 use wire::family::Family;
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 use crate::ci::CiOutput;
 use crate::load::argument_error;
 use crate::terminal::stdout_colour;
 
 /// Exit code if a response differs. Code 2 means that the servers could not be compared.
-const DIFFERENT: u8 = 1;
+const EXIT_DIFFERENT: u8 = 1;
 
 /// Compare the responses of two nodes or gateways to the same calls
 ///
@@ -169,7 +169,7 @@ impl Equal {
             Ok(code) => Ok(code),
             Err(error) => {
                 eprintln!("weir: {error:#}");
-                Ok(ExitCode::from(FAULTY))
+                Ok(ExitCode::from(EXIT_FAULTY))
             }
         }
     }
@@ -194,8 +194,8 @@ impl Equal {
         self.write(&result)?;
         Ok(match result.verdict {
             EqualVerdict::Equal => ExitCode::SUCCESS,
-            EqualVerdict::Different => ExitCode::from(DIFFERENT),
-            EqualVerdict::CannotTell => ExitCode::from(FAULTY),
+            EqualVerdict::Different => ExitCode::from(EXIT_DIFFERENT),
+            EqualVerdict::CannotTell => ExitCode::from(EXIT_FAULTY),
         })
     }
 

@@ -30,7 +30,7 @@ use wire::key::{KeyParts, ResolvedBlock, write_key};
 use wire::method::{Method, methods_of};
 
 use crate::source::Source;
-use crate::{FAULTY, source};
+use crate::{EXIT_FAULTY, source};
 
 mod words;
 
@@ -99,7 +99,7 @@ impl Explain {
             Ok(config) => config,
             Err(faults) => {
                 eprint!("{faults}");
-                return Ok(ExitCode::from(FAULTY));
+                return Ok(ExitCode::from(EXIT_FAULTY));
             }
         };
         let text = read_call(text, &config.call_limits)?;
@@ -114,7 +114,7 @@ impl Explain {
         };
         if let Some(why) = request.denial(&config, chain) {
             println!("refused   {why}");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let view = assumed_view(&config, chain, self.head);
         let (head, request) = (self.head, &request);
@@ -130,7 +130,7 @@ impl Explain {
 
 fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir explain: {message}");
-    ExitCode::from(FAULTY)
+    ExitCode::from(EXIT_FAULTY)
 }
 
 /// Returns the text of the call. `-` reads it from standard input.
@@ -263,7 +263,7 @@ impl Explainer<'_> {
                 }
             }
         }
-        if has_rejection { ExitCode::from(FAULTY) } else { ExitCode::SUCCESS }
+        if has_rejection { ExitCode::from(EXIT_FAULTY) } else { ExitCode::SUCCESS }
     }
 
     fn explain(&self, call: &Call<'_>) -> String {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use aws_lc_rs::{digest, rand};
 use clap::Args;
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 
 /// Random bytes of a key: 256 bits.
 const RANDOM_BYTES: usize = 32;
@@ -47,12 +47,12 @@ impl Key {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if !gateway::config::values::is_name(&self.name) {
             eprintln!("weir key: a name has 1 to 64 characters of a-z A-Z 0-9 _ - . :");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let key = if self.stdin { read_key()? } else { generate_key()? };
         if key.len() < KEY_BYTES_MIN {
             eprintln!("weir key: the key is too short, at least {KEY_BYTES_MIN} bytes are needed");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         match (self.stdin, self.toml) {
             (true, _) => {}

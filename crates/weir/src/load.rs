@@ -17,20 +17,20 @@ use lab::self_check;
 use lab_model::results::Outcome;
 use lab_model::results::run::RunResult;
 
-use crate::{FAULTY, stop};
+use crate::{EXIT_FAULTY, stop};
 use arguments::TargetArgs;
 use output::Output;
 
 /// Exit code of the verdict FAIL. Code 0 means passed, 1 no run, 2 a faulty plan.
-pub(crate) const FAILED: u8 = 3;
+pub(crate) const EXIT_FAILED: u8 = 3;
 /// Exit code of the verdict INVALID.
-pub(crate) const INVALID: u8 = 4;
+pub(crate) const EXIT_INVALID: u8 = 4;
 /// Exit code of the verdict CLIENT-LIMITED.
-pub(crate) const CLIENT_LIMITED: u8 = 5;
+pub(crate) const EXIT_CLIENT_LIMITED: u8 = 5;
 /// Exit code after Ctrl-C or a signal.
-pub(crate) const INTERRUPTED: u8 = 6;
+pub(crate) const EXIT_INTERRUPTED: u8 = 6;
 /// Exit code if the result contradicts its own evidence.
-pub(crate) const SELF_CHECK: u8 = 7;
+pub(crate) const EXIT_SELF_CHECK: u8 = 7;
 
 /// Load-test a node or gateway and report a verdict
 ///
@@ -86,7 +86,7 @@ impl Load {
         };
         self.output.warn(&plan);
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
         let mut sinks = self.output.start(&plan, &stop)?;
         let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
         let warnings = sinks.finish();
@@ -95,14 +95,14 @@ impl Load {
         self.output.print(&result, &totals, &plan);
         warnings.iter().for_each(|line| eprintln!("{line}"));
         self.output.write(&result, &totals, &plan)?;
-        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if consistent { exit_code(&result, &stop) } else { EXIT_SELF_CHECK }))
     }
 }
 
 /// Prints an error in the plan or the arguments, and returns its exit code.
 pub(crate) fn argument_error(fault: &str) -> ExitCode {
     eprintln!("{}", fault.trim_end());
-    ExitCode::from(FAULTY)
+    ExitCode::from(EXIT_FAULTY)
 }
 
 /// Prints the contradictions between a result and its evidence. Returns true if there are none.
@@ -115,12 +115,12 @@ pub(crate) fn report_self_check(faults: &[String]) -> bool {
 
 fn exit_code(result: &RunResult, stop: &Stop) -> u8 {
     if stop.is_requested() && result.partial {
-        return INTERRUPTED;
+        return EXIT_INTERRUPTED;
     }
     match result.verdict.outcome {
         Outcome::Pass | Outcome::Measured => 0,
-        Outcome::Fail => FAILED,
-        Outcome::Invalid => INVALID,
-        Outcome::ClientLimited => CLIENT_LIMITED,
+        Outcome::Fail => EXIT_FAILED,
+        Outcome::Invalid => EXIT_INVALID,
+        Outcome::ClientLimited => EXIT_CLIENT_LIMITED,
     }
 }

@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use flate2::bufread::MultiGzDecoder;
 use jiff::Timestamp;
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 
 mod format;
 #[cfg(test)]
@@ -160,7 +160,7 @@ impl Logs {
 
 fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir logs: {message}");
-    ExitCode::from(FAULTY)
+    ExitCode::from(EXIT_FAULTY)
 }
 
 fn open(file: &Path) -> io::Result<Box<dyn BufRead>> {

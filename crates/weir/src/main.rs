@@ -1,7 +1,8 @@
-//! The weir binary: arguments, and one file per command. The other crates implement the commands.
+//! The `weir` binary. `main.rs` parses the command line and selects the command. Each command has a
+//! file with its arguments, output and exit codes; the other crates do its work.
 //!
 //! Exit codes of every command: 0 done, 1 failed while running, 2 faulty configuration or
-//! arguments. Commands of the lab have further ones for verdicts.
+//! arguments. Commands of the lab have further exit codes for verdicts.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod capacity;
@@ -39,7 +40,8 @@ use clap::{Parser, Subcommand};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit code for a faulty configuration or faulty arguments; clap ends with the same.
-const FAULTY: u8 = 2;
+const EXIT_FAULTY: u8 = 2;
+use EXIT_FAULTY as FAULTY;
 
 /// A gateway, a load tester and a chain index for blockchain JSON-RPC nodes.
 ///
@@ -84,8 +86,10 @@ enum Command {
     Load(load::Load),
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
+    // Compares the responses of two servers to the same calls.
     Equal(equal::Equal),
     Report(report::Report),
+    // Answers one question by several load runs or syncs.
     Study(study::Study),
     Node(node::Node),
     #[command(hide = true)]

@@ -22,7 +22,7 @@ use simnode::serve::{NodeServer, listen_ipc};
 use simnode::{NodeOptions, StartError};
 use tokio::time::Instant;
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 use crate::stop::StopSignals;
 
 /// Interval at which the node reports the progress of building its chain.
@@ -153,7 +153,7 @@ impl Node {
                 Ok(started) => started,
                 Err(StartFault::Argument(message)) => {
                     eprintln!("weir node: {message}");
-                    return Ok(ExitCode::from(FAULTY));
+                    return Ok(ExitCode::from(EXIT_FAULTY));
                 }
                 Err(StartFault::Start(error)) => return Err(error.into()),
             };

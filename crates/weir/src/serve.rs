@@ -19,7 +19,7 @@ use gateway::runtime::{Gateway, Sockets};
 use settings::Diagnostics;
 use tracing_subscriber::EnvFilter;
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 use crate::source::{self, Source};
 
 mod handover;
@@ -86,7 +86,7 @@ impl Serve {
                 if let Some(old_process) = old_process {
                     old_process.report_failure(&format!("the configuration is faulty\n{faults}"));
                 }
-                return Ok(ExitCode::from(FAULTY));
+                return Ok(ExitCode::from(EXIT_FAULTY));
             }
         };
         init_log(&config.log);

@@ -27,9 +27,9 @@ use rand::{Rng, SeedableRng};
 use wire::family::Family;
 
 use crate::ci::CiOutput;
-use crate::load::{INTERRUPTED, INVALID};
+use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID};
 use crate::terminal::{ProgressOutput, stdout_colour};
-use crate::{FAULTY, stop};
+use crate::{EXIT_FAULTY, stop};
 use variants::{parse_nodes, read_variants};
 pub(crate) use variants::{split_name, variant_name};
 
@@ -243,7 +243,7 @@ impl Sync {
                     | StudyFault::TooManyVariants { .. },
                 ) => {
                     eprintln!("weir: {error:#}");
-                    Ok(ExitCode::from(FAULTY))
+                    Ok(ExitCode::from(EXIT_FAULTY))
                 }
                 _ => Err(error),
             },
@@ -267,7 +267,7 @@ impl Sync {
             Err(message) => return Ok(argument_error(&message)),
         };
         let stop = Arc::new(Stop::new());
-        stop::stop_run_on_signals(&stop, INTERRUPTED)?;
+        stop::stop_run_on_signals(&stop, EXIT_INTERRUPTED)?;
         let progress = ProgressOutput::new(self.quiet);
         let watch = poll::Watch {
             every: self.live.every,
@@ -296,7 +296,7 @@ impl Sync {
         // Without a limit, an interrupt is the normal end.
         let limited = self.live.duration.is_some() || self.live.until_height.is_some();
         options.partial = limited && stop.is_requested();
-        let code = if options.partial { INTERRUPTED } else { 0 };
+        let code = if options.partial { EXIT_INTERRUPTED } else { 0 };
         self.report(&variants, &[], options, code)
     }
 
@@ -330,7 +330,7 @@ impl Sync {
         if let Some(at) = variants.iter().position(|variant| variant.runs.is_empty()) {
             eprintln!("weir: variant {:?} has no run that can be used", variants[at].name);
             left_out[at].iter().for_each(|why| eprintln!("  {why}"));
-            return Ok(ExitCode::from(if partial { INTERRUPTED } else { INVALID }));
+            return Ok(ExitCode::from(if partial { EXIT_INTERRUPTED } else { EXIT_INVALID }));
         }
         let mut options = Options::new(&study.file.name, Source::Runs);
         options.question = study.file.question.as_ref().cloned();
@@ -346,7 +346,7 @@ impl Sync {
         options.paired = true;
         let mut options = self.override_options(options);
         options.partial = partial;
-        self.report(&variants, &left_out, options, if partial { INTERRUPTED } else { 0 })
+        self.report(&variants, &left_out, options, if partial { EXIT_INTERRUPTED } else { 0 })
     }
 
     /// Overrides options of the study file with those of the command line.
@@ -378,7 +378,7 @@ impl Sync {
         }
         let mut random = StdRng::seed_from_u64(SEED);
         let result = match analyse(variants, left_out, &options, &mut || random.random()) {
-            Err(StudyFault::Asked(message)) => return Ok(argument_error(&message)),
+            Err(StudyFault::Option(message)) => return Ok(argument_error(&message)),
             other => other?,
         };
         match () {
@@ -411,24 +411,24 @@ fn stop_study_on_signals(stop: &Arc<Stop>, groups: &Groups) -> Result<()> {
         runtime.block_on(signals.next());
         groups.kill();
         #[expect(clippy::disallowed_methods)]
-        std::process::exit(i32::from(INTERRUPTED));
+        std::process::exit(i32::from(EXIT_INTERRUPTED));
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
     Ok(())
 }
 
-/// Returns the exit code of a result: 0 if any variant could be compared, else [`INVALID`].
+/// Returns the exit code of a result: 0 if any variant could be compared, else [`EXIT_INVALID`].
 fn exit_code(result: &StudyResult) -> u8 {
     let compared = |against| {
         main_row(result, against).is_some_and(|row| !row.above_tip && row.comparison.is_some())
     };
     let is_alone = result.against.is_empty();
-    if is_alone || result.against.iter().any(compared) { 0 } else { INVALID }
+    if is_alone || result.against.iter().any(compared) { 0 } else { EXIT_INVALID }
 }
 
 fn argument_error(message: &str) -> ExitCode {
     eprintln!("weir: {message}");
-    ExitCode::from(FAULTY)
+    ExitCode::from(EXIT_FAULTY)
 }
 
 /// Folder of the runs: the output folder, or a temporary one that is removed at the end.

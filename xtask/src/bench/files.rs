@@ -12,33 +12,54 @@ use super::http::Connection;
 use super::server::{Server, free_ports, scratch};
 use crate::shell;
 
+/// Number of warm-up calls, and of measured calls.
 const CALLS: u64 = 500;
 /// Height of the simulated chain; each miss requests another block.
 const HEAD: u64 = 4_000;
+/// Request by which the start of a server is noticed.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"web3_clientVersion","params":[]}"#;
 /// Smallest share of the gateway's instructions for a file to count as a step of the path. Files
-/// below it contribute one-line reads of a clock, a counter or a label.
+/// below it contribute single lines that read a clock, a counter or a label.
 const STEP_SHARE: f64 = 0.01;
 
-/// Prints the files of both kinds of calls, hits and misses.
+/// Whether the cache serves the measured calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CallKind {
+    Hit,
+    Miss,
+}
+
+impl CallKind {
+    /// Returns the value of the response's `x-weir-cache`.
+    fn as_str(self) -> &'static str {
+        match self {
+            CallKind::Hit => "hit",
+            CallKind::Miss => "miss",
+        }
+    }
+}
+
+/// Prints the files of both kinds of calls, hits and misses. `binary` is a `weir` with debug
+/// information; without it the debug build is made and used.
 ///
 /// # Errors
 /// Fails if Valgrind is missing, or if a call is not the expected hit or miss.
-pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
+pub(crate) fn run(binary: Option<&Path>) -> Result<()> {
     let built = shell::root().join("target/debug/weir");
-    if weir.is_none() {
+    if binary.is_none() {
         shell::cargo(&["build", "--package", "weir"])?;
     }
-    let weir = weir.unwrap_or(&built);
-    for kind in ["hit", "miss"] {
-        let files = instructions(weir, kind)?;
+    let binary = binary.unwrap_or(&built);
+    for kind in [CallKind::Hit, CallKind::Miss] {
+        let files = count_instructions(binary, kind)?;
         let total: f64 = files.values().sum();
         let mut files: Vec<_> = files.into_iter().filter(|(_, count)| *count >= 1.0).collect();
         files.sort_by(|(_, a), (_, b)| b.total_cmp(a));
         let steps = files.iter().filter(|(_, count)| *count >= total * STEP_SHARE).count();
         println!(
-            "{kind}: {steps} files of the gateway with at least 1 % of its {total:.0} instructions, \
-             {} with any",
+            "{}: {steps} files of the gateway with at least 1 % of its {total:.0} instructions, {} with \
+             any",
+            kind.as_str(),
             files.len()
         );
         for (file, count) in files {
@@ -48,10 +69,10 @@ pub(crate) fn run(weir: Option<&Path>) -> Result<()> {
     Ok(())
 }
 
-/// Measures instructions per call, by file of the crate `gateway`.
-fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
+/// Returns the number of instructions per call, by file of the crate `gateway`.
+fn count_instructions(binary: &Path, kind: CallKind) -> Result<BTreeMap<String, f64>> {
     let node = free_ports(1)?[0];
-    let mut command = Command::new(weir);
+    let mut command = Command::new(binary);
     command.args(["node", "--listen", &node.to_string(), "--head", &HEAD.to_string()]);
     let _node = Server::spawn("the node", command, node.port(), scratch("files-node")?, PROBE)?;
     let port = free_ports(1)?[0].port();
@@ -68,7 +89,7 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
     command
         .args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"])
         .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(weir)
+        .arg(binary)
         .arg("serve")
         .arg(&config);
     let gateway = Server::spawn("weir under valgrind", command, port, folder, PROBE)?;
@@ -79,46 +100,49 @@ fn instructions(weir: &Path, kind: &str) -> Result<BTreeMap<String, f64>> {
             r#"{{"jsonrpc":"2.0","id":1,"method":"eth_getBlockByNumber","params":["{number:#x}",false]}}"#
         ))?;
         let status = reply.header("x-weir-cache").unwrap_or_default();
-        // The first call of either kind fills the cache.
-        let expected = if is_first { "miss" } else { kind };
+        // The first call is a miss in both cases.
+        let expected = if is_first { CallKind::Miss } else { kind }.as_str();
         ensure!(status == expected, "x-weir-cache is {status}, not {expected}");
         is_first = false;
         Ok(())
     };
-    let block = |index: u64| if kind == "hit" { 1 } else { 2 + index };
+    let block = |index: u64| if kind == CallKind::Hit { 1 } else { 2 + index };
+    // The warm-up opens connections and fills lazy state, which later calls do not pay for.
     (0..CALLS).try_for_each(|index| request_block(block(index)))?;
     let control = |option: &str| {
         shell::run(Command::new("callgrind_control").args([option, &gateway.group().to_string()]))
     };
-    control("-z")?;
+    // Sets all counters to zero.
+    control("--zero")?;
     (CALLS..2 * CALLS).try_for_each(|index| request_block(block(index)))?;
-    control("-d")?;
+    // Writes the counters to a file, whose name gets the number of the dump.
+    control("--dump")?;
     let dump = format!("{}.1", out.display());
     let text = fs::read_to_string(&dump).with_context(|| format!("cannot read {dump}"))?;
-    let files = by_file(&text);
-    ensure!(!files.is_empty(), "{} has no debug information", weir.display());
+    let files = sum_by_file(&text);
+    ensure!(!files.is_empty(), "{} has no debug information", binary.display());
     Ok(files.into_iter().map(|(file, sum)| (file, sum as f64 / CALLS as f64)).collect())
 }
 
-/// Sums own instructions by file of the crate `gateway`, from a dump in Callgrind's format
-/// (Valgrind manual, "Callgrind Format Specification").
-fn by_file(dump: &str) -> BTreeMap<String, u64> {
+/// Sums the instructions by file of the crate `gateway`, without those of called functions, from a
+/// dump in Callgrind's format (Valgrind manual, "Callgrind Format Specification").
+fn sum_by_file(dump: &str) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     let mut file = None;
-    let mut of_callee = false;
+    let mut is_cost_of_callee = false;
     for line in dump.lines() {
         let names_file = ["fl=", "fi=", "fe="].iter().find_map(|key| line.strip_prefix(key));
         if let Some(path) = names_file {
             file = path.split_once("crates/gateway/src/").map(|(_, file)| file.to_owned());
         } else if line.starts_with("calls=") {
             // The next line is the inclusive cost of the callee.
-            of_callee = true;
+            is_cost_of_callee = true;
         } else if line.starts_with(|first: char| first.is_ascii_digit()) {
             let count = line.split(' ').nth(1).and_then(|count| count.parse::<u64>().ok());
-            if let (Some(file), Some(count), false) = (&file, count, of_callee) {
+            if let (Some(file), Some(count), false) = (&file, count, is_cost_of_callee) {
                 *files.entry(file.clone()).or_default() += count;
             }
-            of_callee = false;
+            is_cost_of_callee = false;
         }
     }
     files
@@ -126,12 +150,12 @@ fn by_file(dump: &str) -> BTreeMap<String, u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::by_file;
+    use super::sum_by_file;
 
     #[test]
     fn own_instructions_are_summed_by_file_and_those_of_callees_are_not() {
         let dump = "fl=/w/crates/gateway/src/path.rs\nfn=serve\n10 3\nfi=/w/crates/wire/src/key.rs\n\
                     7 100\nfe=/w/crates/gateway/src/path.rs\n11 4\ncfn=fill\ncalls=2 20\n12 900\n13 1\n";
-        assert_eq!(by_file(dump), [("path.rs".to_owned(), 8)].into());
+        assert_eq!(sum_by_file(dump), [("path.rs".to_owned(), 8)].into());
     }
 }

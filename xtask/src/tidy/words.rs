@@ -23,6 +23,8 @@ const NAMES: &[(&str, &str)] = &[
     ("objectives_by_default", "thresholds_by_default"),
     ("weir_lab_iterations_begun", "weir_lab_iterations_started"),
     ("weir_lab_iterations_due", "weir_lab_iterations_scheduled"),
+    ("tell_reorgs", "redis.messages"),
+    ("machine_ms", "calibration_ms"),
 ];
 
 /// Unclear phrases and their replacements.

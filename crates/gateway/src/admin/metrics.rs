@@ -13,13 +13,14 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GroupStatus, HealthState, QuotaStatus, ReloadStatus, Status, UpstreamStatus,
-    ZoneStatus,
+    ChainStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus, ReloadStatus, Status,
+    UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis;
 use crate::config::listen_tls::CertificateExpiry;
 use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
+use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
 
 #[cfg(test)]
@@ -50,11 +51,11 @@ struct QuotaScrape {
     write_failures: u64,
 }
 
-/// Objects of one type, with the values of the labels that distinguish them.
-type Objects<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
+/// One entry per series: the label values, and the object that the metrics are read from.
+type Series<'s, T> = Vec<(Vec<&'s str>, &'s T)>;
 
-/// A set of metrics of objects of any type.
-struct Set {
+/// A [`MetricSet`] with its type erased.
+struct AnyMetricSet {
     descriptions: Vec<Description>,
     encode: Encode,
 }
@@ -62,33 +63,39 @@ struct Set {
 type Encode = Box<dyn Fn(&Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result>;
 
 /// Returns all metrics of the gateway.
-fn sets() -> Vec<Set> {
+fn sets() -> Vec<AnyMetricSet> {
     vec![
-        Set::of(|scrape: &Scrape| unlabelled(Some(scrape))),
-        Set::of(|scrape| unlabelled(scrape.quotas.as_ref())),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape: &Scrape| unlabelled(Some(scrape))),
+        AnyMetricSet::new(|scrape| unlabelled(scrape.quotas.as_ref())),
+        AnyMetricSet::new(|scrape| {
             let certificates = scrape.certificates.iter();
             certificates.map(|expiry| (vec![&*expiry.chain_file], expiry)).collect()
         }),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| {
             let keys = scrape.status.keys.iter();
             keys.filter_map(|key| Some((vec![&*key.name], key.quota.as_ref()?))).collect()
         }),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| {
             scrape.status.zones.iter().map(|zone| (vec![&*zone.name], zone)).collect()
         }),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| {
             scrape.status.chains.iter().map(|chain| (vec![&*chain.name], chain)).collect()
         }),
-        Set::of(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
-        Set::of(|scrape| of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)),
-        Set::of(|scrape| unlabelled(Some(&*scrape.counters))),
-        Set::of(|scrape| unlabelled(scrape.status.index.as_ref().map(|_| &scrape.counters.index))),
-        Set::of(|scrape| unlabelled(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| of_chains(scrape, |chain| &chain.groups, |group| &group.name)),
+        AnyMetricSet::new(|scrape| {
+            of_chains(scrape, |chain| &chain.upstreams, |upstream| &upstream.name)
+        }),
+        AnyMetricSet::new(|scrape| unlabelled(Some(&*scrape.counters))),
+        AnyMetricSet::new(|scrape| {
+            unlabelled(scrape.status.index.as_ref().map(|_| &scrape.counters.index))
+        }),
+        AnyMetricSet::new(|scrape| {
+            unlabelled(scrape.status.redis.as_ref().map(|_| &scrape.counters.redis))
+        }),
+        AnyMetricSet::new(|scrape| {
             unlabelled(scrape.has_shared_limits.then_some(&scrape.counters.shared_limits))
         }),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| {
             let chains = scrape.counters.methods.iter();
             let methods = chains.flat_map(|(chain, methods)| {
                 let methods = chain.methods().zip(&**methods);
@@ -96,35 +103,37 @@ fn sets() -> Vec<Set> {
             });
             methods.filter(|(_, counters)| counters.calls() > 0).collect()
         }),
-        Set::of(|scrape| labelled(&scrape.counters.groups)),
-        Set::of(|scrape| labelled(&scrape.counters.upstreams)),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| labelled(&scrape.counters.groups)),
+        AnyMetricSet::new(|scrape| labelled(&scrape.counters.upstreams)),
+        AnyMetricSet::new(|scrape| {
             let mut keys = labelled(&scrape.counters.keys);
             keys.retain(|(_, counters)| counters.calls.get() > 0);
             keys
         }),
-        Set::of(|scrape| labelled(&scrape.counters.rules)),
-        Set::of(|scrape| {
+        AnyMetricSet::new(|scrape| labelled(&scrape.counters.rules)),
+        AnyMetricSet::new(|scrape| {
             let mut zones = labelled(&scrape.counters.zones);
-            // Zones without any limit are not in the status either.
+            // The status lists all zones or, if the configuration has no limit, none.
             zones.truncate(scrape.status.zones.len());
             zones
         }),
     ]
 }
 
-impl Set {
-    fn of<T: MetricSet + 'static>(objects: for<'s> fn(&'s Scrape) -> Objects<'s, T>) -> Set {
+impl AnyMetricSet {
+    fn new<T: MetricSet + 'static>(
+        objects: for<'s> fn(&'s Scrape) -> Series<'s, T>,
+    ) -> AnyMetricSet {
         let metrics = Metrics::new();
-        Set {
+        AnyMetricSet {
             descriptions: metrics.descriptions().cloned().collect(),
             encode: Box::new(move |scrape, encoder| metrics.encode(encoder, &objects(scrape))),
         }
     }
 }
 
-/// Returns an object without labels.
-fn unlabelled<T>(object: Option<&T>) -> Objects<'_, T> {
+/// Returns the only object of its type, without labels.
+fn unlabelled<T>(object: Option<&T>) -> Series<'_, T> {
     object.into_iter().map(|object| (Vec::new(), object)).collect()
 }
 
@@ -133,7 +142,7 @@ fn of_chains<T>(
     scrape: &Scrape,
     list: fn(&ChainStatus) -> &Vec<T>,
     name: fn(&T) -> &String,
-) -> Objects<'_, T> {
+) -> Series<'_, T> {
     let chains = scrape.status.chains.iter();
     let objects = chains.flat_map(|chain| {
         list(chain).iter().map(|object| (vec![&*chain.name, &**name(object)], object))
@@ -141,7 +150,7 @@ fn of_chains<T>(
     objects.collect()
 }
 
-fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Objects<'_, C> {
+fn labelled<const N: usize, C>(counters: &Labelled<[Arc<str>; N], C>) -> Series<'_, C> {
     let counters = counters.iter();
     let objects = counters
         .map(|(labels, counters)| (labels.iter().map(|label| &**label).collect(), &**counters));
@@ -196,7 +205,8 @@ pub fn reference() -> String {
         let Declaration { name, kind, unit, help, .. } = metric;
         format!("| `{name}` | {kind} | {unit} | {} | {help} |\n", labels.join(", "))
     };
-    // The rows are sorted as text, because a test compares them so.
+    // A test compares the rows in the order of their text. It differs from that of the names,
+    // because the backquote after a name sorts behind `_`.
     let mut rows: Vec<String> = declarations().into_iter().map(row).collect();
     rows.sort();
     REFERENCE.replace("{rows}", &rows.concat())
@@ -223,6 +233,15 @@ impl Scrape {
         }
     }
 
+    /// Returns a value of each purpose of memory, with the purpose's name.
+    fn memory_purposes(
+        &self,
+        value: fn(&MemoryPurpose) -> u64,
+    ) -> [(&'static str, u64); Purpose::ALL.len()] {
+        let purposes = self.status.memory.purposes.each_ref();
+        purposes.map(|purpose| (purpose.name, value(purpose)))
+    }
+
     fn last_reload(&self) -> Option<&ReloadStatus> {
         self.status.config.last_reload.as_ref()
     }
@@ -234,7 +253,11 @@ impl Collector for Scrape {
     }
 }
 
-/// Declares the metrics of objects whose numbers are stored elsewhere.
+/// Declares metrics that are read from an object at the time of a scrape.
+///
+/// `Type["label", …] { /// Help text. KIND "name" by "label" = closure; }`: the labels in brackets
+/// distinguish the objects, and `by` adds a label that distinguishes the values of one object.
+/// `KIND` is a method of [`Metrics`]: `counter`, `gauge` or `info`.
 macro_rules! readings {
     ($($Object:ident[$($label:literal),*] {
         $($(#[doc = $help:literal])+ $kind:ident $name:literal $(by $by:literal)? = $read:expr;)+
@@ -252,55 +275,56 @@ macro_rules! readings {
 readings! {
     Scrape[] {
         /// Version of the running program.
-        info "weir_build" by "version" = |object| object.status.version;
+        info "weir_build" by "version" = |scrape| scrape.status.version;
         /// Time since the start.
-        gauge "weir_uptime_seconds" = |object| object.status.uptime_seconds;
+        gauge "weir_uptime_seconds" = |scrape| scrape.status.uptime_seconds;
         /// Number of the configuration in use; the process starts with 1.
-        gauge "weir_config_generation" = |object| object.status.config.generation;
+        gauge "weir_config_generation" = |scrape| scrape.status.config.generation;
         /// Reloads of the configuration; a refused reload leaves the old configuration in use.
-        counter "weir_reloads" by "outcome" = |object| {
-            let config = &object.status.config;
+        counter "weir_reloads" by "outcome" = |scrape| {
+            let config = &scrape.status.config;
             [("applied", config.reloads_applied), ("refused", config.reloads_refused)]
         };
         /// 1 if the last reload was applied, 0 if it was refused; missing before the first.
-        gauge "weir_reload_last_applied" = |object| object.last_reload().map(|reload| reload.applied);
+        gauge "weir_reload_last_applied" =
+            |scrape| scrape.last_reload().map(|reload| reload.applied);
         /// When the last reload ended, in seconds since 1970; missing before the first.
         gauge "weir_reload_last_timestamp_seconds" =
-            |object| object.last_reload().map(|reload| reload.unix_seconds);
-        /// Bytes that bodies, responses and queues of all connections may take together.
-        gauge "weir_memory_max_bytes" = |object| object.status.memory.bytes_max;
-        /// Bytes that bodies, responses and queues take: requests, responses that upstreams are
-        /// sending, and responses that clients have not read.
+            |scrape| scrape.last_reload().map(|reload| reload.unix_seconds);
+        /// Bytes that requests and responses of all connections may take together.
+        gauge "weir_memory_max_bytes" = |scrape| scrape.status.memory.bytes_max;
+        /// Bytes held for requests, for responses being received, and for responses not yet read by
+        /// clients.
         gauge "weir_memory_held_bytes" by "purpose" =
-            |object| object.status.memory.purposes.each_ref().map(|purpose| (purpose.name, purpose.bytes));
+            |scrape| scrape.memory_purposes(|purpose| purpose.bytes);
         /// Requests and responses for which there was no memory left.
         counter "weir_memory_refusals" by "purpose" =
-            |object| object.status.memory.purposes.each_ref().map(|purpose| (purpose.name, purpose.refused));
+            |scrape| scrape.memory_purposes(|purpose| purpose.refused);
         /// Connections of slow clients that were closed because too many bytes were held.
-        counter "weir_memory_connections_closed" = |object| object.status.memory.connections_closed;
+        counter "weir_memory_connections_closed" = |scrape| scrape.status.memory.connections_closed;
         /// 1 if the cache is on.
-        gauge "weir_cache_enabled" = |object| object.status.cache.enabled;
+        gauge "weir_cache_enabled" = |scrape| scrape.status.cache.enabled;
         /// Responses held in memory.
-        gauge "weir_cache_entries" = |object| object.status.cache.entries;
+        gauge "weir_cache_entries" = |scrape| scrape.status.cache.entries;
         /// Bytes held by the cache, keys and bookkeeping included.
-        gauge "weir_cache_bytes" = |object| object.status.cache.bytes;
+        gauge "weir_cache_bytes" = |scrape| scrape.status.cache.bytes;
         /// Bytes that the cache may hold.
-        gauge "weir_cache_max_bytes" = |object| object.status.cache.bytes_max;
-        /// Messages to and from other gateways about reorgs and replaced generations.
+        gauge "weir_cache_max_bytes" = |scrape| scrape.status.cache.bytes_max;
+        /// Messages to and from other gateways about reorgs and invalidated caches.
         counter "weir_redis_messages" by "direction" =
-            |object| object.status.redis.as_ref().map(|redis| {
+            |scrape| scrape.status.redis.as_ref().map(|redis| {
                 [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
     }
 
     QuotaScrape[] {
-        /// Calls refused because the quota of their key is used up.
-        counter "weir_quota_refused" = |object| object.refused;
-        /// 1 while this gateway judges shared quotas by its share of the remaining units, because
-        /// Redis is unreachable.
-        gauge "weir_quota_local_only" = |object| object.local_only;
+        /// Calls refused because the quota of their API key is used up.
+        counter "weir_quota_refused" = |quotas| quotas.refused;
+        /// 1 while this gateway applies its local share of the remaining quotas, because Redis is
+        /// unreachable.
+        gauge "weir_quota_local_only" = |quotas| quotas.local_only;
         /// Times that the file of quotas could not be written.
-        counter "weir_quota_write_failures" = |object| object.write_failures;
+        counter "weir_quota_write_failures" = |quotas| quotas.write_failures;
     }
 
     CertificateExpiry["certificate"] {
@@ -312,67 +336,69 @@ readings! {
     }
 
     QuotaStatus["key"] {
-        /// Units that a key with a quota has used this month.
-        gauge "weir_quota_used_units" = |object| object.used;
-        /// Units that a key with a quota may use in a month.
-        gauge "weir_quota_limit_units" = |object| object.units;
+        /// Units that an API key with a quota has used this month. A call counts as one unit, or as
+        /// the weight of its method.
+        gauge "weir_quota_used_units" = |quota| quota.used;
+        /// Units that an API key with a quota may use in a month.
+        gauge "weir_quota_limit_units" = |quota| quota.units;
     }
 
     ZoneStatus["zone"] {
-        /// Threads that judge a shared zone by the local share now, because Redis is unreachable or
+        /// Threads that apply the local share of a shared zone now, because Redis is unreachable or
         /// not connected yet; missing for zones that are not shared.
-        gauge "weir_limit_redis_fallback_threads" = |object| object.fallback_threads;
-        /// Keys that a zone holds.
-        gauge "weir_zone_keys" = |object| object.keys;
-        /// Keys that a zone can hold.
-        gauge "weir_zone_max_keys" = |object| object.keys_max;
-        /// Keys that a full zone has evicted for new ones.
-        counter "weir_zone_evictions" = |object| object.evicted;
+        gauge "weir_limit_redis_fallback_threads" = |zone| zone.fallback_threads;
+        /// Entries that a zone holds, one per value of its `key`, such as one per client address.
+        gauge "weir_zone_keys" = |zone| zone.keys;
+        /// Entries that a zone can hold.
+        gauge "weir_zone_max_keys" = |zone| zone.keys_max;
+        /// Entries that a full zone has evicted for new ones.
+        counter "weir_zone_evictions" = |zone| zone.evicted;
     }
 
     ChainStatus["chain"] {
         /// Height of the served head; missing while there is none.
-        gauge "weir_chain_head" = |object| object.head.as_ref().map(|head| head.number as f64);
+        gauge "weir_chain_head" = |chain| chain.head.as_ref().map(|head| head.number as f64);
         /// Time since the served head last changed; missing while there is none.
-        gauge "weir_chain_head_age_seconds" = |object| object.head_age_seconds;
+        gauge "weir_chain_head_age_seconds" = |chain| chain.head_age_seconds;
         /// Height that no reorg may undo; missing while it is unknown.
-        gauge "weir_chain_finalized" = |object| object.finalized.map(|number| number as f64);
+        gauge "weir_chain_finalized" = |chain| chain.finalized.map(|number| number as f64);
         /// Reorgs of the served chain.
-        counter "weir_chain_reorgs" = |object| object.reorgs;
+        counter "weir_chain_reorgs" = |chain| chain.reorgs;
         /// Blocks dropped by the deepest reorg since the start.
-        gauge "weir_chain_reorg_depth_max_blocks" = |object| object.reorg_depth_max as f64;
+        gauge "weir_chain_reorg_depth_max_blocks" = |chain| chain.reorg_depth_max as f64;
     }
 
     GroupStatus["chain", "group"] {
         /// Upstreams of the group that may be chosen now.
-        gauge "weir_group_candidates" = |object| object.candidates.len() as u64;
+        gauge "weir_group_candidates" = |group| group.candidates.len() as u64;
         /// Upstreams of the group that are healthy and not cordoned. If there are none, the least
         /// unhealthy ones that are not cordoned are called.
-        gauge "weir_group_upstreams_healthy" = |object| object.upstreams_healthy;
+        gauge "weir_group_upstreams_healthy" = |group| group.upstreams_healthy;
         /// Limit of calls in flight at the upstreams of a group; missing without a limit.
-        gauge "weir_group_in_flight_limit" = |object| object.in_flight_limit.map(u64::from);
+        gauge "weir_group_in_flight_limit" = |group| group.in_flight_limit.map(u64::from);
     }
 
     UpstreamStatus["chain", "upstream"] {
         /// 1 for the state that the upstream is in, 0 for the others.
         gauge "weir_upstream_state" by "state" =
-            |object| HealthState::ALL.map(|state| (state.as_str(), object.state == state));
+            |upstream| HealthState::ALL.map(|state| (state.as_str(), upstream.state == state));
         /// 1 while the upstream is cordoned, so that it gets no new calls.
-        gauge "weir_upstream_cordoned" = |object| object.cordon.is_some();
+        gauge "weir_upstream_cordoned" = |upstream| upstream.cordon.is_some();
         /// Height of the upstream's head; missing before its first poll.
-        gauge "weir_upstream_head" = |object| object.head;
+        gauge "weir_upstream_head" = |upstream| upstream.head;
         /// Blocks that the upstream is behind the served head; missing before its first poll.
-        gauge "weir_upstream_lag_blocks" = |object| object.lag;
+        gauge "weir_upstream_lag_blocks" = |upstream| upstream.lag;
         /// 1 if the upstream can serve reads at the head.
-        gauge "weir_upstream_at_head" = |object| object.at_head;
+        gauge "weir_upstream_at_head" = |upstream| upstream.at_head;
         /// WebSockets or local sockets to the upstream that are open for calls.
-        gauge "weir_upstream_multiplexed_connections" by "transport" = |object| {
-            let transport = object.transports.first().filter(|transport| **transport != "http");
-            transport.map(|transport| [(*transport, object.multiplexed_connections)])
+        gauge "weir_upstream_multiplexed_connections" by "transport" = |upstream| {
+            // The first transport carries the calls. HTTP/1.1 is not multiplexed.
+            let transport = upstream.transports.first().filter(|transport| **transport != "http");
+            transport.map(|transport| [(*transport, upstream.multiplexed_connections)])
         };
         /// Times that the upstream was ejected.
-        counter "weir_upstream_ejections" = |object| object.ejections;
+        counter "weir_upstream_ejections" = |upstream| upstream.ejections;
         /// Times that the upstream was readmitted.
-        counter "weir_upstream_readmissions" = |object| object.readmissions;
+        counter "weir_upstream_readmissions" = |upstream| upstream.readmissions;
     }
 }

@@ -131,7 +131,7 @@ impl InFlightCall {
         now >= self.deadline
     }
 
-    /// Returns true if the call waited for a permit in a worse class than `class`.
+    /// Returns true if the call waited for a permit in a lower class than `class`.
     pub(crate) fn is_worse_than(&self, class: Class) -> bool {
         self.class > class
     }

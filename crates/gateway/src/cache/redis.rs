@@ -9,9 +9,9 @@
 //! node). Values are not trusted: each carries its key material and the block hash that it depends
 //! on, and `policy/shareable.rs` checks it against this process's view.
 //!
-//! `cache/redis/news.rs` runs the invalidation bus on the watch thread. Shared request limits
-//! (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use Redis independently of the
-//! cache.
+//! `cache/redis/invalidation_bus.rs` sends and receives messages between gateways, on the watch
+//! thread. Shared request limits (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use
+//! Redis independently of the cache.
 
 use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
@@ -42,8 +42,8 @@ use crate::upstream::topology::{NO_UPSTREAM, Topology};
 mod client;
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod invalidation_bus;
 mod message;
-pub(crate) mod news;
 pub(crate) mod quotas;
 mod script;
 mod value;
@@ -100,7 +100,7 @@ struct ChainGeneration {
 #[derive(Debug)]
 struct Outgoing {
     chain: Arc<str>,
-    event: message::ChainEvent,
+    subject: message::Subject,
 }
 
 impl SharedState {
@@ -118,16 +118,16 @@ impl SharedState {
         self.wakeup.notify_one();
     }
 
-    /// Announces to other gateways that blocks above `fork` were dropped.
-    pub(crate) fn announce_reorg(&self, chain: &Arc<str>, fork: u64) {
-        self.announce(chain, message::ChainEvent::Reorg { fork });
+    /// Queues a message that blocks above `fork` were dropped.
+    pub(crate) fn queue_reorg_message(&self, chain: &Arc<str>, fork: u64) {
+        self.queue_message(chain, message::Subject::Reorg { fork });
     }
 
-    fn announce(&self, chain: &Arc<str>, event: message::ChainEvent) {
+    fn queue_message(&self, chain: &Arc<str>, subject: message::Subject) {
         let mut outbox = self.outbox.lock();
         // A full queue means that Redis is down. Other gateways detect the change by polling.
         if outbox.len() < OUTBOX_MAX {
-            outbox.push_back(Outgoing { chain: Arc::clone(chain), event });
+            outbox.push_back(Outgoing { chain: Arc::clone(chain), subject });
         }
         self.wakeup.notify_one();
     }

@@ -13,19 +13,20 @@ use crate::config::Config;
 pub(crate) struct CallReply<'a> {
     /// The raw bytes of the id; `null` if it could not be parsed.
     pub(crate) id: &'a [u8],
-    pub(crate) payload: Content<'a>,
+    pub(crate) content: Content<'a>,
     pub(crate) cache_status: Option<CacheStatus>,
-    /// The tier behind memory that the hit comes from, if any.
+    /// The cache tier that the hit comes from; `None` for the memory tier and without a hit.
     pub(crate) tier: Option<Tier>,
-    /// The upstream that sent the response, now or when it was cached.
-    pub(crate) upstream: Option<usize>,
+    /// Index of the upstream that sent the response, now or when it was cached.
+    pub(crate) upstream_index: Option<usize>,
 }
 
-/// A payload, or the refusal of a call that needs no upstream.
+/// What a call is answered with: a payload, or a rejection that the gateway decides without an
+/// upstream.
 #[derive(Debug)]
 pub(crate) enum Content<'a> {
     Payload(Payload),
-    Refused(Rejection<'a>),
+    Rejected(Rejection<'a>),
 }
 
 impl Content<'_> {
@@ -33,7 +34,7 @@ impl Content<'_> {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Content::Payload(Payload::Result(bytes) | Payload::Error(bytes)) => bytes.len(),
-            Content::Payload(Payload::Failed(_)) | Content::Refused(_) => 0,
+            Content::Payload(Payload::Failed(_)) | Content::Rejected(_) => 0,
         }
     }
 }
@@ -85,8 +86,9 @@ pub(crate) fn error_code(content: &Content<'_>, config: &Config) -> Option<i64> 
             Some(code.unwrap_or(0))
         }
         Content::Payload(Payload::Failed(failure)) => {
-            Some(i64::from(describe(failure.kind, config).0.0))
+            let (code, _) = describe(failure.kind, config);
+            Some(i64::from(code.0))
         }
-        Content::Refused(refusal) => Some(i64::from(refusal.code.0)),
+        Content::Rejected(rejection) => Some(i64::from(rejection.code.0)),
     }
 }

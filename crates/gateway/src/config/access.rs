@@ -39,13 +39,13 @@ settings::table! {
     /// explains how the tables work together.
     pub struct AccessTable {
         /// If true, a request without a key or token is rejected with 401.
-        required: Bool = follows "true if there is a key or an issuer of tokens";
+        required: Bool = described "true if there is a key or an issuer of tokens";
         /// A file of further `[[key]]` tables, and nothing else.
-        keys_file: File = follows "none";
+        keys_file: File = described "none";
         /// Places where the gateway looks for a key: the header `key_header`; `authorization:
         /// Bearer`; the last or the first segment of the path, which is then removed; the parameter
         /// `key` of the query.
-        key_places: List<KeyPlace> = follows "all four" => vec![
+        key_places: List<KeyPlace> = described "all four" => vec![
             KeyPlace::Header,
             KeyPlace::Bearer,
             KeyPlace::Path,
@@ -78,17 +78,17 @@ settings::table! {
         /// Name of the key's holder in metrics and logs.
         name: Name = required;
         /// SHA-256 of the key. Keys are random and long, so a slow hash would add nothing.
-        hash: KeyHash = follows "from `secret`";
+        hash: KeyHash = described "from `secret`";
         /// The key itself, instead of its hash: `${VAR}` or `${file:PATH}`.
-        secret: Secret<16> = follows "none";
+        secret: Secret<16> = described "none";
         /// Instead of a key, a name in the verified certificate of the client (`client_ca` under
         /// `[tls]`): `cn:NAME`, `dns:NAME`, `uri:URI`, `email:ADDRESS`, `ip:ADDRESS` or the whole
         /// `subject:`. A key in the request takes precedence.
-        certificate: Text = follows "none";
+        certificate: Text = described "none";
         /// The tier of its calls.
-        tier: Name = follows "none";
+        tier: Name = described "none";
         /// Chains that it may use. Others get 403.
-        chains: List<Name> = follows "all chains";
+        chains: List<Name> = described "all chains";
         /// Methods that it may call; empty is all.
         methods_allow: Methods = empty;
         /// Methods that it may not call. It takes precedence over every allow list.
@@ -96,20 +96,20 @@ settings::table! {
         /// Methods that administer the node, and that it may call nevertheless.
         node_methods: Methods = empty;
         /// If true, the key may send signed transactions.
-        transactions: Bool = follows "as in `[access]`";
+        transactions: Bool = described "as in `[access]`";
         /// Networks from which the key may be used; empty allows all.
         clients: NetworkList = empty;
         /// Time at which the key expires.
-        expires: Time = follows "never";
+        expires: Time = described "never";
         /// The rate of its calls. It replaces the rate of every zone whose key is or contains
         /// `key`.
-        rate: CallRate = follows "that of the zone";
+        rate: CallRate = described "that of the zone";
         /// Calls beyond the rate that are accepted. It replaces the burst of every limit whose zone
         /// has a key that is or contains `key`.
-        burst: Count<0, 4_000_000> = follows "that of the limit";
+        burst: Count<0, 4_000_000> = described "that of the limit";
         /// Units that it may use in a calendar month (UTC); see `[quota]`. After that its calls get
         /// 429 with the time until the month ends.
-        quota: Count<0, { 1 << 52 }> = follows "none";
+        quota: Count<0, { 1 << 52 }> = described "none";
     }
 }
 
@@ -121,19 +121,19 @@ settings::table! {
         /// Name of the issuer in metrics and logs.
         name: Name = required;
         /// The shared secret: `${VAR}` or `${file:PATH}`.
-        secret: Secret<32> = follows "none";
+        secret: Secret<32> = described "none";
         /// File with a public key, RSA or elliptic, in PEM form.
-        public_key: File = follows "none";
+        public_key: File = described "none";
         /// File with a set of JSON web keys.
-        jwks: File = follows "none";
+        jwks: File = described "none";
         /// Required value of the claim `iss`.
-        issuer: Text = follows "not checked";
+        issuer: Text = described "not checked";
         /// Accepted values of the claim `aud`. An empty list accepts every value.
         audience: List<Text> = empty;
         /// Largest difference between the issuer's clock and ours.
         leeway: Period<0, HOUR> = "30s";
         /// The tier of calls whose token names none.
-        tier: Name = follows "none";
+        tier: Name = described "none";
         /// The claim that lists the methods of the token; without it, all methods.
         methods_claim: Text = "methods";
         /// The claim that lists the chains of the token; without it, all chains.
@@ -466,7 +466,7 @@ impl KnownKeys {
     }
 
     fn name(&mut self, key: &settings::Key<Box<str>>, report: &mut Report<'_>) -> Option<Box<str>> {
-        let name = key.readable()?;
+        let name = key.valid()?;
         if !self.names.insert(name.clone()) {
             report.error(key, "another key or issuer has this name", "each name once");
         }

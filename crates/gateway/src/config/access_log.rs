@@ -29,7 +29,7 @@ settings::table! {
     pub struct AccessLogTable {
         /// File to which lines are written; `-` is standard output. A file that was moved away is
         /// reopened within a second.
-        file: OutputFile = follows "off";
+        file: OutputFile = described "off";
         /// Format of a line: one JSON object, nginx's combined format, or text with variables.
         format: LogFormat = "json";
         /// `request`: one line per batch; `call`: one line per call of a batch.

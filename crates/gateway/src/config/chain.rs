@@ -29,16 +29,16 @@ settings::table! {
         /// The method table, and with it the caching rules.
         family: FamilyWord = "ethereum";
         /// The chain id that every upstream must have. An upstream with another one is not used.
-        id: Count<1, { u64::MAX }> = follows "not verified";
+        id: Count<1, { u64::MAX }> = described "not verified";
         /// URL paths that lead to this chain.
-        paths: List<UrlPath> = follows "`[\"/NAME\"]`, and `\"/\"` for the default chain";
+        paths: List<UrlPath> = described "`[\"/NAME\"]`, and `\"/\"` for the default chain";
         /// If true, requests at paths of no chain go to this chain.
-        default: Bool = follows "true for the only chain";
+        default: Bool = described "true for the only chain";
         /// Expected time between blocks. It bounds how far a head may jump.
         block_time: Period<1, DAY> =
-            follows "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
+            described "ethereum `\"12s\"`, harmony `\"2s\"`, bitcoin `\"10m\"`";
         /// Blocks behind the head that count as final if the upstreams do not report finality.
-        finality_depth: Count<0, 1_000_000> = follows "ethereum 64, harmony 2, bitcoin 6";
+        finality_depth: Count<0, 1_000_000> = described "ethereum 64, harmony 2, bitcoin 6";
         /// Interval of polls of each upstream's head. A longer time saves calls, but makes the
         /// served head older by as much.
         poll_interval: Period<10, HOUR> = "500ms";

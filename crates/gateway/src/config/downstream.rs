@@ -36,7 +36,7 @@ settings::table! {
         connections_max: Count<1, 10_000_000, usize> = "20000";
         /// Open connections of one client address over all threads. Further connections are closed
         /// at once. Connections of `trusted_proxies` are not counted.
-        connections_per_client_max: Count<1, 10_000_000, usize> = follows "not limited";
+        connections_per_client_max: Count<1, 10_000_000, usize> = described "not limited";
         /// Bytes of a request's body (geth: 5 MiB, `defaultBodyLimit` in rpc/http.go).
         body_bytes_max: Size<1024, GIB> = "5MiB";
         /// Bytes of a request's head.
@@ -65,7 +65,7 @@ settings::table! {
         idle_timeout: Duration<1, DAY> = "75s";
         /// HTTP/1.1 requests on one connection. The connection is closed after the last response. 1
         /// disables keep-alive.
-        keep_alive_requests_max: Count<1, { u64::MAX }> = follows "no limit" => u64::MAX;
+        keep_alive_requests_max: Count<1, { u64::MAX }> = described "no limit" => u64::MAX;
         /// If true, a request may be upgraded to a WebSocket, at the same address and paths. Each
         /// message is one call or batch, under the key and address of the upgrade request. Browsers
         /// may open one only from the pages of `cors_origins`.

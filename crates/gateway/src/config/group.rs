@@ -43,33 +43,33 @@ settings::table! {
         /// Name of the group in metrics and `weir explain`.
         name: Name = required;
         /// The chain that it belongs to. It must be set if there are several.
-        chain: Name = follows "the only chain";
+        chain: Name = described "the only chain";
         /// Names of its upstreams.
-        upstreams: List<Name> = follows "all upstreams of the chain";
+        upstreams: List<Name> = described "all upstreams of the chain";
         /// Methods that it serves.
         methods: List<MethodPattern> = required;
         /// Methods that it rejects. No other group serves them instead.
         methods_deny: Methods = empty;
         /// The load balancing algorithm.
-        balance: BalanceName = follows "as in `[call]`";
+        balance: BalanceName = described "as in `[call]`";
         /// The input of `hash`.
-        hash_key: HashKeyName = follows "as in `[call]`";
+        hash_key: HashKeyName = described "as in `[call]`";
         /// Load limit of one upstream with `hash`.
-        load_factor: LoadFactor = follows "as in `[call]`";
+        load_factor: LoadFactor = described "as in `[call]`";
         /// Time for the whole call.
-        deadline: Period<1, HOUR> = follows "as in `[call]`";
+        deadline: Period<1, HOUR> = described "as in `[call]`";
         /// Time for one attempt.
-        attempt_deadline: Period<1, HOUR> = follows "as in `[call]`";
+        attempt_deadline: Period<1, HOUR> = described "as in `[call]`";
         /// Further attempts after the first.
-        retries_max: Count<0, 16, u32> = follows "as in `[call]`";
+        retries_max: Count<0, 16, u32> = described "as in `[call]`";
         /// If true, a slow call is also sent to a second upstream.
-        hedge: Bool = follows "as in `[call]`";
+        hedge: Bool = described "as in `[call]`";
         /// Bytes of one response of an upstream.
-        response_bytes_max: Size<1024, { 4 * GIB }> = follows "as in `[call]`";
+        response_bytes_max: Size<1024, { 4 * GIB }> = described "as in `[call]`";
         /// Lowest limit of calls in flight at its upstreams.
-        in_flight_min: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
+        in_flight_min: Count<1, 1_000_000, u32> = described "as in `[overload]`";
         /// Highest limit of calls in flight at its upstreams.
-        in_flight_max: Count<1, 1_000_000, u32> = follows "as in `[overload]`";
+        in_flight_max: Count<1, 1_000_000, u32> = described "as in `[overload]`";
     }
 }
 
@@ -234,7 +234,7 @@ pub(super) fn check(
         let Some(chain) = chain::of_name(&table.chain, chains, report) else { continue };
         let group = check_group(table, defaults, chain, chains, upstreams, report);
         let has_same_name = |other: &usize| groups[*other].name == group.name;
-        if table.name.readable().is_some() && chains[chain].groups.iter().any(has_same_name) {
+        if table.name.valid().is_some() && chains[chain].groups.iter().any(has_same_name) {
             let message = "another group of the chain has this name";
             report.error(&table.name, message, "each name once");
         }

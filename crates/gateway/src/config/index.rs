@@ -34,9 +34,9 @@ settings::table! {
         /// index](chain-index.md#postgresql). Write a password as `${VAR}` or `${file:PATH}`, or
         /// set `PGPASSWORD` in the environment. With `follow` the file, or the schema in the
         /// database, is created if it does not exist.
-        db: DatabaseAddress = follows "there is no index";
+        db: DatabaseAddress = described "there is no index";
         /// The chain of the index.
-        chain: Name = follows "the only chain";
+        chain: Name = described "the only chain";
         /// true: the gateway syncs the index from the upstreams of the chain and follows new
         /// blocks; false: run `weir index sync` beside it.
         follow: Bool = "false";

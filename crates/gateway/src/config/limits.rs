@@ -42,7 +42,7 @@ settings::table! {
         key: List<ZoneKeyPart> = required;
         /// The allowed rate of calls, per second or per minute. As in nginx it is stored in whole
         /// thousandths of a call per second: `1r/m` is 0.016 per second.
-        rate: CallRate = follows "none: the zone counts calls in flight";
+        rate: CallRate = described "none: the zone counts calls in flight";
         /// Calls that a call counts as: one, or the weight of its method (`weir explain` prints
         /// it), as if that many calls had come at once.
         cost: Cost = "call";
@@ -69,10 +69,10 @@ settings::table! {
         /// Name of the zone.
         zone: Name = required;
         /// Name of the chain whose calls are limited.
-        chain: Name = follows "every chain";
+        chain: Name = described "every chain";
         /// Methods whose calls are limited. If this key is not set, request bodies that are no
         /// valid call count too.
-        methods: List<MethodPattern> = follows "every method";
+        methods: List<MethodPattern> = described "every method";
         /// If true, the limit counts requests that fail authentication instead of calls, so that
         /// keys cannot be guessed fast. A client over the limit gets `status` before its key is
         /// checked, right or wrong. Clients behind one address share the limit. The key of its zone
@@ -87,7 +87,7 @@ settings::table! {
         nodelay: Bool = "false";
         /// Maximum number of calls in flight at a time, for a zone without a rate. A delayed call
         /// is not in flight yet.
-        concurrent: Count<1, 1_000_000_000> = follows "none: the zone's rate counts";
+        concurrent: Count<1, 1_000_000_000> = described "none: the zone's rate counts";
         /// If true, the limit rejects and delays nothing, and only counts the calls that it would
         /// reject or delay. Limits in dry run are applied after the others, and only affect each
         /// other.
@@ -282,7 +282,7 @@ fn check_limit(
     chains: &[Chain],
     report: &mut Report<'_>,
 ) -> Option<Limit> {
-    let name = table.zone.readable()?;
+    let name = table.zone.valid()?;
     let known: Vec<&str> = zones.iter().map(|zone| &*zone.name).collect();
     let Some(zone) = known.iter().position(|known| *known == &**name) else {
         let (message, allowed) = not_found("zone", name, &known);

@@ -18,9 +18,11 @@ use settings::{Key, Report};
 use super::values::{Cipher, DAY, HOUR, HostPattern, SECOND};
 use crate::config::tls;
 use crate::config::tls::certificate::{Certificate, CertificateFault};
-use crate::config::tls::choose::Certificates;
+use crate::config::tls::sni::Certificates;
 use crate::config::tls::tickets::TicketKey;
-use crate::config::tls::{ClientAuth, SessionTerms, Settings, TicketKeys, certificate, ciphers};
+use crate::config::tls::{
+    ClientAuth, ResumptionSettings, Settings, TicketKeySource, certificate, ciphers,
+};
 
 settings::choice! {
     /// TLS versions.
@@ -46,10 +48,10 @@ settings::table! {
     pub struct TlsTable {
         /// Accepted TLS versions.
         versions: List<Version> =
-            follows "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
+            described "`[\"1.2\", \"1.3\"]`" => vec![Version::Tls12, Version::Tls13];
         /// Cipher suites, the most preferred first. Names of suites of TLS 1.3 begin with `TLS_`.
         /// Each accepted version needs a suite.
-        ciphers: List<Cipher> = follows "all of them, in the client's order" => Vec::new();
+        ciphers: List<Cipher> = described "all of them, in the client's order" => Vec::new();
         /// If true, clients may resume a session by a ticket. In TLS 1.3 this is the only
         /// resumption that needs no memory in the gateway.
         tickets: Bool = "true";
@@ -67,11 +69,11 @@ settings::table! {
         /// Time for a handshake.
         handshake_timeout: Period<1, HOUR> = "10s";
         /// File of PEM certificates of the authorities that sign client certificates.
-        client_ca: File = follows "none";
+        client_ca: File = described "none";
         /// Request for a client certificate: `off` requests none, `required` rejects clients
         /// without one, `optional` serves them. A certificate that a client sends is always
         /// verified.
-        client_auth: ClientAuthName = follows "`required` if `client_ca` is set, else `off`";
+        client_auth: ClientAuthName = described "`required` if `client_ca` is set, else `off`";
     }
 }
 
@@ -86,7 +88,7 @@ settings::table! {
         /// password.
         key_file: File = required;
         /// Host names for which the certificate is used.
-        names: List<HostPattern> = follows "the names in the certificate";
+        names: List<HostPattern> = described "the names in the certificate";
     }
 }
 
@@ -119,22 +121,22 @@ pub struct ListenTls {
     pub has_expired: bool,
     /// The expiry of each `chain_file`.
     pub(crate) expiries: Vec<CertificateExpiry>,
-    /// Settings that must be equal to carry sessions over a reload.
-    pub(crate) terms: SessionTerms,
+    /// Settings that must be unchanged for sessions to resume after a reload.
+    pub(crate) resumption: ResumptionSettings,
 }
 
 impl ListenTls {
     /// Takes over the sessions and the ticket keys in memory from the former configuration, so that
-    /// a reload costs clients no full handshake. Both must verify clients in the same way and have
-    /// the same session settings.
+    /// a reload costs clients no full handshake. Nothing is taken over if the settings of client
+    /// certificates or sessions have changed.
     #[must_use]
     pub fn with_sessions_of(self, former: &ListenTls) -> ListenTls {
-        if self.terms != former.terms {
+        if self.resumption != former.resumption {
             return self;
         }
         let mut server = (*self.server).clone();
         server.session_storage = Arc::clone(&former.server.session_storage);
-        if self.terms.tickets == TicketKeys::PerProcess {
+        if self.resumption.ticket_keys == TicketKeySource::PerProcess {
             server.ticketer = Arc::clone(&former.server.ticketer);
         }
         ListenTls { server: Arc::new(server), ..self }
@@ -209,8 +211,8 @@ pub(super) fn check(
         client_auth,
         client_roots,
     };
-    let terms = settings.terms();
-    match tls::server(settings) {
+    let resumption = settings.resumption();
+    match tls::server_config(settings) {
         Ok(server) => {
             let handshake_timeout = *table.handshake_timeout;
             Some(ListenTls {
@@ -221,7 +223,7 @@ pub(super) fn check(
                 names,
                 has_expired,
                 expiries,
-                terms,
+                resumption,
             })
         }
         Err(message) => {
@@ -239,7 +241,7 @@ fn read_certificates(
 ) -> Vec<(String, Certificate, Vec<String>)> {
     let mut certificates = Vec::new();
     for table in tables {
-        let file = |key: &Key<String>| key.readable().map(|name| folder.join(name));
+        let file = |key: &Key<String>| key.valid().map(|name| folder.join(name));
         let files = (file(&table.chain_file), file(&table.key_file));
         let (Some(chain_file), Some(key_file)) = files else { continue };
         let certificate = match certificate::read(&chain_file, &key_file) {
@@ -268,7 +270,7 @@ fn read_versions(
     table: &TlsTable,
     report: &mut Report<'_>,
 ) -> Vec<&'static rustls::SupportedProtocolVersion> {
-    let suites = table.ciphers.readable().filter(|suites| !suites.is_empty());
+    let suites = table.ciphers.valid().filter(|suites| !suites.is_empty());
     let mut versions = Vec::new();
     for (version, supported, is_13) in
         [(Version::Tls12, &TLS12, false), (Version::Tls13, &TLS13, true)]

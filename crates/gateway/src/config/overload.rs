@@ -20,15 +20,17 @@ settings::table! {
         in_flight_min: Count<1, 1_000_000, u32> = "4";
         /// Highest limit. If it equals `in_flight_min`, the limit is fixed.
         in_flight_max: Count<1, 1_000_000, u32> =
-            follows "the sum of `connections_max` of the group's upstreams";
-        /// Calls of a group that may wait, over all threads. Above it the oldest call of the worst
-        /// class is shed.
+            described "the sum of `connections_max` of the group's upstreams";
+        /// Calls of a group that may wait, over all threads. If the queue is full, the oldest call
+        /// of the lowest class is shed.
         queue_max: Count<0, 1_000_000, usize> = "2000";
-        /// Longest wait of a call. If a queue has not been empty for 200 ms, and more calls in
-        /// flight would bring no more responses, the newest call of a class goes first. No call
-        /// then waits longer than 200 ms.
+        /// Longest wait of a call; a call that waits longer is shed. Once a queue has been
+        /// non-empty for 200 ms without a break and the limit cannot rise, the gateway serves the
+        /// newest call of each class first (adaptive LIFO), and sheds calls that have waited for
+        /// 200 ms.
         queue_timeout: Period<1, HOUR> = "2s";
-        /// Tiers of keys and tokens whose calls have the class `high`.
+        /// Tiers whose calls have the class `high`. The `tier` of a key, or a claim of a token,
+        /// names the tier of a caller.
         high_tiers: List<Name> = empty;
         /// Tiers whose calls have the class `low`. All others, and callers without a key, are
         /// `normal`.
@@ -36,7 +38,9 @@ settings::table! {
         /// A call of a method with at least this weight is one class lower (`weir explain` prints
         /// the weight): heavy calls are shed before cheap ones.
         heavy_weight: Count<1, 1_000_000, u32> = "10";
-        /// Share of the limit that a class keeps while calls of better classes wait too.
+        /// Share of the free slots that each lower class gets while calls of a higher class wait
+        /// too. A slot allows one call in flight.
+        // The bounds of `Number` are in thousandths: 0 to 0.5.
         share_kept: Number<0, 500> = "0.1";
         /// HTTP status of a shed call, with `Retry-After`, and of a batch with all calls shed. The
         /// JSON-RPC code is always -32005.
@@ -53,7 +57,8 @@ pub struct Overload {
     pub queue_timeout: Duration,
     /// Rules for the class of a call.
     pub priorities: Priorities,
-    /// Share of the limit that a class keeps while calls of better classes wait too, 0 to 0.5.
+    /// Share of the free slots that each lower class gets while calls of a higher class wait too, 0
+    /// to 0.5.
     pub share_kept: f64,
     /// HTTP status of a shed call.
     pub status: u16,

@@ -23,7 +23,7 @@ settings::table! {
         /// of its last second. A file that cannot be read or written keeps the gateway from
         /// starting. Later failures are logged and counted in `weir_quota_write_failures_total`,
         /// and counting continues in memory.
-        file: OutputFile = follows "none: it must be set if a key has a quota";
+        file: OutputFile = described "none: it must be set if a key has a quota";
         /// Units that a call counts: one, or the weight of its method (`weir explain` prints it).
         cost: Cost = "weight";
         /// If true, all gateways with the same `redis.prefix` count together, through Redis. Each

@@ -24,9 +24,9 @@ settings::table! {
         /// Address of the server. `redis://` is a single server, `redis-sentinel://` one behind
         /// sentinels (with `?sentinelServiceName=NAME`), `redis-cluster://` a cluster; `rediss`
         /// instead of `redis` uses TLS. Further addresses follow as `?node=HOST:PORT&node=…`.
-        url: RedisAddress = follows "nothing is shared";
+        url: RedisAddress = described "nothing is shared";
         /// File of PEM certificates to trust instead of the built-in ones. Only for `rediss`.
-        tls_ca: File = follows "Mozilla's roots, built in";
+        tls_ca: File = described "Mozilla's roots, built in";
         /// Prefix of every key. Gateways with the same prefix share their responses and their
         /// shared zones: use a new one for a test network that is restarted from genesis.
         prefix: Name = "weir";
@@ -35,7 +35,7 @@ settings::table! {
         /// Number of gateways that share this Redis. While Redis is down, each gateway divides
         /// shared rates and quotas by this number. With too low a number the gateways accept more
         /// calls.
-        gateways: Count<1, 1000> = follows "none: it must be set if a zone is shared" => 1;
+        gateways: Count<1, 1000> = described "none: it must be set if a zone is shared" => 1;
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
         /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
@@ -52,9 +52,10 @@ settings::table! {
         failures_max: Count<1, 1000, u32> = "5";
         /// Time from the last failure to the next probe. No call waits for a probe.
         backoff: Duration<10, HOUR> = "1s";
-        /// If true, gateways report reorgs to each other, and poll their upstreams at once after a
-        /// report. Responses are correct without these reports too.
-        tell_reorgs: Bool = "true";
+        /// If true, gateways send each other messages about reorgs and invalidated caches over
+        /// Redis pub/sub, and act at once: after a reorg they poll their upstreams. Without
+        /// messages they notice within a poll interval or a second, and responses are correct too.
+        messages: Bool = "true";
     }
 }
 
@@ -87,7 +88,7 @@ impl Redis {
             compress_bytes_min: other.compress_bytes_min,
             entry_bytes_max: other.entry_bytes_max,
             ttl_max: other.ttl_max,
-            tell_reorgs: other.tell_reorgs,
+            messages: other.messages,
             ..self.keys.clone()
         };
         // Certificates are read with each configuration and may differ, so TLS is not reused.

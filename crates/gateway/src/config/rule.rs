@@ -28,7 +28,7 @@ settings::table! {
         /// Hosts of the request, without port. `*.example` matches every name below `example`.
         hosts: List<Text> = empty;
         /// Prefix of the path, in whole segments, after a key was removed.
-        path: UrlPath = follows "any";
+        path: UrlPath = described "any";
         /// Header conditions; all must match.
         headers: List<HeaderPattern> = empty;
         /// Names of keys; `ISSUER:SUBJECT` is the holder of a token.
@@ -38,9 +38,9 @@ settings::table! {
         /// Methods.
         methods: Methods = empty;
         /// Prefix of the parameters, byte for byte as the client writes them.
-        params: Text = follows "any";
+        params: Text = described "any";
         /// The first parameter: a string without its quotes, any other value as written.
-        first_param: Text = follows "any";
+        first_param: Text = described "any";
         /// Share of the matching traffic to which the rule applies, in steps of 0.0001. The same
         /// client or call is always inside or always outside of the share.
         share: Share = "1";
@@ -49,13 +49,13 @@ settings::table! {
         share_of: ShareOfName = "client";
         /// The group that serves the call. The rule does not apply to chains without a group of
         /// this name.
-        group: Name = follows "none";
+        group: Name = described "none";
         /// Rejects the call. The value is the HTTP status if it is the only call of its request.
-        deny: Count<400, 599, u16> = follows "none";
+        deny: Count<400, 599, u16> = described "none";
         /// The error message of `deny`.
-        message: Text = follows "`\"request is not allowed here\"`";
+        message: Text = described "`\"request is not allowed here\"`";
         /// Replaces the part of the path that `path` matched. The new path then selects the chain.
-        rewrite: UrlPath = follows "none";
+        rewrite: UrlPath = described "none";
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) fn check(
 ) -> Vec<Rule> {
     let mut rules: Vec<Rule> = Vec::new();
     for table in tables {
-        let Some(name) = table.name.readable() else { continue };
+        let Some(name) = table.name.valid() else { continue };
         if rules.iter().any(|rule| rule.name == *name) {
             report.error(&table.name, "another rule has this name", "each name once");
         }

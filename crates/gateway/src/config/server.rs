@@ -24,13 +24,13 @@ settings::table! {
         /// chains, upstreams and methods.
         health: Address = "off", at_start;
         /// Serving threads. Each has its own listener and its own connections to the upstreams.
-        threads: Count<1, 1024, usize> = follows "the number of cores" => cores(), at_start;
+        threads: Count<1, 1024, usize> = described "the number of cores" => cores(), at_start;
         /// Memory for request bodies, responses and queues of all connections. Above this limit
         /// requests get 503 with `Retry-After`, and the connections of the slowest clients are
         /// closed. Requests use at most half of the memory, incoming responses of upstreams a
         /// quarter, and one connection an eighth. The cache does not count.
         memory_max: Size<{ 16 * MIB }, { 1 << 50 }> =
-            follows "a quarter of the memory of the machine or control group";
+            described "a quarter of the memory of the machine or control group";
         /// Time for which a graceful stop continues as before while `/readyz` reports the stop, so
         /// that load balancers notice it.
         drain_delay: Duration<0, HOUR> = "0s";

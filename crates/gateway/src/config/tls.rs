@@ -3,8 +3,9 @@
 //! the first handshake.
 //!
 //! This file opens no connection: `downstream/tls.rs` does the handshake. `config/upstream_tls.rs`
-//! is for TLS to upstreams. In reading order: `certificate` (the gateway's), `choose` (selection by
-//! SNI), `ciphers`, `tickets` and `sessions` (resumption), `client` (client certificates).
+//! is for TLS to upstreams. In reading order: `certificate` (the gateway's), `sni` (selection by
+//! the client's server name), `ciphers`, `tickets` and `sessions` (resumption), `client` (client
+//! certificates).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 
 pub(crate) mod certificate;
-pub(crate) mod choose;
 pub(crate) mod ciphers;
 pub(crate) mod client;
 pub(crate) mod sessions;
+pub(crate) mod sni;
 pub(crate) mod tickets;
 
-use choose::Certificates;
 use sessions::Sessions;
+use sni::Certificates;
 use tickets::{TicketKey, Tickets};
 
 /// Request for a client certificate.
@@ -47,9 +48,12 @@ pub(crate) struct Settings {
     /// Cipher suites, the most preferred first. Empty allows all suites in the client's order.
     pub(crate) ciphers: Vec<SupportedCipherSuite>,
     pub(crate) certificates: Certificates,
-    /// `None` turns tickets off.
+    /// Keys of session tickets. `None` turns tickets off. With an empty list the process generates
+    /// its own keys and rotates them.
     pub(crate) tickets: Option<Vec<TicketKey>>,
+    /// Maximum number of sessions that the gateway stores; 0 turns session storage off.
     pub(crate) sessions_max: usize,
+    /// Maximum age of stored sessions, and of tickets under keys from files.
     pub(crate) session_age_max: Duration,
     pub(crate) client_auth: ClientAuth,
     /// Authorities of client certificates.
@@ -58,7 +62,7 @@ pub(crate) struct Settings {
 
 /// Source of the ticket keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TicketKeys {
+pub(crate) enum TicketKeySource {
     /// There are no tickets.
     Off,
     /// Each process generates its own keys.
@@ -67,26 +71,26 @@ pub(crate) enum TicketKeys {
     FromFiles,
 }
 
-/// Settings under which sessions begin. A session may resume after a reload only if the terms are
-/// equal.
+/// The settings that decide if a session may resume after a reload: those of both configurations
+/// must be equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SessionTerms {
-    /// Identifies how clients are verified.
-    auth: [u8; 32],
-    pub(crate) tickets: TicketKeys,
+pub(crate) struct ResumptionSettings {
+    /// Hash of the rules by which clients are verified.
+    client_auth_hash: [u8; 32],
+    pub(crate) ticket_keys: TicketKeySource,
     sessions_max: usize,
     session_age_max: Duration,
 }
 
 impl Settings {
-    /// Returns the session terms of these settings.
-    pub(crate) fn terms(&self) -> SessionTerms {
-        SessionTerms {
-            auth: auth_id(self.client_auth, &self.client_roots),
-            tickets: match &self.tickets {
-                None => TicketKeys::Off,
-                Some(keys) if keys.is_empty() => TicketKeys::PerProcess,
-                Some(_) => TicketKeys::FromFiles,
+    /// Returns the settings that must be unchanged for sessions to resume.
+    pub(crate) fn resumption(&self) -> ResumptionSettings {
+        ResumptionSettings {
+            client_auth_hash: hash_client_auth(self.client_auth, &self.client_roots),
+            ticket_keys: match &self.tickets {
+                None => TicketKeySource::Off,
+                Some(keys) if keys.is_empty() => TicketKeySource::PerProcess,
+                Some(_) => TicketKeySource::FromFiles,
             },
             sessions_max: self.sessions_max,
             session_age_max: self.session_age_max,
@@ -94,20 +98,20 @@ impl Settings {
     }
 }
 
-/// Builds the TLS server.
+/// Builds the configuration of rustls for serving clients.
 ///
 /// # Errors
 ///
 /// If the settings contradict each other; `config/listen_tls.rs` checks that before.
-pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
+pub(crate) fn server_config(settings: Settings) -> Result<Arc<ServerConfig>, String> {
     let mut crypto = provider::default_provider();
     let has_ciphers = !settings.ciphers.is_empty();
     if has_ciphers {
         crypto.cipher_suites = settings.ciphers;
     }
     let crypto = Arc::new(crypto);
-    let auth = auth_id(settings.client_auth, &settings.client_roots);
-    let verifier = verifier(&crypto, settings.client_auth, settings.client_roots)?;
+    let client_auth_hash = hash_client_auth(settings.client_auth, &settings.client_roots);
+    let verifier = client_verifier(&crypto, settings.client_auth, settings.client_roots)?;
     let mut server = ServerConfig::builder_with_provider(crypto)
         .with_protocol_versions(&settings.versions)
         .map_err(|error| error.to_string())?
@@ -125,27 +129,28 @@ pub(crate) fn server(settings: Settings) -> Result<Arc<ServerConfig>, String> {
             server.ticketer = provider::Ticketer::new().map_err(|error| error.to_string())?;
         }
         Some(keys) => {
-            server.ticketer = Arc::new(Tickets::new(keys, &auth, settings.session_age_max));
+            server.ticketer =
+                Arc::new(Tickets::new(keys, &client_auth_hash, settings.session_age_max));
         }
     }
     Ok(Arc::new(server))
 }
 
-/// Identifies how clients are verified. A session resumes only under the rules of its handshake,
-/// because resumption does not verify the certificate again.
-fn auth_id(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
+/// Returns a hash of the rules by which clients are verified. A session must resume only under the
+/// rules of its first handshake, because resumption does not verify the certificate again.
+fn hash_client_auth(auth: ClientAuth, roots: &[CertificateDer<'_>]) -> [u8; 32] {
     let mut context = Context::new(&SHA256);
     context.update(&[auth as u8]);
     for root in roots {
         context.update(&(root.len() as u64).to_be_bytes());
         context.update(root);
     }
-    let mut id = [0; 32];
-    id.copy_from_slice(context.finish().as_ref());
-    id
+    let mut hash = [0; 32];
+    hash.copy_from_slice(context.finish().as_ref());
+    hash
 }
 
-fn verifier(
+fn client_verifier(
     crypto: &Arc<rustls::crypto::CryptoProvider>,
     auth: ClientAuth,
     certificates: Vec<CertificateDer<'static>>,

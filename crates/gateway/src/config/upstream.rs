@@ -22,15 +22,15 @@ settings::table! {
     /// An upstream. Its URL and header values are secrets and are never printed.
     pub struct UpstreamTable as label => pub UpstreamKeys {
         /// Name of the upstream in headers, metrics and logs.
-        name: Name = follows "host and port of the URL";
+        name: Name = described "host and port of the URL";
         /// Address of the upstream: `http://`, `https://`, `ws://`, `wss://`, or `ipc:` and the
         /// path of a socket. A user part becomes an `authorization` header.
         url: UpstreamAddress = required;
         /// A WebSocket (`ws://`, `wss://`) or socket (`ipc:`) of the same upstream in addition to
         /// its HTTP address. Calls go there while it works, and to `url` otherwise.
-        ws_url: UpstreamAddress = follows "none";
+        ws_url: UpstreamAddress = described "none";
         /// The chain that the upstream serves. It must be set if there are several chains.
-        chain: Name = follows "the only chain";
+        chain: Name = described "the only chain";
         /// Weight of the upstream, relative to the other upstreams, for `weighted` and `hash`.
         weight: Count<1, 1000, u32> = "1";
         /// If true, the upstream is used only while no other upstream of its group is usable.
@@ -45,7 +45,7 @@ settings::table! {
         /// Longer calls go over HTTP if the upstream has such an address, and to another upstream
         /// if not.
         message_bytes_max: Size<1024, { 4 * GIB }> =
-            follows "1MiB with an HTTP address, no limit without";
+            described "1MiB with an HTTP address, no limit without";
         /// Time without data after which a WebSocket is pinged, and the time for the response to
         /// the ping. HTTP/2 connections are pinged at the same interval.
         ping_interval: Duration<1, HOUR> = "5s";
@@ -73,9 +73,9 @@ settings::table! {
         /// Headers to add to every request, such as `{ authorization = "Bearer ${TOKEN}" }`.
         headers: Headers = empty;
         /// File of PEM certificates to trust instead of the built-in ones. Only for https and wss.
-        tls_ca: File = follows "Mozilla's roots, built in";
+        tls_ca: File = described "Mozilla's roots, built in";
         /// The name that is sent (SNI) and verified. Only for https and wss.
-        tls_server_name: Host = follows "the host of the URL";
+        tls_server_name: Host = described "the host of the URL";
         /// If true, the upstream's certificate is verified. Only for https and wss.
         tls_verify: Bool = "true";
     }
@@ -204,7 +204,7 @@ impl fmt::Debug for Tls {
 }
 
 fn label(table: &UpstreamTable) -> String {
-    let address = || table.url.readable().map(NodeUrl::default_name);
+    let address = || table.url.valid().map(NodeUrl::default_name);
     table.name.as_deref().map(str::to_owned).or_else(address).unwrap_or_default()
 }
 
@@ -220,7 +220,7 @@ pub(super) fn check(
     let mut names = HashSet::new();
     for table in tables {
         let chain = chain::of_name(&table.chain, chains, report);
-        if table.url.readable().is_none() {
+        if table.url.valid().is_none() {
             continue;
         }
         let name = unique_name(table, &mut names, report);

@@ -183,11 +183,11 @@ impl Message {
 }
 
 fn single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
-    let status = match &reply.payload {
+    let status = match &reply.content {
         Content::Payload(Payload::Failed(failure)) => status_of(failure.kind, &snapshot.config),
         _ => 200,
     };
-    let retry_after = match &reply.payload {
+    let retry_after = match &reply.content {
         Content::Payload(Payload::Failed(failure)) => failure.retry_after,
         _ => None,
     };
@@ -199,9 +199,9 @@ fn single_reply(reply: CallReply<'_>, snapshot: &Snapshot) -> Message {
             Cow::Borrowed(tier.map_or_else(|| cache_status.as_str(), Tier::hit))
         });
         message.upstream =
-            reply.upstream.map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name));
+            reply.upstream_index.map(|index| Arc::clone(&snapshot.upstreams[index].config.name));
     }
-    message.body = match reply.payload {
+    message.body = match reply.content {
         Content::Payload(Payload::Result(result)) => {
             let mut start = Vec::with_capacity(40 + reply.id.len());
             write_result(&mut start, reply.id, b"");
@@ -228,7 +228,7 @@ fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
             body.push(b',');
         }
         let start = body.len();
-        write_content(&mut body, item.id, &item.payload, snapshot);
+        write_content(&mut body, item.id, &item.content, snapshot);
         if body.len() > downstream.batch_response_bytes_max {
             body.truncate(start);
             let failed = Payload::Failed(Failure::ours(Kind::BatchTooLarge));
@@ -259,7 +259,7 @@ fn batch_reply(items: &[CallReply<'_>], snapshot: &Snapshot) -> Message {
 /// overload refused every call. In that case it is the first call's status, and `Retry-After` is
 /// the shortest wait.
 fn batch_status(items: &[CallReply<'_>]) -> (u16, Option<Duration>) {
-    let limit_status = |item: &CallReply<'_>| match &item.payload {
+    let limit_status = |item: &CallReply<'_>| match &item.content {
         Content::Payload(Payload::Failed(Failure {
             kind: Kind::OverQuota, retry_after, ..
         })) => Some((429, *retry_after)),
@@ -290,8 +290,8 @@ fn write_content(out: &mut Vec<u8>, id: &[u8], content: &Content<'_>, snapshot: 
             let (code, message) = describe(failure.kind, &snapshot.config);
             write_error(out, id, i64::from(code.0), message, None);
         }
-        Content::Refused(refusal) => {
-            write_error(out, id, i64::from(refusal.code.0), &refusal.message, None);
+        Content::Rejected(rejection) => {
+            write_error(out, id, i64::from(rejection.code.0), &rejection.message, None);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! hide in another one's body (RFC 9112, section 6). Examples are a `Content-Length` beside a
 //! `Transfer-Encoding`, repeated or malformed lengths, transfer codings other than a single
 //! `chunked`, and bare line feeds. `http1.rs` reads bodies and runs the connection loop;
-//! `arrive.rs` and `http2.rs` handle TLS and HTTP/2.
+//! `accept.rs` and `http2.rs` handle TLS and HTTP/2.
 
 use std::net::IpAddr;
 use std::str::FromStr;

@@ -36,7 +36,7 @@ use crate::upstream::overload;
 
 /// Time for which the rest of a refused request is read and dropped, so that the client receives
 /// the refusal instead of a reset (nginx's `lingering_timeout`).
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes that are read and dropped after a refusal.
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 /// Maximum bytes of a payload that is copied behind the head. A larger payload is sent from its own
@@ -567,7 +567,7 @@ where
         cx.upstream.buffers.give(out);
         written?;
         self.stream.shutdown().await?;
-        let deadline = Instant::now() + LINGER;
+        let deadline = Instant::now() + LINGER_TIMEOUT;
         let mut dropped = 0;
         while dropped < LINGER_BYTES_MAX {
             let filled =

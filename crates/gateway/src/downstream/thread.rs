@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use crate::downstream::http1::ConnectionState;
 use crate::downstream::parsed_heads::ParsedHeads;
 use crate::downstream::peer::Peer;
-use crate::downstream::{arrive, http1};
+use crate::downstream::{accept, http1};
 use crate::io::memory;
 use crate::limits::clients::ConnectionGuard;
 use crate::policy::client::AddressSource;
@@ -105,14 +105,14 @@ impl Thread {
                 if config.downstream.client_address == AddressSource::ProxyProtocol =>
             {
                 self.spawn(client, |state| {
-                    arrive::serve_proxied(Rc::clone(self), tcp, client, state)
+                    accept::serve_proxied(Rc::clone(self), tcp, client, state)
                 });
             }
             (ListenAddress::Clear, _) => self.accept(tcp, client),
             (ListenAddress::Tls, Some(listen)) => {
                 let listen = Arc::clone(listen);
                 self.spawn(client, |state| {
-                    arrive::serve_tls(Rc::clone(self), tcp, client, listen, state)
+                    accept::serve_tls(Rc::clone(self), tcp, client, listen, state)
                 });
             }
             // This cannot happen: a reload never removes the settings of an open TLS address.

@@ -29,8 +29,8 @@ pub(crate) trait Label: Copy + 'static {
     fn as_str(self) -> &'static str;
 }
 
-/// Names the labels of closed sets.
-macro_rules! label {
+/// Implements [`Label`] for closed sets that are declared elsewhere.
+macro_rules! implement_labels {
     ($($Type:ty: $name:literal;)+) => { $(
         impl Label for $Type {
             const NAME: &'static str = $name;
@@ -53,21 +53,21 @@ macro_rules! label {
 }
 
 /// Declares closed sets that exist only for counters.
-macro_rules! labels {
+macro_rules! declare_labels {
     ($($(#[$meta:meta])* $Type:ident: $name:literal { $($values:tt)+ })+) => {
         $(closed_set! { $(#[$meta])* pub(crate) enum $Type { $($values)+ } })+
-        label! { $($Type: $name;)+ }
+        implement_labels! { $($Type: $name;)+ }
     };
 }
 
-label! {
+implement_labels! {
     CacheStatus: "cache";
     Class: "class";
     Denial: "reason";
     Shed: "reason";
 }
 
-labels! {
+declare_labels! {
     /// Status of a request that was refused as a whole.
     RefusedStatus: "status" {
         BadRequest = "400",
@@ -77,11 +77,11 @@ labels! {
         MethodNotAllowed = "405",
         RequestTimeout = "408",
         BodyTooLarge = "413",
-        MediaType = "415",
-        Expectation = "417",
+        UnsupportedMediaType = "415",
+        ExpectationFailed = "417",
         TooManyRequests = "429",
         HeadTooLarge = "431",
-        Version = "505",
+        HttpVersionNotSupported = "505",
         Other = "500",
     }
 
@@ -108,7 +108,8 @@ labels! {
         NothingInCommon = "nothing_in_common",
         CertificateMissing = "certificate_missing",
         CertificateRefused = "certificate_refused",
-        /// The client refused.
+        /// The client ended the handshake with a TLS alert, for example because it does not trust
+        /// the certificate.
         Alert = "alert",
         Other = "other",
     }
@@ -116,7 +117,8 @@ labels! {
     /// Outcome of an attempt at an upstream.
     AttemptOutcome: "outcome" { Ok = "ok", Failed = "failed", RateLimited = "rate_limited", }
 
-    /// Verdict of a zone of request limits on a call, in the words of nginx's `$limit_req_status`.
+    /// What a request-limit zone decided about a call. The values are those of nginx's
+    /// `$limit_req_status`.
     LimitOutcome: "outcome" {
         Passed = "passed",
         Delayed = "delayed",
@@ -125,12 +127,12 @@ labels! {
         RejectedDryRun = "rejected_dry_run",
     }
 
-    /// The judge of a call in a zone that gateways share.
+    /// Who decided about a call in a limit zone that several gateways share through Redis.
     LimitJudge: "by" {
         Redis = "redis",
-        /// This gateway alone, by its share of the zone's rate and burst.
+        /// This gateway alone, by its local share: rate and burst divided by `redis.gateways`.
         Share = "share",
-        /// This gateway, by an earlier verdict of Redis.
+        /// This gateway, because the last response of Redis already implies a rejection.
         Memory = "memory",
     }
 
@@ -165,7 +167,8 @@ labels! {
     RedisStore: "outcome" {
         Ok = "ok",
         Failed = "failed",
-        /// The block was not proven, a limit was reached, or there was no connection.
+        /// No poll proved in time that the response's block is on the served chain, a limit was
+        /// reached, or there was no connection.
         Dropped = "dropped",
     }
 }

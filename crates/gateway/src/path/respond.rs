@@ -62,7 +62,7 @@ pub(super) fn respond<'a>(
         Err(rejection) => (Cow::Borrowed(""), Some(rejection)),
     };
     let tier = served.as_ref().ok().and_then(|(response, _)| response.tier);
-    let (content, status, upstream) = match served {
+    let (content, status, upstream_index) = match served {
         Ok((response, status)) => {
             let counts = counters.method(chain, row);
             counts.record_call(status, duration);
@@ -80,10 +80,10 @@ pub(super) fn respond<'a>(
         Err(Stop::Unreadable) => {
             counters.calls_refused.add(1);
             let rejection = rejection.expect("an unreadable call has a rejection");
-            (Content::Refused(rejection), None, None)
+            (Content::Rejected(rejection), None, None)
         }
     };
-    let reply = CallReply { id: b"null", payload: content, cache_status: status, tier, upstream };
+    let reply = CallReply { id: b"null", content, cache_status: status, tier, upstream_index };
     record_call(cx, request, chain, progress, &name, &reply, duration);
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
@@ -114,12 +114,12 @@ fn record_call(
         CallRecord {
             method: method[..method.floor_char_boundary(METHOD_BYTES_MAX)].into(),
             chain: Arc::clone(&snapshot.chains[chain].name),
-            error: error_code(&reply.payload, &snapshot.config),
+            error: error_code(&reply.content, &snapshot.config),
             cache: reply.cache_status,
             upstream: reply
-                .upstream
-                .map(|upstream| Arc::clone(&snapshot.upstreams[upstream].config.name)),
-            bytes: reply.payload.bytes(),
+                .upstream_index
+                .map(|index| Arc::clone(&snapshot.upstreams[index].config.name)),
+            bytes: reply.content.bytes(),
             took: duration,
             upstream_time: used_upstream.then_some(duration),
         }

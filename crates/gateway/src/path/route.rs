@@ -107,7 +107,7 @@ pub(super) fn authorize(cx: &ThreadContext, route: &Route<'_>) -> Result<(), Fai
     let snapshot = &cx.snapshot;
     let name = &*route.call.method;
     let effect = effect_of_method(snapshot.chains[route.chain].family, route.method(), name);
-    if effect == Effect::Read && !snapshot.has_method_lists {
+    if effect == Effect::Read && !snapshot.checks_methods {
         return Ok(());
     }
     let group =

@@ -38,9 +38,9 @@ impl Class {
 closed_set! {
     /// Reason for shedding a call.
     pub enum Shed {
-        /// The queue was full, and every call in it had a better class.
+        /// The queue was full, and every call in it had a higher class.
         Full = "full",
-        /// A call of a better class, or a newer one, displaced it from the queue.
+        /// A call of a higher class, or a newer one, displaced it from the queue.
         Displaced = "displaced",
         /// The call waited longer than allowed.
         Late = "late",
@@ -54,7 +54,7 @@ pub struct Priorities {
     pub high_tiers: Vec<Box<str>>,
     /// Tiers with low priority.
     pub low_tiers: Vec<Box<str>>,
-    /// A call of at least this weight is one class worse than other calls of its caller.
+    /// A call of at least this weight is one class lower than other calls of its caller.
     pub heavy_weight: u32,
 }
 

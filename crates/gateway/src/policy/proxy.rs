@@ -1,7 +1,7 @@
 //! The PROXY protocol header, version 1 (text) and 2 (binary), as HAProxy's
 //! `doc/proxy-protocol.txt` defines it. It carries the address of the proxy's client.
 //!
-//! This file only parses bytes. `downstream/arrive.rs` decides which peers may send a header, and
+//! This file only parses bytes. `downstream/accept.rs` decides which peers may send a header, and
 //! waits for it.
 
 use core::net::IpAddr;

@@ -22,7 +22,7 @@ use crate::quota::{Ledger, unix_seconds};
 use crate::state::snapshot::Snapshot;
 
 /// Interval of writes and exchanges.
-const INTERVAL: Duration = Duration::from_secs(1);
+const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Redis counts as unreachable if it has not responded for this time.
 const REDIS_SILENCE_MAX: Duration = Duration::from_secs(3);
 /// Maximum number of keys whose usage is exchanged at the same time.
@@ -63,7 +63,7 @@ impl QuotaSync {
         self.running.abort();
         if self.task.exchange.is_some() {
             // If this times out, the file still has the changes, and the next start shares them.
-            let _ = tokio::time::timeout(INTERVAL, self.task.sync(false)).await;
+            let _ = tokio::time::timeout(WRITE_INTERVAL, self.task.sync(false)).await;
         }
         self.task.write();
     }
@@ -104,7 +104,7 @@ impl Task {
                 }
                 has_failed = !is_written;
             }
-            tokio::time::sleep(INTERVAL).await;
+            tokio::time::sleep(WRITE_INTERVAL).await;
         }
     }
 

@@ -1,10 +1,10 @@
 //! One configuration in use, and all state that depends on it.
 //!
 //! All threads share the snapshot. A reload creates a new [`Snapshot`], and calls in flight still
-//! use the old one. Both snapshots share the state that the reload does not change. A zone of
-//! request limits keeps its contents unless its name, key, memory or sharing changes; its rate and
-//! cost may change. `context.rs` keeps the state of a thread, and `upstream/topology` keeps chains
-//! and upstreams.
+//! use the old one. Both snapshots share the state that the reload does not change. A reload keeps
+//! the counts of a request-limit zone if its name, key, memory and `shared` setting are unchanged.
+//! A changed rate or cost does not reset them. `context.rs` keeps the state of a thread, and
+//! `upstream/topology` keeps chains and upstreams.
 
 use std::ops::Deref;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::route::Router;
 use crate::quota::Quotas;
 use crate::state::process::Process;
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::{ChainEvent, OnEvent};
 
@@ -45,8 +45,9 @@ pub(crate) struct Snapshot {
     pub(crate) head_fields: Arc<HeadFields>,
     /// Authenticates callers; `None` if no authentication is configured.
     pub(crate) key_index: Option<KeyIndex>,
-    /// True if read calls must be authorized, because a list of methods is not empty.
-    pub(crate) has_method_lists: bool,
+    /// True if the permission of read calls depends on their method. If false, all read calls are
+    /// permitted without a check.
+    pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
     /// The request limits; `None` if none is configured.
@@ -59,7 +60,8 @@ pub(crate) struct Snapshot {
     pub(crate) process: Arc<Process>,
 }
 
-/// A snapshot dereferences to its topology.
+/// Gives access to the topology's fields: chains, groups, upstreams, and also `config` (the
+/// configuration) and `registry` (clock and memory budget of the process).
 impl Deref for Snapshot {
     type Target = Topology;
 
@@ -69,14 +71,14 @@ impl Deref for Snapshot {
 }
 
 impl Snapshot {
-    /// Returns the initial state. `dials` holds one dial per upstream; a missing dial is
-    /// `Dial::Net`.
-    pub(crate) fn new(config: Config, dials: Vec<Dial>) -> Arc<Snapshot> {
+    /// Returns the state under the first configuration. `connectors[i]` connects to the upstream
+    /// with index `i`. An upstream without an element is connected to over the network.
+    pub(crate) fn new(config: Config, connectors: Vec<Connector>) -> Arc<Snapshot> {
         let config = Arc::new(config);
         let labels = Labels::of(&config);
         let counters: Vec<_> =
             (0..config.server.threads).map(|_| Arc::new(Counters::new(&labels))).collect();
-        let topology = Topology::new(Arc::clone(&config), &counters, dials);
+        let topology = Topology::new(Arc::clone(&config), &counters, connectors);
         Snapshot::build(config, topology, counters, None)
     }
 
@@ -130,7 +132,7 @@ impl Snapshot {
                 key_headers(&config),
             )),
             key_index: KeyIndex::new(&config),
-            has_method_lists: has_method_lists(&config),
+            checks_methods: checks_methods(&config),
             access_log: access_log(
                 &config,
                 previous.and_then(|previous| previous.access_log.clone()),
@@ -154,9 +156,10 @@ impl Snapshot {
     pub(crate) fn on_event(&self) -> OnEvent {
         let (cache, redis) = (self.cache.clone(), self.redis.clone());
         Rc::new(move |chain, event| match event {
+            // The memory tier needs no event: each hit is checked against the present view.
             ChainEvent::Reorg { fork } => {
                 if let Some(redis) = &redis {
-                    redis.announce_reorg(&chain.name, fork);
+                    redis.queue_reorg_message(&chain.name, fork);
                 }
             }
             ChainEvent::FinalizedFell => {
@@ -188,9 +191,9 @@ fn access_log(config: &Config, previous: Option<Arc<Queues>>) -> Option<Arc<Queu
     )
 }
 
-/// Returns true if any list of methods in the configuration restricts calls, or if tokens are
-/// accepted.
-fn has_method_lists(config: &Config) -> bool {
+/// Returns true if a list of methods in the configuration restricts calls, or if tokens are
+/// accepted, because a token may carry such a list.
+fn checks_methods(config: &Config) -> bool {
     let access = &config.access;
     !access.policy.methods.is_open()
         || config.chains.iter().any(|chain| !chain.methods.is_open())
@@ -199,7 +202,8 @@ fn has_method_lists(config: &Config) -> bool {
         || !access.issuers.is_empty()
 }
 
-/// Returns the header that a group hashes for load balancing, if any.
+/// Returns the header that the first group with such a key hashes for load balancing. Requests keep
+/// only one header for this purpose, so other groups that hash a header use the same one.
 fn hash_header(config: &Config) -> Option<String> {
     config.groups.iter().find_map(|group| match &group.balance {
         Balance::Hash { key: HashKey::Header(name), .. } => Some(name.as_str().to_owned()),

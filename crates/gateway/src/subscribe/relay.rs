@@ -147,7 +147,7 @@ async fn relay(
     opened: &mut bool,
 ) -> EndReason {
     let upstream_state = &snapshot.upstreams[upstream];
-    let stream = multiplexed_pool::open(&upstream_state.dial, &upstream_state.config).await;
+    let stream = multiplexed_pool::open(&upstream_state.connector, &upstream_state.config).await;
     let Ok(OpenedStream { stream, websocket, read_ahead }) = stream else {
         return EndReason::Lost;
     };

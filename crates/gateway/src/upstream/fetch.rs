@@ -277,7 +277,7 @@ impl Attempts {
             topology.update_health(upstream, |health, now| health.call_failed(now, fault, random));
             // The upstream is polled at once: the balancer now avoids it, so calls alone would
             // detect an outage late.
-            topology.upstreams[upstream].suspected.notify_one();
+            topology.upstreams[upstream].poll_now.notify_one();
         };
         match attempt.verdict {
             // The gateway itself chose the short timeout.

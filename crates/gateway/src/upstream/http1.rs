@@ -1,7 +1,7 @@
 //! One HTTP/1.1 connection to an upstream, which carries one call at a time.
 //!
 //! This file knows HTTP and bytes, not JSON-RPC. `send.rs` interprets responses, `pool.rs` chooses
-//! a connection, and `dial.rs` opens one.
+//! a connection, and `connector.rs` opens one.
 
 use std::cell::RefCell;
 use std::io;

@@ -29,7 +29,7 @@ use crate::config::upstream::Upstream;
 use crate::io::memory::{Full, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
-use crate::upstream::dial::{AddressKind, Dial};
+use crate::upstream::connector::{AddressKind, Connector};
 use crate::upstream::http1::{HttpResponse, retry_after};
 use crate::upstream::post::{Body, PostError};
 use crate::upstream::stream::Stream;
@@ -55,7 +55,7 @@ const BODY_CAPACITY: usize = 4096;
 
 /// One thread's HTTP/2 connections to an upstream.
 pub(crate) struct Http2 {
-    dial: Dial,
+    connector: Connector,
     /// The configured upstream, but with a TLS client that offers HTTP/2.
     upstream: Upstream,
     /// The head of each request, without the length.
@@ -109,7 +109,7 @@ impl Http2 {
     pub(crate) fn new(
         config: &Config,
         upstream: &Upstream,
-        dial: &Dial,
+        connector: &Connector,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<Http2>> {
         let mut upstream = Some(upstream).filter(|upstream| upstream.http2)?.clone();
@@ -118,7 +118,7 @@ impl Http2 {
         client.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tls.client = Arc::new(client);
         Some(Rc::new(Http2 {
-            dial: dial.clone(),
+            connector: connector.clone(),
             head: request_head(&upstream)?,
             connections_max: upstream.connections_max.div_ceil(config.server.threads),
             upstream,
@@ -233,7 +233,7 @@ impl Http2 {
     /// Opens a connection. Returns false if the upstream declines HTTP/2.
     async fn open(self: &Rc<Http2>) -> io::Result<bool> {
         self.counts.connections_opened.add(1);
-        let stream = self.dial.connect(&self.upstream, AddressKind::Http).await?;
+        let stream = self.connector.connect(&self.upstream, AddressKind::Http).await?;
         if !has_negotiated_http2(&stream) {
             return Ok(false);
         }

@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::config::upstream::Upstream;
 use crate::io::websocket::handshake::{Refusal, UpgradeRequest};
 use crate::metrics::counters::UpstreamCounters;
-use crate::upstream::dial::{AddressKind, Dial};
+use crate::upstream::connector::{AddressKind, Connector};
 use crate::upstream::multiplexed_connection::{
     CloseReason, MultiplexedConnection, OnNotification, Settings,
 };
@@ -52,7 +52,7 @@ const LARGE_DECAY: u8 = 32;
 /// Multiplexed connections to one upstream, by the size of responses.
 #[derive(Debug)]
 pub(crate) struct MultiplexedPool {
-    dial: Dial,
+    connector: Connector,
     upstream: Upstream,
     response_bytes_max: usize,
     connections_max: usize,
@@ -95,13 +95,13 @@ impl MultiplexedPool {
     pub(crate) fn new(
         config: &Config,
         upstream: &Upstream,
-        dial: &Dial,
+        connector: &Connector,
         methods: usize,
         counts: &Arc<UpstreamCounters>,
     ) -> Option<Rc<MultiplexedPool>> {
         upstream.multiplexed()?;
         Some(Rc::new(MultiplexedPool {
-            dial: dial.clone(),
+            connector: connector.clone(),
             upstream: upstream.clone(),
             response_bytes_max: response_bytes_max(config),
             connections_max: upstream.connections_max.div_ceil(config.server.threads),
@@ -225,7 +225,7 @@ impl MultiplexedPool {
     /// Opens a connection and drives it to its end.
     async fn run(self: Rc<MultiplexedPool>, class: usize) {
         let _dial_guard = DialGuard { pool: &self, class };
-        let opened = open(&self.dial, &self.upstream).await;
+        let opened = open(&self.connector, &self.upstream).await;
         let OpenedStream { stream, websocket, read_ahead } = match opened {
             Ok(opened) => opened,
             Err(fault) => {
@@ -369,12 +369,12 @@ pub(crate) struct OpenedStream {
 ///
 /// # Errors
 /// Errors of the system or of TLS, or the refusal of the WebSocket handshake.
-pub(crate) async fn open(dial: &Dial, upstream: &Upstream) -> io::Result<OpenedStream> {
+pub(crate) async fn open(connector: &Connector, upstream: &Upstream) -> io::Result<OpenedStream> {
     let Some((url, _)) = upstream.multiplexed() else {
         return Err(io::ErrorKind::Unsupported.into());
     };
     let opening = async {
-        let mut stream = dial.connect(upstream, AddressKind::Multiplexed).await?;
+        let mut stream = connector.connect(upstream, AddressKind::Multiplexed).await?;
         if !url.is_websocket() {
             return Ok(OpenedStream { stream, websocket: false, read_ahead: Vec::new() });
         }

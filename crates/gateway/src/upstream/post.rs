@@ -10,7 +10,7 @@ use wire::quantity::write_decimal;
 use crate::call::failure::{Failure, Kind, Sent};
 use crate::io::memory::Reservation;
 use crate::policy::memory::Purpose;
-use crate::upstream::dial::AddressKind;
+use crate::upstream::connector::AddressKind;
 use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpResponse};
 use crate::upstream::thread::UpstreamContext;
 
@@ -67,8 +67,8 @@ pub(crate) async fn post(
         None => {
             cx.counters.upstreams[upstream].connections_opened.add(1);
             // Boxed, because most calls reuse a connection and their future should stay small.
-            let dial = state.dial.connect(&state.config, AddressKind::Http);
-            match Box::pin(tokio::time::timeout_at(deadline, dial)).await {
+            let connecting = state.connector.connect(&state.config, AddressKind::Http);
+            match Box::pin(tokio::time::timeout_at(deadline, connecting)).await {
                 Ok(Ok(stream)) => Connection::new(stream, pool.heads()),
                 Ok(Err(error)) => {
                     tracing::debug!(upstream = &*state.config.name, %error, "cannot connect");

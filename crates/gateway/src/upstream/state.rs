@@ -13,7 +13,7 @@ use crate::policy::complete::Depth;
 use crate::policy::cordon::Cordon;
 use crate::policy::heads::{ChainView, UpstreamView};
 use crate::policy::health::{HealthSettings, UnsupportedMethods, UpstreamHealth};
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 
 /// The state of one upstream. Fields in an [`Arc`] outlive a reload that does not change the
 /// upstream's address or protocol. `cordon`, `ejections` and `readmissions` also outlive other
@@ -27,12 +27,12 @@ pub(crate) struct UpstreamState {
     pub(crate) instance_id: u64,
     /// Identifies the upstream in cache entries, which outlive reloads.
     pub(crate) number: u16,
-    pub(crate) dial: Dial,
+    pub(crate) connector: Connector,
     /// The head of each request, up to the value of `Content-Length`.
     pub(crate) request_head: Vec<u8>,
     pub(crate) health: Arc<Mutex<UpstreamHealth>>,
     /// Notified when a call fails or the upstream is suspected, so that it is polled at once.
-    pub(crate) suspected: Arc<Notify>,
+    pub(crate) poll_now: Arc<Notify>,
     pub(crate) unsupported: Arc<Mutex<UnsupportedMethods>>,
     /// Number of blocks below the head at which the upstream has returned logs.
     pub(crate) logs_depth: Arc<Mutex<Depth>>,
@@ -56,7 +56,7 @@ impl UpstreamState {
         view_index: usize,
         instance_id: u64,
         number: u16,
-        dial: Dial,
+        connector: Connector,
     ) -> UpstreamState {
         let health = UpstreamHealth::new(health_settings(&config.health));
         UpstreamState {
@@ -64,9 +64,9 @@ impl UpstreamState {
             view_index,
             instance_id,
             number,
-            dial,
+            connector,
             request_head: request_head(upstream),
-            suspected: Arc::default(),
+            poll_now: Arc::default(),
             health: Arc::new(Mutex::new(health)),
             unsupported: Arc::default(),
             logs_depth: Arc::default(),
@@ -134,12 +134,12 @@ impl UpstreamState {
             return;
         }
         self.instance_id = previous.instance_id;
-        self.dial = previous.dial.clone();
+        self.connector = previous.connector.clone();
         // The TLS client holds sessions that can be resumed.
         self.config.tls.clone_from(&previous.config.tls);
         self.health = Arc::clone(&previous.health);
         self.health.lock().reconfigure(health_settings(&config.health));
-        self.suspected = Arc::clone(&previous.suspected);
+        self.poll_now = Arc::clone(&previous.poll_now);
         self.unsupported = Arc::clone(&previous.unsupported);
         self.logs_depth = Arc::clone(&previous.logs_depth);
         self.foreign = Arc::clone(&previous.foreign);

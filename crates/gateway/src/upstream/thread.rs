@@ -93,11 +93,11 @@ impl LocalUpstream {
             multiplexed: MultiplexedPool::new(
                 config,
                 &upstream.config,
-                &upstream.dial,
+                &upstream.connector,
                 methods,
                 &counts,
             ),
-            http2: Http2::new(config, &upstream.config, &upstream.dial, &counts),
+            http2: Http2::new(config, &upstream.config, &upstream.connector, &counts),
             batcher: Batcher::new(&upstream.config),
             latency: Cell::new(PeakEwma::new(now, latency, EWMA_DECAY)),
             readmissions: Cell::new(upstream.readmissions.load(Ordering::Relaxed)),

@@ -22,7 +22,7 @@ use crate::policy::health::{
     EjectReason, Fallback, HealthEvent, HealthState, UpstreamHealth, usable_set,
 };
 use crate::upstream::chain::ChainState;
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 use crate::upstream::overload::ConcurrencyLimit;
 use crate::upstream::registry::Registry;
 use crate::upstream::state::UpstreamState;
@@ -69,14 +69,14 @@ pub(crate) struct Candidates {
 }
 
 impl Topology {
-    /// Returns the initial state. `dials` has one element per upstream; missing elements are
-    /// `Dial::Net`. `counters` has one element per thread.
+    /// Returns the initial state. `connectors` has one element per upstream; missing elements are
+    /// `Connector::Network`. `counters` has one element per thread.
     pub(crate) fn new(
         config: Arc<Config>,
         counters: &[Arc<Counters>],
-        dials: Vec<Dial>,
+        connectors: Vec<Connector>,
     ) -> Arc<Topology> {
-        let mut dials = dials.into_iter();
+        let mut connectors = connectors.into_iter();
         let chains: Vec<_> = config
             .chains
             .iter()
@@ -89,7 +89,7 @@ impl Topology {
                 .iter()
                 .position(|upstream| *upstream == index);
             let view_index = view_index.expect("a chain lists its upstreams");
-            let dial = dials.next().unwrap_or(Dial::Net);
+            let connector = connectors.next().unwrap_or(Connector::Network);
             let number = u16::try_from(index).unwrap_or(NO_UPSTREAM);
             UpstreamState::new(
                 &config,
@@ -97,7 +97,7 @@ impl Topology {
                 view_index,
                 registry.next_upstream(),
                 number,
-                dial,
+                connector,
             )
         });
         let upstreams: Vec<_> = upstreams.collect();
@@ -165,7 +165,7 @@ impl Topology {
                     upstream = name,
                     "upstream does not respond; calls go to other upstreams"
                 );
-                state.suspected.notify_one();
+                state.poll_now.notify_one();
             }
             HealthEvent::Cleared => tracing::info!(upstream = name, "upstream responds again"),
             HealthEvent::Readmitted => {

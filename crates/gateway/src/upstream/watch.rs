@@ -164,13 +164,13 @@ async fn poll_upstream(watched: Rc<WatchedChain>, view_index: usize) {
             tokio::time::sleep_until(early_poll_at).await;
             continue;
         }
-        let suspected = Arc::clone(&poller.topology.upstreams[poller.upstream].suspected);
+        let poll_now = Arc::clone(&poller.topology.upstreams[poller.upstream].poll_now);
         tokio::select! {
             // The order is fixed, so that simulations are reproducible.
             biased;
             () = tokio::time::sleep_until(began + interval) => {}
             // A call has just failed, or the upstream is suspected.
-            () = suspected.notified() => {
+            () = poll_now.notified() => {
                 tokio::time::sleep_until(began + SUSPECT_POLL_INTERVAL_MIN).await;
             }
             () = new_heads.notified() => tokio::time::sleep_until(began + NOTIFIED_POLL_INTERVAL_MIN).await,

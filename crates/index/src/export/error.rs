@@ -6,6 +6,7 @@ use crate::error::ReadError;
 
 /// Why an export failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum ExportError {
     /// The index cannot be read.
     #[error(transparent)]
@@ -16,7 +17,6 @@ pub enum ExportError {
     /// A value does not fit its column.
     #[error("block {block}: {description}")]
     Unfit {
-        /// The block.
         block: u64,
         /// The column, and the allowed values.
         description: String,
@@ -24,19 +24,13 @@ pub enum ExportError {
     /// The Parquet writer failed.
     #[error("{path}: {message}")]
     Parquet {
-        /// The file.
         path: PathBuf,
         /// The writer's message.
         message: String,
     },
     /// A file cannot be written.
     #[error("{path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: std::io::Error,
-    },
+    File { path: PathBuf, error: std::io::Error },
     /// The caller stopped the export. It leaves no unfinished tables.
     #[error("stopped before the end")]
     Stopped,

@@ -7,7 +7,7 @@ use rustls::crypto::aws_lc_rs;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 use super::endpoint::{Endpoint, Header};
-use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
+use super::{CONNECT_TIMEOUT, CallError, EXCHANGE_TIMEOUT, MESSAGE_BYTES_MAX, excerpt};
 
 /// An HTTP client of one node.
 pub(super) struct HttpConnection {
@@ -37,7 +37,7 @@ impl HttpConnection {
             .max_redirects_will_error(false)
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(TIMEOUT))
+            .timeout_global(Some(EXCHANGE_TIMEOUT))
             .build()
             .new_agent();
         let scheme = if node.url().tls() { "https" } else { "http" };

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use wire::json::splitter::{Split, Splitter};
 
-use super::{CallError, MESSAGE_BYTES_MAX, TIMEOUT};
+use super::{CallError, EXCHANGE_TIMEOUT, MESSAGE_BYTES_MAX};
 
 /// Maximum number of bytes of one read.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -28,8 +28,8 @@ fn transport_error(error: std::io::Error) -> CallError {
 impl IpcConnection {
     pub(super) fn connect(path: &Path) -> Result<IpcConnection, CallError> {
         let stream = UnixStream::connect(path).map_err(transport_error)?;
-        stream.set_read_timeout(Some(TIMEOUT)).map_err(transport_error)?;
-        stream.set_write_timeout(Some(TIMEOUT)).map_err(transport_error)?;
+        stream.set_read_timeout(Some(EXCHANGE_TIMEOUT)).map_err(transport_error)?;
+        stream.set_write_timeout(Some(EXCHANGE_TIMEOUT)).map_err(transport_error)?;
         Ok(IpcConnection { stream })
     }
 
@@ -40,7 +40,7 @@ impl IpcConnection {
         let mut splitter = Splitter::default();
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
-            if started.elapsed() > TIMEOUT {
+            if started.elapsed() > EXCHANGE_TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }
             let read_bytes = self.stream.read(&mut buffer).map_err(transport_error)?;

@@ -12,7 +12,7 @@ use tungstenite::protocol::WebSocketConfig;
 use tungstenite::{Message, WebSocket};
 
 use super::endpoint::Endpoint;
-use super::{CONNECT_TIMEOUT, CallError, MESSAGE_BYTES_MAX, TIMEOUT, excerpt};
+use super::{CONNECT_TIMEOUT, CallError, EXCHANGE_TIMEOUT, MESSAGE_BYTES_MAX, excerpt};
 
 trait Stream: Read + Write + Send {}
 impl<T: Read + Write + Send> Stream for T {}
@@ -56,7 +56,7 @@ impl WebSocketConnection {
         self.socket.send(Message::text(text)).map_err(transport_error)?;
         loop {
             // Pings of a node that never responds would reset the read timeout for ever.
-            if started.elapsed() > TIMEOUT {
+            if started.elapsed() > EXCHANGE_TIMEOUT {
                 return Err(CallError::Transport("timeout".to_owned()));
             }
             match self.socket.read().map_err(transport_error)? {
@@ -79,8 +79,8 @@ fn connect_tcp(node: &Endpoint) -> Result<TcpStream, CallError> {
         match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true).map_err(transport_error)?;
-                stream.set_read_timeout(Some(TIMEOUT)).map_err(transport_error)?;
-                stream.set_write_timeout(Some(TIMEOUT)).map_err(transport_error)?;
+                stream.set_read_timeout(Some(EXCHANGE_TIMEOUT)).map_err(transport_error)?;
+                stream.set_write_timeout(Some(EXCHANGE_TIMEOUT)).map_err(transport_error)?;
                 return Ok(stream);
             }
             Err(error) => last_error = transport_error(error),

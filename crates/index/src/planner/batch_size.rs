@@ -1,7 +1,7 @@
-//! Decides how many blocks a sync requests in one message.
+//! Decides how many blocks a sync asks for in one request.
 //!
 //! Nodes and providers limit batches and log ranges in different ways and with different error
-//! messages. So the number grows while messages succeed. When a node rejects a message as too
+//! messages. So the number grows while requests succeed. When a node rejects a request as too
 //! large, the number is halved or drops to the limit in the error message.
 
 use std::time::Duration;
@@ -9,23 +9,23 @@ use std::time::Duration;
 #[cfg(test)]
 mod tests;
 
-/// Target size of a message in bytes. It is large compared to the overhead of a message, and small
-/// enough to have many messages in flight.
+/// Target size of a response in bytes. It is large compared to the overhead of an exchange, and
+/// small enough to have many exchanges in flight.
 const BYTES_TARGET: u64 = 4 << 20;
-/// Target duration of an exchange.
+/// Target duration of an exchange, from the request to the end of the response.
 const DURATION_TARGET: Duration = Duration::from_secs(2);
-/// Number of successful messages after which a number of blocks above the last limit is tried.
+/// Number of successful exchanges after which the learned limit is raised by a quarter.
 const SUCCESSES_TO_GROW: u32 = 256;
 
-/// The number of blocks that one message requests.
+/// The number of blocks that one request asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     blocks: u64,
-    /// The current maximum. Nodes rejected larger messages.
-    limit: u64,
+    /// The current maximum, because nodes rejected larger requests.
+    learned_limit: u64,
     /// The maximum that the user configured.
     configured_max: u64,
-    /// Number of successes since the limit last changed or a message was rejected.
+    /// Number of successes since the limit last changed or a request was rejected.
     successes: u32,
 }
 
@@ -35,7 +35,7 @@ impl BatchSize {
         let configured_max = configured_max.max(1);
         BatchSize {
             blocks: 4.min(configured_max),
-            limit: configured_max,
+            learned_limit: configured_max,
             configured_max,
             successes: 0,
         }
@@ -50,11 +50,12 @@ impl BatchSize {
     /// duration.
     pub fn record_success(&mut self, blocks: u64, bytes: u64, duration: Duration) {
         self.successes += 1;
-        if self.successes >= SUCCESSES_TO_GROW && self.limit < self.configured_max {
+        if self.successes >= SUCCESSES_TO_GROW && self.learned_limit < self.configured_max {
             self.successes = 0;
-            self.limit = (self.limit + self.limit.div_ceil(4)).min(self.configured_max);
+            self.learned_limit =
+                (self.learned_limit + self.learned_limit.div_ceil(4)).min(self.configured_max);
         }
-        // A smaller message, such as the last message of a range, shows nothing about the current
+        // A request for fewer blocks, such as the last of a range, tells nothing about the current
         // size.
         if blocks < self.blocks {
             return;
@@ -62,26 +63,32 @@ impl BatchSize {
         let scale = |target: u64, used: u64| blocks.saturating_mul(target) / used.max(1);
         let blocks_max = scale(BYTES_TARGET, bytes)
             .min(scale(DURATION_TARGET.as_micros() as u64, duration.as_micros() as u64));
-        self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.limit);
+        self.blocks = blocks_max.min(2 * self.blocks).clamp(1, self.learned_limit);
     }
 
-    /// Records that a node rejected a message for this number of blocks. `stated` is the limit that
-    /// the error message states.
-    pub fn record_rejection(&mut self, blocks: u64, stated: Option<u64>) {
+    /// Records that a node rejected a request for this number of blocks.
+    pub fn record_rejection(&mut self, blocks: u64, rejection: SizeRejection) {
         self.successes = 0;
         let half = (blocks / 2).max(1);
-        let limit = stated.filter(|stated| *stated < blocks).map_or(half, |stated| stated.max(1));
-        self.limit = self.limit.min(limit);
-        self.blocks = self.blocks.min(self.limit);
+        let stated = rejection.stated_limit.filter(|stated| *stated < blocks);
+        let limit = stated.map_or(half, |stated| stated.max(1));
+        self.learned_limit = self.learned_limit.min(limit);
+        self.blocks = self.blocks.min(self.learned_limit);
     }
 }
 
-/// Checks if an error rejects a message as too large. Returns `None` for any other error. Otherwise
-/// returns the limit in blocks, if the error message states one.
+/// A node's rejection of a request as too large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeRejection {
+    /// The maximum number of blocks, if the error message states one.
+    pub stated_limit: Option<u64>,
+}
+
+/// Parses an error. Returns `None` if it does not reject a request as too large.
 ///
 /// The phrases are from the error messages of geth (`rpc/errors.go`), erigon, Nethermind, and of
 /// providers: Infura, Alchemy, QuickNode, Ankr, BlastAPI, PublicNode.
-pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
+pub fn parse_size_rejection(code: i64, message: &str) -> Option<SizeRejection> {
     let text = message.to_ascii_lowercase();
     let range_phrases = [
         "block range",
@@ -114,7 +121,8 @@ pub fn size_rejection(code: i64, message: &str) -> Option<Option<u64>> {
     if !is_about_range && !is_about_size && code != -32005 {
         return None;
     }
-    Some(is_about_range.then(|| find_stated_limit(&text)).flatten())
+    let stated_limit = is_about_range.then(|| find_stated_limit(&text)).flatten();
+    Some(SizeRejection { stated_limit })
 }
 
 /// Returns the number of blocks that an error message states: the length of a range in brackets, or

@@ -8,6 +8,7 @@ use super::location::Location;
 
 /// The reason why an index cannot be opened, read or written. No message holds a password.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum StoreError {
     /// The index does not exist.
     #[error("{0}: there is no {what}; `weir index sync --db` creates it", what = missing_object(.0))]
@@ -17,7 +18,6 @@ pub enum StoreError {
     Foreign {
         /// The location of the index.
         location: Location,
-        /// The reason.
         reason: String,
     },
     /// A later version of the program created the index.
@@ -61,18 +61,12 @@ pub enum StoreError {
     Sqlite(rusqlite::Error),
     /// A file beside the index failed.
     #[error("{path}: {error}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// The error.
-        error: std::io::Error,
-    },
+    File { path: PathBuf, error: std::io::Error },
     /// The server cannot be reached, or the connection was lost.
     #[error(
         "{location}: {reason}; committed blocks are safe, and the next sync continues after them"
     )]
     Unreachable {
-        /// The server.
         location: Location,
         /// Description of the failure.
         reason: String,
@@ -80,7 +74,6 @@ pub enum StoreError {
     /// The server denies access.
     #[error("{location}: {reason}; {advice}")]
     Denied {
-        /// The server.
         location: Location,
         /// The server's message.
         reason: String,
@@ -90,7 +83,6 @@ pub enum StoreError {
     /// Another error of the server.
     #[error("{location}: {reason}")]
     Server {
-        /// The server.
         location: Location,
         /// The server's message.
         reason: String,

@@ -127,12 +127,12 @@ pub struct Postings {
     /// The positions in ascending order.
     pub positions: Vec<i64>,
     /// All positions up to this one were read.
-    pub complete_to: i64,
+    pub covered_to: i64,
 }
 
 impl Postings {
     pub(super) fn new(to: i64) -> Postings {
-        Postings { positions: Vec::new(), complete_to: to }
+        Postings { positions: Vec::new(), covered_to: to }
     }
 
     /// Adds the positions of a list that lie within a range.
@@ -143,7 +143,7 @@ impl Postings {
 
     /// Records that the list with this first position, and all later lists, were not read.
     pub(super) fn stop_before(&mut self, first: i64) {
-        self.complete_to = self.complete_to.min(first - 1);
+        self.covered_to = self.covered_to.min(first - 1);
     }
 
     /// Sorts the positions after the lists of this many keys were added.
@@ -152,7 +152,7 @@ impl Postings {
             self.positions.sort_unstable();
             self.positions.dedup();
         }
-        let end = self.positions.partition_point(|position| *position <= self.complete_to);
+        let end = self.positions.partition_point(|position| *position <= self.covered_to);
         self.positions.truncate(end);
         self
     }

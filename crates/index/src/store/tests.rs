@@ -88,12 +88,12 @@ fn an_index_reads_what_was_appended() {
         let (from, to) = (position(12, 1), position(21, INDEX_MAX));
         let postings = store.postings(&[7], from, to, 1).unwrap();
         assert_eq!(postings.positions.len(), 9 * 3 - 1 + 3);
-        assert_eq!((postings.positions[0], postings.complete_to), (from, to));
+        assert_eq!((postings.positions[0], postings.covered_to), (from, to));
         // With several keys, postings end where the first unread list begins.
         let postings = store.postings(&[7, 1], 0, i64::MAX, 1).unwrap();
-        assert_eq!((postings.positions.len(), postings.complete_to), (11 * 3, position(21, 0) - 1));
+        assert_eq!((postings.positions.len(), postings.covered_to), (11 * 3, position(21, 0) - 1));
         let postings = store.postings(&[7, 1, 99], 0, i64::MAX, 2).unwrap();
-        assert_eq!((postings.positions.len(), postings.complete_to), (13 * 3, i64::MAX));
+        assert_eq!((postings.positions.len(), postings.covered_to), (13 * 3, i64::MAX));
     });
 }
 

@@ -16,7 +16,7 @@ use crate::encode::{self, EncodeError, RawBlock};
 use crate::fragments::BlockHeader;
 use crate::harmony;
 use crate::nodes::{Call, CallError, Client, Responses, RpcError};
-use crate::planner::batch_size;
+use crate::planner::batch_size::{SizeRejection, parse_size_rejection};
 use crate::store::NewBlock;
 use crate::verify::{self, Level};
 
@@ -52,8 +52,8 @@ pub(super) enum FetchError {
     /// The request asked for too many blocks.
     #[error("{reason}")]
     TooLarge {
-        /// The limit that the node stated.
-        limit: Option<u64>,
+        /// The node's rejection, with the limit that it states.
+        rejection: SizeRejection,
         reason: String,
     },
     /// The node lacks a part of a block.
@@ -90,9 +90,10 @@ pub(super) fn fetch(
         CallError::Rejected(ref rejected) => {
             size_rejection(rejected).unwrap_or(FetchError::Call(error))
         }
-        CallError::Status { status: 413, .. } => {
-            FetchError::TooLarge { limit: None, reason: error.to_string() }
-        }
+        CallError::Status { status: 413, .. } => FetchError::TooLarge {
+            rejection: SizeRejection { stated_limit: None },
+            reason: error.to_string(),
+        },
         error => FetchError::Call(error),
     })?;
     let duration = started.elapsed();
@@ -246,13 +247,13 @@ fn fetch_receipts_one_by_one(
 
 /// Maximum number of attempts of a batch of receipts. An attempt is repeated only if it failed in
 /// less time than [`FAST_FAILURE`].
-const ATTEMPTS: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 const FAST_FAILURE: Duration = Duration::from_secs(1);
 
 /// Retries a batch after a fast, transient failure. A block takes many batches here. Without
 /// retries, a node that fails half of them would never return a whole block.
 fn call_with_retries(client: &mut Client, calls: &[Call]) -> Result<Responses, CallError> {
-    for _ in 1..ATTEMPTS {
+    for _ in 1..ATTEMPTS_MAX {
         let started = Instant::now();
         match client.call(calls) {
             Err(error) if error.is_transient() && started.elapsed() < FAST_FAILURE => {}
@@ -273,8 +274,8 @@ fn read_result(responses: &Responses, index: usize, number: u64) -> Result<&[u8]
 /// Returns the error for a request that the node rejected as too large, or `None` for another
 /// error.
 fn size_rejection(error: &RpcError) -> Option<FetchError> {
-    let limit = batch_size::size_rejection(error.code, &error.message)?;
-    Some(FetchError::TooLarge { limit, reason: error.to_string() })
+    let rejection = parse_size_rejection(error.code, &error.message)?;
+    Some(FetchError::TooLarge { rejection, reason: error.to_string() })
 }
 
 /// Returns the logs of a range in order, each with the hash of its block.

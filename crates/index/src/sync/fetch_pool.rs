@@ -269,10 +269,10 @@ impl Worker {
     ) -> Result<(), SyncError> {
         let reason = error.to_string();
         match error {
-            FetchError::TooLarge { limit, .. } if to > from => {
+            FetchError::TooLarge { rejection, .. } if to > from => {
                 let mut size = run.batch_size.lock();
                 let previous_size = size.blocks();
-                size.record_rejection(to - from + 1, limit);
+                size.record_rejection(to - from + 1, rejection);
                 let blocks = size.blocks();
                 if blocks < previous_size {
                     run.nodes.observer().on_event(&Event::BatchReduced { blocks, reason });

@@ -51,13 +51,13 @@ const WAIT_MIN: u64 = 2_000;
 const EVENTS_MAX: usize = 256;
 
 /// Queues of [`Deadlines`]: workers that wait for a response.
-const RESPONSE: usize = 0;
+const RESPONSE_QUEUE: usize = 0;
 /// Workers that wait for a connection.
-const DIAL: usize = 1;
+const DIAL_QUEUE: usize = 1;
 /// Workers of the closed model that could not connect.
-const BACK_OFF: usize = 2;
+const BACK_OFF_QUEUE: usize = 2;
 /// First of the queues, one per scenario, of workers that pause between iterations.
-const PAUSE: usize = 3;
+const FIRST_PAUSE_QUEUE: usize = 3;
 
 /// Pause of a closed-model worker after a failed connect, in nanoseconds. Without it a worker would
 /// count millions of refused connections per second and starve the target.
@@ -332,8 +332,9 @@ impl<W: World> EngineThread<W> {
 
     /// Returns the earliest time of a planned action other than a send.
     fn next_other(&self) -> u64 {
-        let deadlines =
-            [RESPONSE, DIAL].into_iter().filter_map(|queue| self.deadlines.until(queue));
+        let deadlines = [RESPONSE_QUEUE, DIAL_QUEUE]
+            .into_iter()
+            .filter_map(|queue| self.deadlines.until(queue));
         let ends = self.scenarios.iter().filter_map(ScenarioState::interrupt_at);
         let draining = self.draining.front().map(|(since, _)| since + dial::DRAIN_WAIT);
         deadlines.chain(ends).chain(draining).fold(self.recorder.until, u64::min)
@@ -376,11 +377,14 @@ impl<W: World> EngineThread<W> {
 
     /// Fails the calls and connects whose deadline has passed.
     fn expire(&mut self) {
-        while let Some((worker_id, until)) = self.deadlines.take_expired(RESPONSE, self.clock.now) {
+        while let Some((worker_id, until)) =
+            self.deadlines.take_expired(RESPONSE_QUEUE, self.clock.now)
+        {
             self.close(worker_id);
             self.fail(worker_id, Class::Timeout, until);
         }
-        while let Some((worker_id, until)) = self.deadlines.take_expired(DIAL, self.clock.now) {
+        while let Some((worker_id, until)) = self.deadlines.take_expired(DIAL_QUEUE, self.clock.now)
+        {
             let connection = self.workers[worker_id as usize].connection.as_ref();
             let phase = connection.map(|connection| connection.phase);
             let class = if phase == Some(Phase::Handshaking) { Class::Tls } else { Class::Connect };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use lab_model::metrics::host::host;
 
-use super::machine::{Stalls, add_stalls};
-use super::text;
+use super::machine::{StallMetrics, add_stalls};
+use super::text::{self, StallMicros};
 use super::values::{Values, larger, rate, share};
 
 /// Maximum number of levels of a hierarchy. Hosts usually have fewer.
@@ -74,23 +74,32 @@ pub(super) struct Cgroup {
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// By level with a quota: periods, throttled periods, throttled seconds.
-    quotas: BTreeMap<PathBuf, [f64; 3]>,
+    /// Throttling by each level of the hierarchy that has a CPU quota.
+    quotas: BTreeMap<PathBuf, Throttling>,
     /// CPU seconds used (version 2).
     cpu_used: Option<f64>,
-    /// Total stall time (PSI) by CPU, memory and disk, in microseconds: of some tasks, and of all
-    /// tasks.
-    stalls: [Option<(f64, f64)>; 3],
+    /// Total stall time of each resource, in the order of [`STALLS`].
+    stalls: [Option<StallMicros>; 3],
     /// Number of times that a memory limit was reached.
     memory_hits: Option<f64>,
     /// Bytes and operations by level, device and direction.
     disk: BTreeMap<DiskLimitKey, f64>,
 }
 
+/// Counters of a CPU quota.
+#[derive(Clone, Copy, Debug)]
+struct Throttling {
+    /// Enforcement periods, and those in which the quota was used up.
+    periods: f64,
+    throttled_periods: f64,
+    throttled_seconds: f64,
+}
+
 /// Key of a disk limit: level, device, and one of `rbps`, `wbps`, `riops`, `wiops`.
 type DiskLimitKey = (PathBuf, String, &'static str);
 
-const STALLS: [(&str, Stalls); 3] = [
+/// Each resource with its file in a cgroup and its metrics.
+const STALLS: [(&str, StallMetrics); 3] = [
     ("cpu.pressure", [host!("cgroup.*.psi_cpu_some"), host!("cgroup.*.psi_cpu_full")]),
     ("memory.pressure", [host!("cgroup.*.psi_memory_some"), host!("cgroup.*.psi_memory_full")]),
     ("io.pressure", [host!("cgroup.*.psi_io_some"), host!("cgroup.*.psi_io_full")]),
@@ -123,8 +132,8 @@ impl Cgroup {
         values.add_of(host!("cgroup.*.cpu_limit"), name, self.cpu_limit);
         self.memory(name, values);
         if let Some((last_time, previous)) = &self.previous {
-            let time = now.saturating_duration_since(*last_time);
-            counters.add_values(previous, &limits, time, name, values);
+            let elapsed = now.saturating_duration_since(*last_time);
+            counters.add_values(previous, &limits, elapsed, name, values);
         }
         self.previous = Some((now, counters));
     }
@@ -135,18 +144,23 @@ impl Cgroup {
         for level in self.unified.iter().chain(&self.cpu) {
             let Some(limit) = quota(level) else { continue };
             self.cpu_limit = Some(self.cpu_limit.map_or(limit, |known: f64| known.min(limit)));
-            let text = text::read(level.join("cpu.stat")).unwrap_or_default();
-            let read = |name: &str| text::value(&text, name);
-            let micros = read("throttled_usec").map(|time| time / 1e6);
-            let throttled = micros.or(read("throttled_time").map(|nanos| nanos / 1e9));
-            let periods = [read("nr_periods"), read("nr_throttled"), throttled];
-            counters.quotas.insert(level.clone(), periods.map(|count| count.unwrap_or(0.0)));
+            let cpu_stat = text::read(level.join("cpu.stat")).unwrap_or_default();
+            let read = |name: &str| text::value(&cpu_stat, name);
+            let micros = read("throttled_usec").map(|micros| micros / 1e6);
+            let seconds = micros.or(read("throttled_time").map(|nanos| nanos / 1e9));
+            let throttling = Throttling {
+                periods: read("nr_periods").unwrap_or(0.0),
+                throttled_periods: read("nr_throttled").unwrap_or(0.0),
+                throttled_seconds: seconds.unwrap_or(0.0),
+            };
+            counters.quotas.insert(level.clone(), throttling);
         }
         if let Some(level) = self.unified.first() {
             let usage = text::read(level.join("cpu.stat"));
             counters.cpu_used =
                 usage.and_then(|text| text::value(&text, "usage_usec")).map(|us| us / 1e6);
-            counters.stalls = STALLS.map(|(file, _)| text::stalls(&text::read(level.join(file))?));
+            counters.stalls =
+                STALLS.map(|(file, _)| text::parse_stalls(&text::read(level.join(file))?));
         }
         let events = self
             .unified
@@ -260,34 +274,37 @@ impl Counters {
         &self,
         previous: &Counters,
         limits: &BTreeMap<DiskLimitKey, f64>,
-        time: Duration,
+        elapsed: Duration,
         name: &str,
         values: &mut Values,
     ) {
         let (mut periods, mut throttled) = (None::<f64>, None::<f64>);
         for (level, now) in &self.quotas {
             let Some(previous) = previous.quotas.get(level) else { continue };
-            let growth = |index: usize| (now[index] - previous[index]).max(0.0);
+            let new_throttled = (now.throttled_periods - previous.throttled_periods).max(0.0);
+            let new_periods = (now.periods - previous.periods).max(0.0);
             // A short sample may contain no end of a period. Then the share is unknown, not zero.
-            let throttled_share = share(growth(1), growth(0));
-            periods = larger(periods, throttled_share);
-            throttled = larger(throttled, Some(rate(now[2], previous[2], time)));
+            periods = larger(periods, share(new_throttled, new_periods));
+            let seconds = (now.throttled_seconds, previous.throttled_seconds);
+            throttled = larger(throttled, Some(rate(seconds.0, seconds.1, elapsed)));
         }
         values.add_of(host!("cgroup.*.throttled_periods"), name, periods);
         values.add_of(host!("cgroup.*.throttled"), name, throttled);
-        let used =
-            self.cpu_used.zip(previous.cpu_used).map(|(now, previous)| rate(now, previous, time));
+        let used = self
+            .cpu_used
+            .zip(previous.cpu_used)
+            .map(|(now, previous)| rate(now, previous, elapsed));
         values.add_of(host!("cgroup.*.cpu"), name, used);
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
-            if let Some(pair) = self.stalls[index].zip(previous.stalls[index]) {
-                add_stalls(values, *metrics, name, pair, time);
+            if let Some((now, previous)) = self.stalls[index].zip(previous.stalls[index]) {
+                add_stalls(values, *metrics, name, (now, previous), elapsed);
             }
         }
         let hits = self.memory_hits.zip(previous.memory_hits);
-        let hits = hits.map(|(now, previous)| rate(now, previous, time));
+        let hits = hits.map(|(now, previous)| rate(now, previous, elapsed));
         values.add_of(host!("cgroup.*.memory_limit_hits"), name, hits);
         let utils = limits.iter().filter_map(|(key, limit)| {
-            share(rate(*self.disk.get(key)?, *previous.disk.get(key)?, time), *limit)
+            share(rate(*self.disk.get(key)?, *previous.disk.get(key)?, elapsed), *limit)
         });
         values.add_of(host!("cgroup.*.io_util"), name, utils.reduce(f64::max));
     }

@@ -18,7 +18,7 @@ use super::values::{Values, float, rate, share};
 /// Maximum number of devices in a sample. Hosts with more are rare.
 const DEVICES_MAX: usize = 32;
 /// Bytes of a sector in diskstats, for all devices.
-const SECTOR: f64 = 512.0;
+const SECTOR_BYTES: f64 = 512.0;
 
 /// Counters of all devices.
 #[derive(Debug, Default)]
@@ -80,8 +80,8 @@ fn add_values(now: &DiskStat, previous: &DiskStat, time: Duration, values: &mut 
     values.add_of(host!("disk.*.await_ms"), name, share(request_ms, reads + writes));
     values.add_of(host!("disk.*.reads"), name, rate(reads, 0.0, time));
     values.add_of(host!("disk.*.writes"), name, rate(writes, 0.0, time));
-    let read_bytes = growth(now.sectors_read, previous.sectors_read) * SECTOR;
-    let write_bytes = growth(now.sectors_written, previous.sectors_written) * SECTOR;
+    let read_bytes = growth(now.sectors_read, previous.sectors_read) * SECTOR_BYTES;
+    let write_bytes = growth(now.sectors_written, previous.sectors_written) * SECTOR_BYTES;
     values.add_of(host!("disk.*.read_bytes"), name, rate(read_bytes, 0.0, time));
     values.add_of(host!("disk.*.write_bytes"), name, rate(write_bytes, 0.0, time));
 }

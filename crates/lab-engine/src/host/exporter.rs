@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use super::values::Values;
 use super::{Waiting, push, seconds_since};
 
-use counters::Counters;
+use counters::Scrape;
 
 /// Interval between two scrapes. The exporter needs a few milliseconds for each.
-const INTERVAL: Duration = Duration::from_secs(1);
+const SCRAPE_INTERVAL: Duration = Duration::from_secs(1);
 /// The exporter's default port.
-const PORT: u16 = 9_100;
+const DEFAULT_PORT: u16 = 9_100;
 /// Timeout of a scrape.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Maximum size of a page. The page of a host with many devices has about 500 kB.
@@ -68,7 +68,7 @@ impl Exporter {
         }
         let authority = url.authority();
         let has_port = authority.ends_with(&format!(":{}", url.port()));
-        let port = if has_port { String::new() } else { format!(":{PORT}") };
+        let port = if has_port { String::new() } else { format!(":{DEFAULT_PORT}") };
         let path = if url.target() == "/" { "/metrics" } else { url.target() };
         let agent = ureq::Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
@@ -86,14 +86,14 @@ impl Exporter {
     ///
     /// # Errors
     /// Fails if there is no response, or no page of node metrics.
-    pub(super) fn scrape(&self) -> Result<Counters, Fault> {
+    pub(super) fn scrape(&self) -> Result<Scrape, Fault> {
         let request = self.agent.get(&self.url).header("accept", "text/plain;version=0.0.4");
         let mut response = request.call()?;
         if response.status() != 200 {
             return Err(Fault::Status(response.status().as_u16()));
         }
         let page = response.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string()?;
-        let counters = Counters::read(&page);
+        let counters = Scrape::read(&page);
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 
@@ -101,7 +101,7 @@ impl Exporter {
     pub(super) fn run(
         &self,
         origin: Instant,
-        first_sample: (Instant, Counters),
+        first_sample: (Instant, Scrape),
         waiting: &Arc<Waiting>,
         stop: &Receiver<()>,
         scrapes: &Mutex<ScrapeCounts>,
@@ -109,7 +109,7 @@ impl Exporter {
         let (mut last_time, mut previous) = first_sample;
         let mut next_scrape = Instant::now();
         loop {
-            next_scrape = (next_scrape + INTERVAL).max(Instant::now());
+            next_scrape = (next_scrape + SCRAPE_INTERVAL).max(Instant::now());
             match stop.recv_timeout(next_scrape.saturating_duration_since(Instant::now())) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
@@ -118,12 +118,12 @@ impl Exporter {
             let now = Instant::now();
             scrapes.lock().total += 1;
             match response {
-                Ok(counters) => {
+                Ok(scrape) => {
                     let mut values = Values::default();
                     let time = now.saturating_duration_since(last_time);
-                    counters.add_values(&previous, time, &mut values);
+                    scrape.add_values(&previous, time, &mut values);
                     push(waiting, values.sample(seconds_since(origin, now), "target"));
-                    (last_time, previous) = (now, counters);
+                    (last_time, previous) = (now, scrape);
                 }
                 Err(fault) => {
                     let mut scrapes = scrapes.lock();

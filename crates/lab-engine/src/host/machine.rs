@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lab_model::metrics::host::{HostMetric, host};
 use procfs::{CpuTime, CurrentSI, KernelStats};
 
-use super::text;
+use super::text::{self, StallMicros};
 use super::values::{Values, float, rate, share};
 
 /// Counters of the machine at the last reading.
@@ -20,21 +20,25 @@ pub(super) struct Machine {
 
 #[derive(Debug)]
 struct Counters {
-    total: States,
-    cores: Vec<States>,
-    switches: f64,
-    /// Microseconds of stall, some and full: CPU, memory, IO, interrupts.
-    stalls: [Option<(f64, f64)>; 4],
+    /// CPU time of all cores together.
+    total: CpuTimes,
+    /// CPU time of each logical core.
+    cores: Vec<CpuTimes>,
+    context_switches: f64,
+    /// Total stall time of each resource, in the order of [`STALLS`]. `None` if the kernel does not
+    /// report it.
+    stalls: [Option<StallMicros>; 4],
     /// Bytes read from swap.
-    swapped_in: f64,
-    swapped_out: f64,
+    swapped_in_bytes: f64,
+    /// Bytes written to swap.
+    swapped_out_bytes: f64,
     major_faults: f64,
 }
 
 /// CPU time by state, in ticks of USER_HZ. Only shares are computed, so the unit does not matter.
 /// User time includes guest time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct States {
+pub(super) struct CpuTimes {
     pub(super) user: f64,
     pub(super) nice: f64,
     pub(super) system: f64,
@@ -45,10 +49,10 @@ pub(super) struct States {
     pub(super) steal: f64,
 }
 
-impl States {
-    fn of(time: &CpuTime) -> States {
+impl CpuTimes {
+    fn of(time: &CpuTime) -> CpuTimes {
         let or_zero = |ticks: Option<u64>| float(ticks.unwrap_or(0));
-        States {
+        CpuTimes {
             user: float(time.user),
             nice: float(time.nice),
             system: float(time.system),
@@ -60,10 +64,11 @@ impl States {
         }
     }
 
-    /// Returns the growth by state. A state that decreased, as iowait can, did not grow.
-    pub(super) fn since(&self, previous: &States) -> States {
+    /// Returns the growth since `previous`, by state. A counter that decreased (iowait can) counts
+    /// as 0.
+    pub(super) fn since(&self, previous: &CpuTimes) -> CpuTimes {
         let growth = |now: f64, previous: f64| (now - previous).max(0.0);
-        States {
+        CpuTimes {
             user: growth(self.user, previous.user),
             nice: growth(self.nice, previous.nice),
             system: growth(self.system, previous.system),
@@ -75,8 +80,8 @@ impl States {
         }
     }
 
-    /// Adds another core.
-    pub(super) fn add(&mut self, other: &States) {
+    /// Adds the CPU time of another core.
+    pub(super) fn add(&mut self, other: &CpuTimes) {
         self.user += other.user;
         self.nice += other.nice;
         self.system += other.system;
@@ -117,10 +122,11 @@ impl States {
     }
 }
 
-/// Metrics of a PSI file: some tasks stalled, all tasks stalled.
-pub(super) type Stalls = [&'static HostMetric; 2];
+/// The two metrics of a PSI file: the shares of time with some and with all tasks stalled.
+pub(super) type StallMetrics = [&'static HostMetric; 2];
 
-const STALLS: [(&str, Stalls); 4] = [
+/// Each resource with its file in `/proc/pressure` and its metrics.
+const STALLS: [(&str, StallMetrics); 4] = [
     ("cpu", [host!("psi_cpu_some"), host!("psi_cpu_full")]),
     ("memory", [host!("psi_memory_some"), host!("psi_memory_full")]),
     ("io", [host!("psi_io_some"), host!("psi_io_full")]),
@@ -139,7 +145,7 @@ impl Machine {
         values.add(host!("runnable"), kernel.procs_running.map(f64::from));
         values.add(host!("blocked"), kernel.procs_blocked.map(f64::from));
         values.add(host!("load1"), load1());
-        memory(values);
+        add_memory(values);
         let counters = self.counters(&kernel);
         if let Some((last_time, previous)) = &self.previous {
             counters.add_values(previous, now.saturating_duration_since(*last_time), values);
@@ -149,63 +155,75 @@ impl Machine {
 
     fn counters(&self, kernel: &KernelStats) -> Counters {
         let vmstat = text::read("/proc/vmstat").unwrap_or_default();
-        let read = |name: &str| text::value(&vmstat, name).unwrap_or(0.0);
-        let page = float(procfs::page_size());
+        let count = |name: &str| text::value(&vmstat, name).unwrap_or(0.0);
+        let page_bytes = float(procfs::page_size());
         let stalls = STALLS.map(|(file, _)| {
-            let text = self.pressure.then(|| text::read(format!("/proc/pressure/{file}")));
-            text::stalls(&text.flatten()?)
+            let psi = self.pressure.then(|| text::read(format!("/proc/pressure/{file}")));
+            text::parse_stalls(&psi.flatten()?)
         });
         Counters {
-            total: States::of(&kernel.total),
-            cores: kernel.cpu_time.iter().map(States::of).collect(),
-            switches: float(kernel.ctxt),
+            total: CpuTimes::of(&kernel.total),
+            cores: kernel.cpu_time.iter().map(CpuTimes::of).collect(),
+            context_switches: float(kernel.ctxt),
             stalls,
-            swapped_in: read("pswpin") * page,
-            swapped_out: read("pswpout") * page,
-            major_faults: read("pgmajfault"),
+            swapped_in_bytes: count("pswpin") * page_bytes,
+            swapped_out_bytes: count("pswpout") * page_bytes,
+            major_faults: count("pgmajfault"),
         }
     }
 }
 
 impl Counters {
-    fn add_values(&self, previous: &Counters, time: Duration, values: &mut Values) {
+    /// Adds the changes since `previous`, which was read `elapsed` earlier.
+    fn add_values(&self, previous: &Counters, elapsed: Duration, values: &mut Values) {
         self.total.since(&previous.total).add_values(values);
         let pairs = self.cores.iter().zip(&previous.cores);
         let busiest = pairs.filter_map(|(now, previous)| now.since(previous).busy());
         values.add(host!("cpu_core_max"), busiest.max_by(f64::total_cmp));
-        values.add(host!("switches"), rate(self.switches, previous.switches, time));
+        values.add(
+            host!("switches"),
+            rate(self.context_switches, previous.context_switches, elapsed),
+        );
         for (index, (_, metrics)) in STALLS.iter().enumerate() {
-            if let Some(pair) = self.stalls[index].zip(previous.stalls[index]) {
-                add_stalls(values, *metrics, "", pair, time);
+            if let Some((now, previous)) = self.stalls[index].zip(previous.stalls[index]) {
+                add_stalls(values, *metrics, WHOLE_MACHINE, (now, previous), elapsed);
             }
         }
-        values.add(host!("swap_in_bytes"), rate(self.swapped_in, previous.swapped_in, time));
-        values.add(host!("swap_out_bytes"), rate(self.swapped_out, previous.swapped_out, time));
-        values.add(host!("major_faults"), rate(self.major_faults, previous.major_faults, time));
+        let per_second = |now, previous| rate(now, previous, elapsed);
+        let swapped_in = per_second(self.swapped_in_bytes, previous.swapped_in_bytes);
+        let swapped_out = per_second(self.swapped_out_bytes, previous.swapped_out_bytes);
+        values.add(host!("swap_in_bytes"), swapped_in);
+        values.add(host!("swap_out_bytes"), swapped_out);
+        values.add(host!("major_faults"), per_second(self.major_faults, previous.major_faults));
     }
 }
 
-/// Adds the stalled shares between two readings of a PSI file, whose totals are in microseconds.
+/// The owner of metrics that belong to the whole machine, in [`add_stalls`].
+pub(super) const WHOLE_MACHINE: &str = "";
+
+/// Adds the shares of the time between two readings during which tasks were stalled. `owner` is the
+/// name of a cgroup's process, or [`WHOLE_MACHINE`].
 pub(super) fn add_stalls(
     values: &mut Values,
-    [some, full]: Stalls,
+    [some, full]: StallMetrics,
     owner: &str,
-    (now, previous): ((f64, f64), (f64, f64)),
-    time: Duration,
+    (now, previous): (StallMicros, StallMicros),
+    elapsed: Duration,
 ) {
     // The total is slightly inexact, so the share of a short time could exceed 1.
-    let share = |now, previous| (rate(now, previous, time) / 1e6).min(1.0);
-    values.add_of(some, owner, share(now.0, previous.0));
-    values.add_of(full, owner, share(now.1, previous.1));
+    let stalled = |now, previous| (rate(now, previous, elapsed) / 1e6).min(1.0);
+    values.add_of(some, owner, stalled(now.some, previous.some));
+    values.add_of(full, owner, stalled(now.full, previous.full));
 }
 
+/// Returns the load average of the last minute.
 fn load1() -> Option<f64> {
     text::read("/proc/loadavg")?.split_whitespace().next()?.parse().ok()
 }
 
-fn memory(values: &mut Values) {
-    let Some(text) = text::read("/proc/meminfo") else { return };
-    let bytes = |name: &str| text::value(&text, name).map(|kilobytes| kilobytes * 1_024.0);
+fn add_memory(values: &mut Values) {
+    let Some(meminfo) = text::read("/proc/meminfo") else { return };
+    let bytes = |name: &str| text::value(&meminfo, name).map(|kilobytes| kilobytes * 1_024.0);
     let (total, available) = (bytes("MemTotal"), bytes("MemAvailable"));
     values.add(host!("memory_bytes"), total);
     values.add(host!("memory_available_bytes"), available);

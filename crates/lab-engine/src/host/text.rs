@@ -40,15 +40,24 @@ pub(super) fn pair(text: &str, line: &str, key: &str) -> Option<f64> {
     words.next()?.parse().ok()
 }
 
-/// Returns the microseconds of stall in a PSI file: some tasks, and all tasks ("full"). Some
-/// kernels lack "full", and for the CPU of a whole host it is zero.
+/// Total stall time of one resource in a PSI file, in microseconds.
 /// <https://docs.kernel.org/accounting/psi.html>
-pub(super) fn stalls(text: &str) -> Option<(f64, f64)> {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StallMicros {
+    /// Time during which at least one task waited for the resource.
+    pub(super) some: f64,
+    /// Time during which all tasks waited for it at once. Zero on kernels that do not report it,
+    /// and for the CPU of a whole host.
+    pub(super) full: f64,
+}
+
+/// Parses a PSI file.
+pub(super) fn parse_stalls(text: &str) -> Option<StallMicros> {
     let total = |kind: &str| {
         let line = text.lines().find(|line| line.starts_with(kind))?;
         line.split_once("total=")?.1.trim().parse().ok()
     };
-    Some((total("some ")?, total("full ").unwrap_or(0.0)))
+    Some(StallMicros { some: total("some ")?, full: total("full ").unwrap_or(0.0) })
 }
 
 #[cfg(test)]

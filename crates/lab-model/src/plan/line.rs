@@ -12,7 +12,7 @@ use settings::value::Name;
 use settings::{Diagnostics, Input, Report, Scalar, formula, nearest};
 use wire::family::Family;
 
-use super::{Plan, Target, Tls, World, read_in, shipped};
+use super::{Environment, Plan, Target, Tls, read_in, shipped};
 
 #[cfg(test)]
 mod tests;
@@ -201,8 +201,9 @@ impl UrlOptions {
     fn plan_for(&self, url: &str, family: Family) -> Result<Plan, Diagnostics> {
         let read = |steps| {
             let written = self.write_plan(url, family, steps)?;
-            let mut plan = read_in(&World::real(Path::new(""), &[]), &written.text, "options")
-                .map_err(|problems| self.guess_mix(written.name_options(problems)))?;
+            let mut plan =
+                read_in(&Environment::of_process(Path::new(""), &[]), &written.text, "options")
+                    .map_err(|problems| self.guess_mix(written.name_options(problems)))?;
             // Reports name the run by its target: there is no file whose name they could use.
             plan.name = plan.target.url.default_name();
             Ok(plan)

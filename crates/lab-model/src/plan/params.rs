@@ -85,9 +85,9 @@ settings::table! {
         /// number from the range.
         behind: Behind = "0";
         /// The filter's `address`: a string, a list or a generator.
-        address: Param = follows "any";
+        address: Param = described "any";
         /// The filter's `topics`.
-        topics: Param = follows "any";
+        topics: Param = described "any";
     }
 }
 

@@ -49,7 +49,7 @@ fn draws(text: &mut String) {
 fn describe_key(key: &KeyDoc) -> String {
     let default = match key.default {
         DefaultDoc::Required => String::new(),
-        DefaultDoc::Follows(words) => format!(" ({words})"),
+        DefaultDoc::Described(words) => format!(" ({words})"),
         DefaultDoc::Is(_) | DefaultDoc::Empty => format!(" (`{}`)", key.default_text),
     };
     format!("`{}`{default}: {}", key.name, key.doc)

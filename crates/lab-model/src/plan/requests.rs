@@ -26,8 +26,9 @@ const PRINTED_MAX: usize = 20;
 #[derive(Default)]
 pub(super) struct Methods {
     names: Vec<Box<str>>,
-    /// True if the list is incomplete, because a call of the plan could not be read.
-    pub(super) are_partial: bool,
+    /// True if the list lacks methods, because calls could not be read. Thresholds must then not
+    /// report a method as unknown.
+    pub(super) is_incomplete: bool,
 }
 
 impl Methods {

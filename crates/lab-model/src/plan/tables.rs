@@ -40,7 +40,7 @@ settings::table! {
     /// Keys of the file itself.
     pub(super) struct PlanFile {
         /// Name of the plan in reports.
-        name: Name = follows "the file's name";
+        name: Name = described "the file's name";
         /// Numbers by name, for formulas. A variable may be a formula of the variables above it;
         /// `--set NAME=NUMBER` overrides a variable for one run.
         variables: Variables = empty;
@@ -73,7 +73,7 @@ settings::table! {
         /// URL of the server. `${env:NAME}` keeps secrets out of the plan.
         url: Url = "http://127.0.0.1:8545";
         /// Family of methods that the server supports.
-        family: Families = follows "detected by calling the server";
+        family: Families = described "detected by calling the server";
         /// Additional headers of each request, such as `{ authorization = "Bearer ${env:TOKEN}" }`.
         headers: Headers = empty;
         /// Timeout of a response, from the actual send.
@@ -96,14 +96,14 @@ settings::table! {
         /// True if new connections resume TLS sessions.
         tls_resume: Bool = "true";
         /// The only TLS version to offer.
-        tls_version: TlsVersion = follows "both are offered";
+        tls_version: TlsVersion = described "both are offered";
         /// The only cipher suites to offer, by IANA or OpenSSL name; an empty list offers the
         /// library's defaults.
         ciphers: List<Cipher> = empty;
         /// True if certificates are not verified.
         tls_insecure: Bool = "false";
         /// PEM file of additional trust anchors.
-        tls_ca: File = follows "none";
+        tls_ca: File = described "none";
     }
 }
 
@@ -125,7 +125,7 @@ settings::table! {
     /// start.
     pub(super) struct ScenarioTable {
         /// Name of the scenario in reports and in the tags of thresholds.
-        name: Name = follows "`scenario-1` for the first, and so on";
+        name: Name = described "`scenario-1` for the first, and so on";
         /// Time from the start of the run to the scenario's first stage.
         start: Period<0, WEEK> = "0s";
         /// `open`: iterations start on schedule, however slow the target is; levels are iterations
@@ -138,7 +138,7 @@ settings::table! {
         mix: Word = required;
         /// Maximum number of workers. Each runs one iteration at a time on its own connection.
         workers_max: Count<1, WORKERS_MAX, usize>
-            = follows "closed: the highest level of the stages; open: must be set";
+            = described "closed: the highest level of the stages; open: must be set";
         /// Handling of a scheduled iteration if no worker is free. `queue`: it waits, and its
         /// latency counts from its scheduled time. `drop`: it is dropped and counted. Open model
         /// only.
@@ -148,9 +148,9 @@ settings::table! {
         /// Pause of a worker after each iteration. Closed model only.
         pause: Period<0, HOUR> = "0s";
         /// Batching of calls.
-        batch: Once<BatchTable> = follows "no batches";
+        batch: Once<BatchTable> = described "no batches";
         /// Maximum number of iterations. The scenario ends early if it reaches this number.
-        iterations: Count<1, 1_000_000_000_000> = follows "no limit";
+        iterations: Count<1, 1_000_000_000_000> = described "no limit";
         /// Maximum time that iterations in flight or in the queue may continue after the
         /// scenario's end.
         grace: Period<0, TIME_MAX> = "30s";
@@ -163,22 +163,22 @@ settings::table! {
     /// after which the previous level returns), or none of them (the previous level continues).
     pub(super) struct StageTable {
         /// Name of the stage, which is unique in its scenario.
-        name: Name = follows "`stage-1` for the first, and so on";
+        name: Name = described "`stage-1` for the first, and so on";
         /// Duration of the stage. Zero makes the level jump.
         duration: Period<0, WEEK> = required;
         /// Constant level in iterations per second. Open model only.
-        rate: Level = follows "see above";
+        rate: Level = described "see above";
         /// Constant level in workers. Closed model only.
-        workers: Number<0, { WORKERS_MAX as i64 * 1000 }> = follows "see above";
+        workers: Number<0, { WORKERS_MAX as i64 * 1000 }> = described "see above";
         /// Level at the start of a ramp.
-        from: Level = follows "the previous level; 0 for the first stage";
+        from: Level = described "the previous level; 0 for the first stage";
         /// Level at the end of a ramp.
-        to: Level = follows "see above";
+        to: Level = described "see above";
         /// Number of flat steps of equal length and height; the last step is at `to`. Each step is
         /// a stage, NAME-1 and so on; a threshold's tag NAME selects all of them.
-        steps: Count<2, 1000, usize> = follows "a ramp without steps";
+        steps: Count<2, 1000, usize> = described "a ramp without steps";
         /// Constant level of this stage only. The next stage continues from the previous level.
-        spike: Level = follows "see above";
+        spike: Level = described "see above";
     }
 }
 
@@ -194,8 +194,8 @@ settings::table! {
     }
 }
 
-/// The keys of one request, in a step or in a mix of one step.
-pub(super) struct Request<'a> {
+/// The keys of one step, in its own table or in that of a mix with a single step.
+pub(super) struct StepKeys<'a> {
     pub(super) location: &'a Location,
     pub(super) calls: &'a Key<Vec<CallTable>>,
     pub(super) weights_sum: &'a Key<Option<f64>>,
@@ -203,9 +203,9 @@ pub(super) struct Request<'a> {
     pub(super) bodies: &'a Key<Option<Vec<String>>>,
 }
 
-impl Request<'_> {
-    /// Returns the positions of its keys.
-    pub(super) fn keys(&self) -> [&Location; 4] {
+impl StepKeys<'_> {
+    /// Returns the positions of the keys.
+    pub(super) fn positions(&self) -> [&Location; 4] {
         [
             &self.calls.location,
             &self.requests.location,
@@ -215,8 +215,8 @@ impl Request<'_> {
     }
 }
 
-/// Declares a table with its own keys and those of one request.
-macro_rules! request_table {
+/// Declares a table with its own keys and those of a step.
+macro_rules! step_table {
     ($(#[doc = $doc:literal])+ struct $name:ident { $($own:tt)* }) => {
         settings::table! {
             $(#[doc = $doc])+
@@ -225,40 +225,40 @@ macro_rules! request_table {
                 /// Calls of which each iteration sends one, chosen by weight.
                 calls: Listed<CallTable> = empty;
                 /// Expected sum of the weights. A different sum is an error.
-                weights_sum: Number<0, WEIGHT_MAX> = follows "not checked";
+                weights_sum: Number<0, WEIGHT_MAX> = described "not checked";
                 /// File of request bodies that are sent in order: one JSON body per line, or
                 /// vegeta's JSON targets; `-` for standard input.
-                requests: File = follows "see above";
+                requests: File = described "see above";
                 /// Request bodies that are sent in order, as JSON texts.
-                bodies: Bodies = follows "see above";
+                bodies: Bodies = described "see above";
             }
         }
 
         impl $name {
-            /// Returns the keys of its request.
-            pub(super) fn request(&self) -> Request<'_> {
+            /// Returns the keys of the step.
+            pub(super) fn step_keys(&self) -> StepKeys<'_> {
                 let $name { location, calls, weights_sum, requests, bodies, .. } = self;
-                Request { location, calls, weights_sum, requests, bodies }
+                StepKeys { location, calls, weights_sum, requests, bodies }
             }
         }
     };
 }
 
-request_table! {
+step_table! {
     /// The requests of an iteration: one request, or several steps of one request each. A mix of
     /// one step may omit `step` and set the step's keys itself. Shipped mixes are `somnia`,
     /// `ethspam`, `chainbench-eth`, `json-bench`, `ethereum`, `harmony` and `bitcoin`.
     struct MixTable {
         /// Description of the mix and the source of its weights.
-        about: Word = follows "nothing";
+        about: Word = described "nothing";
         /// File with the keys of the mix. It replaces all other keys of this table.
-        file: File = follows "none";
+        file: File = described "none";
         /// Requests of an iteration, in order.
         step: Listed<StepTable> = empty;
     }
 }
 
-request_table! {
+step_table! {
     /// One request of an iteration: one of `calls`, or the next of `requests` or `bodies`.
     struct StepTable {}
 }
@@ -322,7 +322,7 @@ settings::table! {
         pids: List<Count<0, 4_194_304, u32>> = empty;
         /// URL of a prometheus-node-exporter on the target's host, such as
         /// `http://HOST:9100/metrics`.
-        node_exporter: Url = follows "none";
+        node_exporter: Url = described "none";
     }
 }
 

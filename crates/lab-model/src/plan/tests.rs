@@ -25,14 +25,15 @@ fn cases(folder: &str) -> Vec<PathBuf> {
 fn read_file(file: &Path) -> Result<Plan, Diagnostics> {
     let text = std::fs::read_to_string(file).unwrap();
     let name = file.file_name().unwrap().to_str().unwrap();
-    let environment = |name: &str| match name {
+    let variable = |name: &str| match name {
         "TOKEN" => Some("sekrit-of-the-environment".to_owned()),
         "EMPTY" => Some(String::new()),
         _ => None,
     };
     let folder = file.parent().unwrap().to_owned();
-    let world = World { folder, environment: &environment, variables: &[], files: true };
-    read_in(&world, &text, name)
+    let environment =
+        Environment { folder, variable: &variable, overrides: &[], can_read_files: true };
+    read_in(&environment, &text, name)
 }
 
 fn check_expected(file: &Path, printed: &str) {

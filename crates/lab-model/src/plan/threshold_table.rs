@@ -40,7 +40,7 @@ settings::table! {
         /// A breach before this time does not end the run (k6: `delayAbortEval`).
         abort_delay: Period<0, WEEK> = "0s";
         /// Length of the windows that are judged one by one.
-        window: Period<SECOND, WEEK> = follows "the whole run";
+        window: Period<SECOND, WEEK> = described "the whole run";
         /// A breach counts only if it lasts this long.
         sustained: Period<0, WEEK> = "0s";
         /// Verdict without data (k6: pass).

@@ -11,7 +11,7 @@ use settings::{Key, Report, not_found};
 
 use super::requests::Methods;
 use super::tables::{CapacityTable, ConnectionsTable, PlanFile, RunTable, TargetTable};
-use super::{Capacity, Connections, Plan, Target, Tls, World};
+use super::{Capacity, Connections, Environment, Plan, Target, Tls};
 use crate::plan::lint;
 use crate::record::Class;
 
@@ -27,17 +27,17 @@ const SLOTS_MAX: usize = 65_000;
 pub(super) fn check(
     file: &PlanFile,
     name: &str,
-    world: &World<'_>,
+    environment: &Environment<'_>,
     report: &mut Report<'_>,
 ) -> Option<Plan> {
     let mut methods = Methods::default();
-    let mut mixes = mixes::Mixes::read(file, world, &mut methods, report);
+    let mut mixes = mixes::Mixes::read(file, environment, &mut methods, report);
     let (scenarios, stages) = scenarios::check(file, &mut mixes, &mut methods, report);
     slots(stages.list.len(), &methods, file, report);
-    overrides(file, world, report);
+    overrides(file, environment, report);
     let thresholds = thresholds::check(file, &methods, &stages, report);
     let target = target(&file.target);
-    let connections = connections(&file.connections, world, report);
+    let connections = connections(&file.connections, environment, report);
     let capacity = capacity(&file.capacity, report);
     let mut plan = Plan {
         name: file.name.as_ref().map_or_else(|| stem(name), Clone::clone),
@@ -98,9 +98,9 @@ fn slots(stages: usize, methods: &Methods, file: &PlanFile, report: &mut Report<
 }
 
 /// Reports overrides of variables that the plan does not have, and values that are not finite.
-fn overrides(file: &PlanFile, world: &World<'_>, report: &mut Report<'_>) {
+fn overrides(file: &PlanFile, environment: &Environment<'_>, report: &mut Report<'_>) {
     let known: Vec<_> = file.variables.iter().map(|variable| variable.name.as_str()).collect();
-    for (name, value) in world.variables {
+    for (name, value) in environment.overrides {
         let (message, allowed) = match known.contains(&name.as_str()) {
             false => not_found("variable", name, &known),
             true if !value.is_finite() => ("not a finite number".to_owned(), "a number".to_owned()),
@@ -125,17 +125,17 @@ fn target(table: &TargetTable) -> Target {
 
 fn connections(
     table: &ConnectionsTable,
-    world: &World<'_>,
+    environment: &Environment<'_>,
     report: &mut Report<'_>,
 ) -> Connections {
     let version = *table.tls_version;
-    for (index, suite) in table.ciphers.readable().into_iter().flatten().enumerate() {
+    for (index, suite) in table.ciphers.valid().into_iter().flatten().enumerate() {
         if version.is_some_and(|version| version != suite.version) {
             let message = "belongs to another version than tls_version";
             report.error(&table.ciphers.element(index), message, "suites of that version");
         }
     }
-    let ca = table.tls_ca.as_ref().map(|file| world.folder.join(file));
+    let ca = table.tls_ca.as_ref().map(|file| environment.folder.join(file));
     if let Some(ca) = ca.as_ref().filter(|ca| !ca.is_file()) {
         let message = format!("there is no file {}", ca.display());
         report.error(&table.tls_ca, message, "a PEM file");

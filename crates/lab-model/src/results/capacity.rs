@@ -81,7 +81,7 @@ pub struct SearchFacts {
 
 named! {
     /// Why a search ended.
-    pub enum End {
+    pub enum EndReason {
         /// The boundary is between a passing and a failing rate, at the requested precision.
         Converged = "converged",
         /// The highest allowed rate passed.
@@ -103,7 +103,7 @@ named! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Answer {
     /// Reason why the search ended.
-    pub end: End,
+    pub end: EndReason,
     /// The answer as a sentence.
     pub sentence: String,
     /// Highest passing rate below all failing rates.

@@ -25,7 +25,7 @@ pub struct CompareResult {
     /// Values per core and per request, for variants from different machines.
     pub normalised: Vec<NormalRow>,
     /// The conclusion, one sentence per other variant.
-    pub sentences: Vec<String>,
+    pub conclusions: Vec<String>,
     /// Warnings, each with advice.
     pub warnings: Vec<String>,
 }

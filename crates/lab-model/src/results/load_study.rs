@@ -27,8 +27,8 @@ pub struct LoadStudyResult {
     /// True if the study was interrupted.
     pub partial: bool,
     /// Why no further round was run.
-    pub end: End,
-    /// The arrangement of the runs.
+    pub end: EndReason,
+    /// Order, number and limits of the rounds.
     pub design: StudyDesign,
     /// The variants. The first one is the baseline.
     pub variants: Vec<VariantFacts>,
@@ -38,22 +38,22 @@ pub struct LoadStudyResult {
     pub rounds: Vec<RoundRow>,
     /// Drifts during the study: of the machine, and of the baseline under each plan.
     pub drifts: Vec<Drift>,
-    /// The conclusions.
-    pub sentences: Vec<String>,
+    /// The conclusions, as sentences.
+    pub conclusions: Vec<String>,
     /// Doubts about the data, each with advice.
     pub warnings: Vec<String>,
 }
 
 named! {
     /// Why a study ended.
-    pub enum End {
-        /// The intervals are as narrow as required.
+    pub enum EndReason {
+        /// The confidence intervals are as narrow as required.
         Precision = "precision",
         /// The maximum number of rounds was run.
         RoundsMax = "rounds-max" | "the maximum number of rounds",
         /// A further round would exceed the time limit.
         TimeMax = "time-max" | "the time limit",
-        /// Several rounds in sequence had a run that could not be made.
+        /// Several consecutive rounds had a run that could not be made.
         Faults = "faults" | "runs that could not be made",
         /// The user stopped the study.
         Interrupted = "interrupted" | "an interrupt",
@@ -82,7 +82,7 @@ named! {
     }
 }
 
-/// The arrangement of the runs.
+/// Order, number and limits of the rounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StudyDesign {
     /// Order of the variants within the rounds.
@@ -97,7 +97,8 @@ pub struct StudyDesign {
     pub rounds_min: usize,
     /// Largest number of counted rounds.
     pub rounds_max: usize,
-    /// Required half-width of the intervals of [`StudyDesign::precision_of`], as a share.
+    /// Required half-width of the confidence intervals of [`StudyDesign::precision_of`], as a share
+    /// of the baseline's value.
     pub precision: f64,
     /// The metric whose intervals decide if a further round is needed.
     pub precision_of: Metric,
@@ -138,8 +139,8 @@ pub struct PlanResult {
     pub comparison: CompareResult,
     /// The A/A control compared with the baseline; none without a control.
     pub control: Option<CompareResult>,
-    /// Largest half-width of an interval of [`StudyDesign::precision_of`], as a share. None if an
-    /// interval is missing.
+    /// Largest half-width of a confidence interval of [`StudyDesign::precision_of`], as a share of
+    /// the baseline's value. None if an interval is missing.
     pub precision: Option<f64>,
 }
 
@@ -173,8 +174,9 @@ pub struct StudyRunRow {
     pub p50_ms: Option<f64>,
     /// Results per second over all methods.
     pub goodput: Option<f64>,
-    /// Time of a fixed computation on this machine before the run, in milliseconds.
-    pub machine_ms: f64,
+    /// Time of a fixed computation on this machine before the run, in milliseconds. It shows
+    /// changes of the machine's speed.
+    pub calibration_ms: f64,
 }
 
 /// The drift of a value over the rounds.
@@ -186,11 +188,11 @@ pub struct Drift {
     pub plan: Option<String>,
     /// One value for each round, in milliseconds: the median of its runs.
     pub values: Vec<f64>,
-    /// Relative change from the first third of the rounds to the last third.
+    /// Change from the first third of the rounds to the last third, as a share of the first.
     pub change: f64,
-    /// Relative difference between the largest and the smallest value.
+    /// Difference between the largest and the smallest value, as a share of the smallest.
     pub spread: f64,
-    /// Probability of such a trend without a drift (Mann-Kendall); none with fewer than four rounds.
+    /// Two-sided p-value of a trend (Mann–Kendall test); none with fewer than four rounds.
     pub p: Option<f64>,
 }
 

@@ -204,7 +204,7 @@ fn pairs(
 /// one variant always runs first; the order of runs is not known here.
 fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
     let levels: Vec<f64> = x.iter().zip(y).map(|(x, y)| f64::midpoint(*x, *y)).collect();
-    match (ranks::trend(&levels), levels.as_slice()) {
+    match (ranks::mann_kendall(&levels), levels.as_slice()) {
         (Some(trend), [first, .., last]) if trend.p <= LEVEL => {
             (last - first).abs() / (levels.len() - 1) as f64 / 2.0
         }
@@ -213,7 +213,7 @@ fn drift_within_pairs(x: &[f64], y: &[f64]) -> f64 {
 }
 
 fn by_ranks(x: &[f64], y: &[f64]) -> Option<TestResult> {
-    let (change, interval) = ranks::shift(x, y)?;
+    let (change, interval) = ranks::hodges_lehmann(x, y)?;
     let p_alone = Some(ranks::mann_whitney(x, y)?.p);
     let p = welch::difference(Estimate::of(x)?, Estimate::of(y)?).p;
     Some(TestResult { change, interval, p, p_alone, basis: Basis::Runs })

@@ -154,7 +154,7 @@ fn drift(input: FindingsInput<'_>, method: &str) -> Option<Finding> {
     let (first_third, last_third) =
         (mean(&medians[..third])?, mean(&medians[medians.len() - third..])?);
     let (low, high) = (first_third.min(last_third), first_third.max(last_third));
-    let trend = ranks::trend(&medians).is_some_and(|test| test.p < DRIFT_P);
+    let trend = ranks::mann_kendall(&medians).is_some_and(|test| test.p < DRIFT_P);
     (trend && high >= DRIFT_TIMES * low && high - low >= DRIFT_MS).then(|| Finding::Drift {
         method: method.to_owned(),
         first_ms: first_third,

@@ -1,4 +1,5 @@
-//! Known habits of clients: differences between correct nodes.
+//! Known habits of clients. A habit is a way in which a client (geth, Besu, …) responds differently
+//! from other clients although both are correct.
 //!
 //! The habits are data (`crates/lab/habits.toml`), with a source for each.
 
@@ -46,10 +47,10 @@ pub struct Habit {
     codes: Vec<(i64, i64)>,
     /// For values: maximum difference of two quantities as a share.
     tolerance: Option<f64>,
-    /// True if the value depends on the head of the node. Such a difference never counts, even
+    /// True if the value depends on the head of the node. Such a difference is always allowed, even
     /// between nodes of the same version.
     #[serde(default)]
-    pub volatile: bool,
+    pub depends_on_head: bool,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +71,7 @@ pub fn all() -> &'static [Habit] {
 
 /// Returns the habit that explains a difference in the responses of a method. `clients` are the
 /// versions that the servers report, in any letter case.
-pub fn explain(
+pub fn find_habit(
     difference: &ClassifiedDifference,
     method: &str,
     clients: [Option<&str>; 2],

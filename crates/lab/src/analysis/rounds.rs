@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use lab_model::results::load_study::{End, RunOrder};
+use lab_model::results::load_study::{EndReason, RunOrder};
 
 use crate::analysis::statistics::{median, ranks};
 
@@ -90,21 +90,21 @@ pub struct Progress {
 }
 
 /// Decides if the study ends before the next round. The first round always runs.
-pub fn end(progress: Progress, limits: Limits) -> Option<End> {
+pub fn end(progress: Progress, limits: Limits) -> Option<EndReason> {
     if progress.rounds == 0 {
         return None;
     }
     if progress.faulty >= FAULTY_ROUNDS_MAX {
-        return Some(End::Faults);
+        return Some(EndReason::Faults);
     }
     let balanced = progress.rounds.is_multiple_of(limits.block.max(1));
     if progress.precise && balanced && progress.usable >= limits.rounds_min {
-        return Some(End::Precision);
+        return Some(EndReason::Precision);
     }
     if progress.rounds >= limits.rounds_max {
-        return Some(End::RoundsMax);
+        return Some(EndReason::RoundsMax);
     }
-    (progress.elapsed + progress.next_round > limits.time_max).then_some(End::TimeMax)
+    (progress.elapsed + progress.next_round > limits.time_max).then_some(EndReason::TimeMax)
 }
 
 /// The drift of a value over the rounds.
@@ -131,7 +131,7 @@ pub fn drift(values: &[f64]) -> Option<Drift> {
     (first > 0.0 && smallest > 0.0).then(|| Drift {
         change: last / first - 1.0,
         spread: largest / smallest - 1.0,
-        p: ranks::trend(values).map(|trend| trend.p),
+        p: ranks::mann_kendall(values).map(|trend| trend.p),
     })
 }
 

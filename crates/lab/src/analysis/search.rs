@@ -14,7 +14,7 @@ mod estimate;
 pub mod judge;
 mod levels;
 
-use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
+use lab_model::results::capacity::{Boundary, EndReason, Kind, ProbeOutcome};
 
 use levels::{Levels, Majority};
 
@@ -92,7 +92,7 @@ pub enum Step {
         drains: u32,
     },
     /// End the search.
-    End(End),
+    End(EndReason),
 }
 
 /// Maximum number of waits for a target to recover: two, four and eight drain times. After them the
@@ -121,11 +121,11 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
         && is_valid(only)
         && only.health.failed_share >= BROKEN
     {
-        return Step::End(End::NothingPassed);
+        return Step::End(EndReason::NothingPassed);
     }
     let levels = Levels::of(history);
     if probe_count(history) >= probes_max(settings) {
-        return Step::End(End::ProbesMax);
+        return Step::EndReason(EndReason::ProbesMax);
     }
     if let Some(rate) = levels.contradicted_rate(settings.repeats) {
         return probe(Kind::Repeat, rate);
@@ -168,10 +168,10 @@ fn trailing_invalid(history: &[Probe]) -> usize {
     history.iter().rev().take_while(invalid).count()
 }
 
-fn end_without_baseline(last_probe: &Probe) -> End {
+fn end_without_baseline(last_probe: &Probe) -> EndReason {
     match last_probe.outcome {
-        ProbeOutcome::ClientLimited => End::ClientLimited,
-        _ => End::Invalid,
+        ProbeOutcome::ClientLimited => EndReason::ClientLimited,
+        _ => EndReason::Invalid,
     }
 }
 
@@ -221,9 +221,9 @@ fn step_down(settings: &Settings, levels: &Levels) -> Step {
         return probe(Kind::Climb, round_rate(lowest / 2.0));
     }
     match (levels.lowest_fail(), levels.ceiling()) {
-        (None, Some((_, Majority::Limited))) => Step::End(End::ClientLimited),
-        (None, _) => Step::End(End::Invalid),
-        (Some(_), _) => Step::End(End::NothingPassed),
+        (None, Some((_, Majority::Limited))) => Step::End(EndReason::ClientLimited),
+        (None, _) => Step::End(EndReason::Invalid),
+        (Some(_), _) => Step::End(EndReason::NothingPassed),
     }
 }
 
@@ -272,14 +272,14 @@ fn after_soak(settings: &Settings, history: &[Probe]) -> Option<Step> {
     Some(Step::End(end_reason(&levels, upper)))
 }
 
-fn end_reason(levels: &Levels, upper: Option<f64>) -> End {
+fn end_reason(levels: &Levels, upper: Option<f64>) -> EndReason {
     match (upper, levels.ceiling()) {
-        (None, _) => End::RateMax,
+        (None, _) => EndReason::RateMax,
         (Some(upper), Some((rate, majority))) if rate == upper => match majority {
-            Majority::Limited => End::ClientLimited,
-            _ => End::Invalid,
+            Majority::Limited => EndReason::ClientLimited,
+            _ => EndReason::Invalid,
         },
-        _ => End::Converged,
+        _ => EndReason::Converged,
     }
 }
 

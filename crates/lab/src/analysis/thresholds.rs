@@ -35,7 +35,7 @@ pub struct Judge {
 
 /// The outcome of one threshold.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Ruling {
+pub struct ThresholdResult {
     /// The outcome for the report, without its note.
     pub outcome: ThresholdOutcome,
     /// The content of the note.
@@ -124,10 +124,10 @@ impl Judge {
     }
 
     /// Returns the outcomes so far, in the order of the plan.
-    pub fn rulings(&self) -> Vec<Ruling> {
+    pub fn threshold_results(&self) -> Vec<ThresholdResult> {
         self.thresholds
             .iter()
-            .map(|threshold| threshold.ruling(&self.collectors[threshold.collector]))
+            .map(|threshold| threshold.threshold_result(&self.collectors[threshold.collector]))
             .collect()
     }
 }
@@ -428,7 +428,7 @@ impl ThresholdState {
             || if in_windows { self.broken.is_some() } else { self.breach.is_some() }
     }
 
-    fn ruling(&self, collector: &Collector) -> Ruling {
+    fn threshold_result(&self, collector: &Collector) -> ThresholdResult {
         let in_windows = collector.window.is_some();
         let observed = match in_windows {
             true => self.worst.map(|(worst, _)| worst),
@@ -471,7 +471,7 @@ impl ThresholdState {
         };
         let beyond = if observed.is_none() { Some(f64::INFINITY) } else { beyond };
         let remark = self.remark(observed);
-        Ruling { outcome, remark, by_server, beyond: beyond.filter(|_| !kept) }
+        ThresholdResult { outcome, remark, by_server, beyond: beyond.filter(|_| !kept) }
     }
 
     fn remark(&self, observed: Option<f64>) -> Option<Remark> {

@@ -79,7 +79,7 @@ pub enum Doubt {
         allowed: Validity,
         median_ms: f64,
     },
-    Paced {
+    LimitedByPauses {
         scenario: String,
         allowed: f64,
         workers: f64,
@@ -128,7 +128,7 @@ pub struct Doubts {
     /// Sends were late because of the generator.
     pub late: Option<Delay>,
     /// The plan's own pauses limited the rate.
-    pub paced: Vec<Doubt>,
+    pub pauses: Vec<Doubt>,
     /// The plan has too few workers for its rate.
     pub workers: Vec<Doubt>,
     /// The target did not accept the offered load. The number is the distance of the delivered
@@ -163,7 +163,7 @@ pub fn find_doubts(input: ValidityInput<'_>) -> Doubts {
     }
     for scenario in &input.plan.scenarios {
         match scenario.model {
-            Model::Closed => doubts.paced.extend(check_pauses(input, scenario)),
+            Model::Closed => doubts.pauses.extend(check_pauses(input, scenario)),
             Model::Open { .. } => match check_delivery(input, scenario) {
                 Some((doubt @ Doubt::FewWorkers { .. }, _)) => doubts.workers.push(doubt),
                 found => doubts.behind.extend(found),
@@ -316,7 +316,7 @@ fn check_pauses(input: ValidityInput<'_>, scenario: &Scenario) -> Option<Doubt> 
     }
     let allowed = offered.level_seconds / offered.seconds / pause;
     let reached = offered.iterations.started as f64 / offered.seconds;
-    (reached >= PACED_SHARE * allowed).then(|| Doubt::Paced {
+    (reached >= PACED_SHARE * allowed).then(|| Doubt::LimitedByPauses {
         scenario: scenario.name.clone(),
         allowed,
         workers: offered.level_seconds / offered.seconds,
@@ -351,7 +351,8 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     let doubt = if allowed < peak {
         Doubt::FewWorkers { scenario: scenario_name, delivery, workers, allowed, best_ms, peak }
     } else {
-        let mean_ms = aggregate::quantiles(&service_of(input, scenario)).mean_ms;
+        let mean_ms = steps(input, scenario) as f64
+            * aggregate::quantiles(&service_of(input, scenario)).mean_ms;
         Doubt::Behind { scenario: scenario_name, delivery, workers, mean_ms, best_ms }
     };
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
@@ -369,8 +370,12 @@ fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
     }
     let calls: u64 = by_method.values().map(|(calls, _)| calls).sum();
     let sum: f64 = by_method.values().map(|&(calls, best)| calls as f64 * best as f64 / 1e9).sum();
-    let steps = input.plan.mixes.get(scenario.mix).map_or(1, |mix| mix.steps.len());
-    if calls == 0 { 0.0 } else { sum / calls as f64 * steps as f64 }
+    if calls == 0 { 0.0 } else { sum / calls as f64 * steps(input, scenario) as f64 }
+}
+
+/// Returns the number of steps of an iteration.
+fn steps(input: ValidityInput<'_>, scenario: &Scenario) -> usize {
+    input.plan.mixes.get(scenario.mix).map_or(1, |mix| mix.steps.len())
 }
 
 fn service_of(input: ValidityInput<'_>, scenario: &Scenario) -> lab_model::record::Times {

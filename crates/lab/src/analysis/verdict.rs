@@ -26,7 +26,7 @@ use lab_model::results::run::{Compared, Difference, Row};
 
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
-use crate::analysis::thresholds::Ruling;
+use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::validity;
 use crate::analysis::validity::{Delay, Doubt, Doubts};
 
@@ -39,7 +39,7 @@ pub struct Evidence<'a> {
     /// The plan.
     pub plan: &'a Plan,
     /// Outcomes of the thresholds, in the order of the plan.
-    pub rulings: &'a [Ruling],
+    pub threshold_results: &'a [ThresholdResult],
     /// Doubts about the numbers.
     pub doubts: &'a Doubts,
     /// Totals over all methods, without the warm-up.
@@ -76,13 +76,13 @@ pub enum Reason {
     /// The numbers are in doubt.
     Doubt(Doubt),
     /// Number of thresholds that were kept under a load that slows down with the target.
-    KeptWhenPaced(usize),
+    KeptWithPausesOnly(usize),
     /// The user stopped the run.
     StoppedByUser { at: f64, of: f64, nothing_broken: bool },
     /// A broken threshold aborted the run.
     Aborted { at: f64, of: f64 },
     /// A threshold about a metric was broken.
-    Broken(Ruling, Metric),
+    Broken(ThresholdResult, Metric),
     /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
     /// Most calls of a method failed for a time; `failed_share` covers all calls of the run, of all
@@ -105,7 +105,9 @@ impl Reason {
     /// failed.
     fn is_about(&self, name: &str) -> bool {
         match self {
-            Reason::Broken(ruling, _) => ruling.outcome.method.as_deref() == Some(name),
+            Reason::Broken(threshold_result, _) => {
+                threshold_result.outcome.method.as_deref() == Some(name)
+            }
             Reason::NeverAnswered { method }
             | Reason::FailurePeriod { method, .. }
             | Reason::AllFailed { method, .. } => method == name,
@@ -118,7 +120,7 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Early {
     /// The user stopped the run.
-    Asked(f64),
+    StoppedByUser(f64),
     /// A threshold with `abort` was broken.
     Aborted(f64),
 }
@@ -144,7 +146,7 @@ pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
         failures.list.iter().map(|failure| failure.reason.clone()).collect();
     let late_reasons: Vec<Reason> =
         doubts.late.iter().map(|delay| Reason::Doubt(delay.doubt.clone())).collect();
-    let pause_reasons: Vec<Reason> = doubts.paced.iter().cloned().map(Reason::Doubt).collect();
+    let pause_reasons: Vec<Reason> = doubts.pauses.iter().cloned().map(Reason::Doubt).collect();
     let may_be_caused =
         |delay: &Delay| failures.list.iter().any(|failure| failure.within(delay, evidence));
     let (outcome, mut reasons) = if let Some(empty) = &doubts.empty {
@@ -157,11 +159,11 @@ pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
         (Outcome::Invalid, [late_reasons.clone(), failure_reasons].concat())
     } else if !failure_reasons.is_empty() {
         (Outcome::ClientLimited, [pause_reasons.clone(), failure_reasons].concat())
-    } else if let Some(Early::Asked(_)) = evidence.early {
+    } else if let Some(Early::StoppedByUser(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
-    } else if !doubts.paced.is_empty() {
+    } else if !doubts.pauses.is_empty() {
         let thresholds = evidence.plan.thresholds.len();
-        let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWhenPaced(thresholds));
+        let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWithPausesOnly(thresholds));
         (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept_thresholds).collect())
     } else if evidence.plan.thresholds.is_empty() {
         (Outcome::Measured, Vec::new())
@@ -207,7 +209,7 @@ fn limits(evidence: Evidence<'_>, failures: &Failures) -> (Vec<Reason>, Vec<Reas
 fn add_early_end(evidence: Evidence<'_>, outcome: Outcome, reasons: &mut Vec<Reason>) {
     let planned = evidence.plan.duration().as_secs_f64();
     match evidence.early {
-        Some(Early::Asked(at)) => {
+        Some(Early::StoppedByUser(at)) => {
             let nothing_broken = outcome == Outcome::Invalid && reasons.is_empty();
             reasons.push(Reason::StoppedByUser { at, of: planned, nothing_broken });
         }
@@ -245,9 +247,11 @@ impl Failure {
         let doubts = evidence.doubts;
         let by_server = matches!(self.breach, Breach::Server | Breach::Refused(_));
         let out_of_time = !doubts.overloaded.is_empty() || !doubts.workers.is_empty();
-        let paced = self.breach == Breach::Throughput && !doubts.paced.is_empty();
+        let by_pauses = self.breach == Breach::Throughput && !doubts.pauses.is_empty();
         let mut delays = [&doubts.starved, &doubts.late].into_iter().flatten();
-        (by_server || !out_of_time) && !paced && !delays.any(|delay| self.within(delay, evidence))
+        (by_server || !out_of_time)
+            && !by_pauses
+            && !delays.any(|delay| self.within(delay, evidence))
     }
 
     /// Returns true if a delay of the generator can have caused the failure.
@@ -277,11 +281,13 @@ impl Failures {
     }
 
     fn thresholds(&mut self, evidence: Evidence<'_>) {
-        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
-            if !ruling.outcome.kept {
+        for (threshold, threshold_result) in
+            evidence.plan.thresholds.iter().zip(evidence.threshold_results)
+        {
+            if !threshold_result.outcome.kept {
                 let metric = threshold.selector.metric;
-                let reason = Reason::Broken(ruling.clone(), metric);
-                self.push(breach(evidence.plan, metric, ruling), reason);
+                let reason = Reason::Broken(threshold_result.clone(), metric);
+                self.push(breach(evidence.plan, metric, threshold_result), reason);
             }
         }
     }
@@ -354,13 +360,15 @@ impl Failures {
     /// Adds latency thresholds that were kept only because closed workers wait during stalls.
     fn stalls(&mut self, evidence: Evidence<'_>) {
         let Some(stalls) = evidence.stalls else { return };
-        for (threshold, ruling) in evidence.plan.thresholds.iter().zip(evidence.rulings) {
+        for (threshold, threshold_result) in
+            evidence.plan.thresholds.iter().zip(evidence.threshold_results)
+        {
             let Aggregation::Percentile(percent) = threshold.aggregation else { continue };
             let upper = matches!(threshold.operator, Operator::Less | Operator::LessOrEqual);
             let beyond = stalls.longest_ms - threshold.limit;
             let hidden = stalls.missing >= 1.0 - percent / 100.0 && beyond > 0.0;
             let latency = threshold.selector.metric == Metric::Latency;
-            if ruling.outcome.kept && upper && latency && hidden {
+            if threshold_result.outcome.kept && upper && latency && hidden {
                 let (text, stalls) = (threshold.text.clone(), stalls.clone());
                 self.push(Breach::Time(beyond), Reason::KeptByStalls { threshold: text, stalls });
             }
@@ -415,10 +423,10 @@ fn silent_unless(class: Class) -> Breach {
 
 /// Returns the kind of a broken threshold about `metric`. An unknown distance counts as 0, so any
 /// delay of the generator explains the failure.
-fn breach(plan: &Plan, metric: Metric, ruling: &Ruling) -> Breach {
-    let beyond = ruling.beyond.unwrap_or(0.0);
+fn breach(plan: &Plan, metric: Metric, threshold_result: &ThresholdResult) -> Breach {
+    let beyond = threshold_result.beyond.unwrap_or(0.0);
     match metric.samples() {
-        _ if ruling.by_server => Breach::Server,
+        _ if threshold_result.by_server => Breach::Server,
         Samples::CallShare(is) if is(Class::Limited) => Breach::Refused(beyond),
         Samples::CallShare(_) => Breach::Silent,
         Samples::CallTimes(..) => Breach::Time(beyond),

@@ -1,7 +1,7 @@
 //! Builds the result of a capacity search from its probes: figures, sentences and warnings.
 
 use lab_model::results::capacity::{
-    Answer, Binding, CapacityResult, End, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
+    Answer, Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProcessCost, SCHEMA, Scaling,
 };
 use lab_model::results::run::ProcessRole;
 use lab_model::results::{Cause, Finding};
@@ -19,7 +19,7 @@ const LITTLE_OFF: f64 = 0.3;
 const LITTLE_MIN: f64 = 5.0;
 
 /// Builds the result of a search that took `seconds`.
-pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResult {
+pub(super) fn build(search: Search<'_>, end: EndReason, seconds: f64) -> CapacityResult {
     let summary = summarize(&search.probes.settings, &search.history);
     let first_run = search.first_run.as_ref().expect("a search without a run ends with an error");
     let failed_probe = summary.failed.map(|index| &search.finished[index]);
@@ -49,7 +49,7 @@ pub(super) fn build(search: Search<'_>, end: End, seconds: f64) -> CapacityResul
         started: first_run.started.clone(),
         started_unix: first_run.started_unix,
         duration: seconds,
-        partial: end == End::Stopped,
+        partial: end == EndReason::Stopped,
         plan: first_run.plan.clone(),
         target: first_run.target.clone(),
         fingerprint: first_run.fingerprint.clone(),
@@ -222,7 +222,12 @@ fn little_off(probe: &FinishedProbe) -> Option<String> {
     })
 }
 
-fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&Binding>) -> String {
+fn sentence(
+    search: &Search<'_>,
+    summary: &Summary,
+    end: EndReason,
+    binding: Option<&Binding>,
+) -> String {
     let pass = summary.highest_pass;
     let soak = match summary.soak_held {
         Some(true) => {
@@ -246,28 +251,30 @@ fn sentence(search: &Search<'_>, summary: &Summary, end: End, binding: Option<&B
         (Some(pass), Some(fail)) => {
             let bounds = format!("{pass}/s pass{soak}; {fail}/s fail{cause}");
             match end {
-                End::Converged => bounds,
-                End::ClientLimited => {
+                EndReason::Converged => bounds,
+                EndReason::ClientLimited => {
                     format!("{bounds}; between them the generator was the limit")
                 }
-                End::Invalid => format!("{bounds}; between them no probe was valid"),
+                EndReason::Invalid => format!("{bounds}; between them no probe was valid"),
                 _ => format!("{bounds}; the search ended before they were close enough"),
             }
         }
         (Some(pass), None) => {
             let beyond = match end {
-                End::RateMax => "the search does not try higher rates",
-                End::ClientLimited => "above it the generator was the limit",
-                End::Invalid => "above it no probe was valid",
+                EndReason::RateMax => "the search does not try higher rates",
+                EndReason::ClientLimited => "above it the generator was the limit",
+                EndReason::Invalid => "above it no probe was valid",
                 _ => "the search ended before a rate failed",
             };
             format!("at least {pass}/s{soak}: {beyond}")
         }
         (None, Some(fail)) => format!("no rate passed, down to {fail}/s{cause}"),
         (None, None) => match end {
-            End::ClientLimited => "no result: the generator was the limit at every rate".into(),
-            End::NothingPassed => "no rate passed: the target fails even without load".into(),
-            End::Stopped => "no result: the search ended before the first probe".into(),
+            EndReason::ClientLimited => {
+                "no result: the generator was the limit at every rate".into()
+            }
+            EndReason::NothingPassed => "no rate passed: the target fails even without load".into(),
+            EndReason::Stopped => "no result: the search ended before the first probe".into(),
             _ => "no result: no probe was valid".into(),
         },
     }

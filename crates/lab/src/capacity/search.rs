@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use lab_model::plan::Plan;
 use lab_model::record::Totals;
 use lab_model::results::Outcome;
-use lab_model::results::capacity::{Binding, CapacityResult, End, Kind, ProbeOutcome, ProbeRow};
+use lab_model::results::capacity::{
+    Binding, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
+};
 use lab_model::results::run::{ProcessFacts, Row, RunResult};
 
 use super::answer;
@@ -84,7 +86,7 @@ type MakeRun<'a> =
     dyn FnMut(&Arc<Plan>, &mut dyn FnMut(&Progress<'_>)) -> Result<Finished, RunFault> + 'a;
 
 /// Interval at which a wait checks if the search was stopped.
-const TICK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Searches for the highest rate that keeps the plan's thresholds. A stopped search returns a
 /// partial result.
@@ -102,7 +104,7 @@ pub fn search(
     let mut wait = |time: Duration| {
         let deadline = Instant::now() + time;
         while !stop.is_requested() && Instant::now() < deadline {
-            park_timeout(TICK.min(deadline.saturating_duration_since(Instant::now())));
+            park_timeout(POLL_INTERVAL.min(deadline.saturating_duration_since(Instant::now())));
         }
     };
     let environment = Environment {
@@ -163,7 +165,7 @@ pub(super) struct Search<'a> {
 const UNREACHED_DRAINS: u32 = 4;
 
 impl Search<'_> {
-    fn run(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<End, CapacityFault> {
+    fn run(&mut self, on_event: &mut dyn FnMut(Event<'_>)) -> Result<EndReason, CapacityFault> {
         loop {
             let (kind, rate, drains) = match next(&self.probes.settings, &self.history) {
                 Step::End(end) => return Ok(end),
@@ -215,7 +217,7 @@ impl Search<'_> {
     }
 
     /// Ends the search early because of an error, or because the user stopped it. Adds a warning.
-    fn end_early(&mut self, fault: Option<RunFault>) -> Result<End, CapacityFault> {
+    fn end_early(&mut self, fault: Option<RunFault>) -> Result<EndReason, CapacityFault> {
         match (fault, self.history.last()) {
             (Some(fault), None) => return Err(fault.into()),
             (Some(fault), Some(last)) => self
@@ -223,7 +225,7 @@ impl Search<'_> {
                 .push(format!("the run after the probe at {}/s failed: {fault}", last.rate)),
             (None, _) => self.warnings.push("the search was stopped by the user".to_owned()),
         }
-        Ok(End::Stopped)
+        Ok(EndReason::Stopped)
     }
 
     /// Judges a finished run and adds it to the history.

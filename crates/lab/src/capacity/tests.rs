@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab_model::plan::{self, Plan};
 use lab_model::record::{Iterations, Totals};
-use lab_model::results::capacity::{CapacityResult, End, Kind, ProbeOutcome};
+use lab_model::results::capacity::{CapacityResult, EndReason, Kind, ProbeOutcome};
 use lab_model::results::run::{Row, RunResult, Second};
 use lab_model::results::{
     Cause, Confidence, Finding, Outcome, Quantiles, ThresholdOutcome, Verdict,
@@ -172,7 +172,7 @@ fn a_known_capacity_is_found_with_the_broken_threshold() {
     let (result, messages) = search(&plan(""), None, &mut |plan| Ok(run(plan, 1500.0)), &never);
     let result = result.unwrap();
     let answer = &result.answer;
-    assert_eq!(answer.end, End::Converged);
+    assert_eq!(answer.end, EndReason::Converged);
     for rate in [answer.highest_pass.unwrap(), answer.lowest_fail.unwrap()] {
         assert!((rate / 1500.0 - 1.0).abs() < 0.03, "{rate}");
     }
@@ -260,7 +260,7 @@ fn a_target_that_dies_leaves_a_partial_result() {
     let (result, messages) = search(&plan(""), None, &mut make, &never);
     let result = result.unwrap();
     assert!(result.partial);
-    assert_eq!((result.answer.end, result.answer.highest_pass), (End::Stopped, Some(800.0)));
+    assert_eq!((result.answer.end, result.answer.highest_pass), (EndReason::Stopped, Some(800.0)));
     assert_eq!(messages.last().unwrap(), "waits 4");
     let about = result
         .warnings
@@ -303,7 +303,7 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
     };
     let mut make = |plan: &Plan| Ok(run(plan, 1500.0));
     let result = search(&small(), Some(folder.path()), &mut make, &never).0.unwrap();
-    assert_eq!(result.answer.end, End::RateMax);
+    assert_eq!(result.answer.end, EndReason::RateMax);
     for row in &result.probes {
         let own = folder.path().join(row.folder.as_ref().unwrap());
         assert!(own.join("result.json").is_file(), "{own:?}");
@@ -314,7 +314,7 @@ fn runs_of_probes_are_kept_and_a_full_disk_does_not_end_the_search() {
     std::fs::write(&blocked, "").unwrap();
     let (result, messages) = search(&small(), Some(&blocked), &mut make, &never);
     let result = result.unwrap();
-    assert_eq!(result.answer.end, End::RateMax);
+    assert_eq!(result.answer.end, EndReason::RateMax);
     assert!(result.probes.iter().all(|row| row.folder.is_none()));
     assert!(messages.iter().any(|one| one.starts_with("warning the run of this probe could not")));
     let about = result.warnings.iter().filter(|one| one.contains("could not be saved"));
@@ -333,7 +333,7 @@ fn the_generators_limit_is_reported() {
         Ok(result)
     };
     let result = search(&plan(""), None, &mut make, &never).0.unwrap();
-    assert_eq!(result.answer.end, End::ClientLimited);
+    assert_eq!(result.answer.end, EndReason::ClientLimited);
     assert!(result.answer.at_least && result.binding.is_none());
     assert!(result.answer.sentence.contains("the generator was the limit"));
     assert!(result.probes.iter().all(|row| row.outcome != ProbeOutcome::Fail));
@@ -360,10 +360,10 @@ fn a_generator_that_is_the_limit_at_the_baseline_ends_the_search() {
     for (outcome, end, what) in [
         (
             Outcome::ClientLimited,
-            End::ClientLimited,
+            EndReason::ClientLimited,
             "the generator was the limit even at the baseline",
         ),
-        (Outcome::Invalid, End::Invalid, "the numbers were invalid even at the baseline"),
+        (Outcome::Invalid, EndReason::Invalid, "the numbers were invalid even at the baseline"),
     ] {
         let mut make = |plan: &Plan| {
             let mut result = run(plan, 1e9);
@@ -397,7 +397,7 @@ fn a_generator_that_becomes_slow_keeps_earlier_findings() {
         Ok(result)
     };
     let result = search(&plan(""), None, &mut make, &never).0.unwrap();
-    assert_eq!(result.answer.end, End::Invalid);
+    assert_eq!(result.answer.end, EndReason::Invalid);
     assert!(result.answer.sentence.starts_with("800/s pass; 1600/s fail: "), "{:?}", result.answer);
     assert!(result.answer.sentence.contains("; then the numbers were invalid even at the"));
 }

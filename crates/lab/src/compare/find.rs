@@ -7,10 +7,12 @@ use crate::variant::Variant;
 
 /// Maximum number of runs per variant. A thousand runs of a minute take most of a day.
 const RUNS_MAX: usize = 1_000;
-const RESULT: &str = "result.json";
+/// Name of the result in the folder of a run.
+const RESULT_FILE: &str = "result.json";
 
-/// Returns the variants at a path. A result, a folder with a `result.json` and a folder of runs are one
-/// variant each. A report about several servers has one variant per server.
+/// Returns the variants at a path. A result, a folder with a `result.json` and a folder of runs are
+/// one variant each. A report of erigontech/rpc-tests about several servers has one variant per
+/// server.
 ///
 /// # Errors
 /// If a file cannot be read, or if there are no results.
@@ -18,19 +20,19 @@ pub fn variants_at(path: &Path) -> Result<Vec<Variant>, ImportFault> {
     if !path.is_dir() {
         return read_file(path);
     }
-    let result_file = path.join(RESULT);
+    let result_file = path.join(RESULT_FILE);
     if result_file.is_file() {
         return read_file(&result_file);
     }
     let name = crate::import::label(path);
-    Ok(vec![variant_of(&name, &runs_in(path)?)?])
+    Ok(vec![merge_runs(&name, &runs_in(path)?)?])
 }
 
-/// Joins the runs at all paths in one variant.
+/// Merges the runs at all paths into one variant.
 ///
 /// # Errors
 /// As [`variants_at`].
-pub fn variant_of(name: &str, paths: &[PathBuf]) -> Result<Variant, ImportFault> {
+pub fn merge_runs(name: &str, paths: &[PathBuf]) -> Result<Variant, ImportFault> {
     let mut merged = Variant {
         name: name.to_owned(),
         runs: Vec::new(),
@@ -58,7 +60,7 @@ fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
     for entry in std::fs::read_dir(folder).map_err(read_fault)? {
         let path = entry.map_err(read_fault)?.path();
         let known = |ending| path.extension().is_some_and(|extension| extension == ending);
-        if path.join(RESULT).is_file() {
+        if path.join(RESULT_FILE).is_file() {
             folders.push(path);
         } else if path.is_file() && (known("json") || known("csv")) {
             files.push(path);
@@ -66,14 +68,13 @@ fn runs_in(folder: &Path) -> Result<Vec<PathBuf>, ImportFault> {
     }
     let mut paths = if folders.is_empty() { files } else { folders };
     paths.sort();
-    let empty_fault = |reason: String| ImportFault::Empty { path: folder.to_owned(), reason };
     if paths.is_empty() {
-        return Err(empty_fault(format!(
-            "no {RESULT}, no folder with one, and no .json or .csv file"
-        )));
+        let reason = format!("no {RESULT_FILE}, no folder with one, and no .json or .csv file");
+        return Err(ImportFault::Empty { path: folder.to_owned(), reason });
     }
     if paths.len() > RUNS_MAX {
-        return Err(empty_fault(format!("{} runs; at most {RUNS_MAX} are compared", paths.len())));
+        let (path, runs) = (folder.to_owned(), paths.len());
+        return Err(ImportFault::TooManyRuns { path, runs, runs_max: RUNS_MAX });
     }
     Ok(paths)
 }

@@ -54,7 +54,7 @@ pub fn compare(
         mismatches: Vec::new(),
         differences: Vec::new(),
         normalised: Vec::new(),
-        sentences: Vec::new(),
+        conclusions: Vec::new(),
         warnings: Vec::new(),
     };
     for variant in &mut variants {
@@ -76,7 +76,7 @@ pub fn compare(
     result.normalised = variants.iter().map(normal_row).collect();
     let refused = result.mismatches.iter().any(|mismatch| mismatch.weight == Weight::Refuse);
     if refused && !options.anyway {
-        result.sentences.push("not compared: the variants do not measure the same".to_owned());
+        result.conclusions.push("not compared: the variants do not measure the same".to_owned());
         return result;
     }
     let mut keys = Vec::new();
@@ -102,7 +102,7 @@ pub fn compare(
     {
         result.differences.push(difference(variant, method, compared, verdict, p));
     }
-    result.sentences = others.iter().map(|other| sentence(&result, first, other)).collect();
+    result.conclusions = others.iter().map(|other| sentence(&result, first, other)).collect();
     result.warnings.extend(doubts(&result, options));
     result.warnings.extend(others.iter().filter_map(|other| one_after_another(first, other)));
     result.warnings.extend(against_medians(&result));

@@ -13,7 +13,7 @@ use lab_model::results::{
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use super::{Options, compare, variant_of, variants_at};
+use super::{Options, compare, merge_runs, variants_at};
 use crate::report::{Colour, Report};
 use crate::variant::{Variant, of_result};
 
@@ -144,16 +144,16 @@ fn five_runs_of_each_variant_reveal_planted_differences() {
     assert_eq!(word(&comparison, "eth_call", Metric::Goodput), ComparisonVerdict::Same);
     assert_eq!(comparison.differences[0].basis, Basis::Runs);
     assert!(
-        comparison.sentences[0].starts_with("new compared with old: better in "),
+        comparison.conclusions[0].starts_with("new compared with old: better in "),
         "{:?}",
-        comparison.sentences
+        comparison.conclusions
     );
     let same = compared(
         vec![variant("one", &runs(0..5, 1.0)), variant("two", &runs(20..25, 1.0))],
         &Options::default(),
     );
     assert!(same.differences.iter().all(|one| one.verdict != ComparisonVerdict::Better));
-    assert!(same.sentences[0].contains("no significant difference"), "{:?}", same.sentences);
+    assert!(same.conclusions[0].contains("no significant difference"), "{:?}", same.conclusions);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_comparison_of_single_runs_says_so() {
     assert_eq!(word(&comparison, "eth_call", Metric::LatencyP50), ComparisonVerdict::Worse);
     // All methods together have no percentiles by second.
     assert_eq!(word(&comparison, "all", Metric::LatencyP50), ComparisonVerdict::CannotTell);
-    assert!(comparison.sentences[0].contains("one run each"));
+    assert!(comparison.conclusions[0].contains("one run each"));
     let near = vec![variant("old", &runs(0..1, 1.0)), variant("new", &runs(1..2, 1.05))];
     let near = compared(near, &Options::default());
     assert_ne!(
@@ -337,7 +337,7 @@ fn folders_and_lists_become_variants() {
     let one = variants_at(&folder.path().join("run1")).unwrap();
     assert_eq!((one[0].name.as_str(), one[0].runs.len()), ("run1", 1));
     let two = [folder.path().join("run0"), folder.path().join("run2/result.json")];
-    let variant = variant_of("mine", &two).unwrap();
+    let variant = merge_runs("mine", &two).unwrap();
     assert_eq!((variant.name.as_str(), variant.runs.len()), ("mine", 2));
     assert_eq!(variant.runs[0].values.len(), 30);
     let empty = folder.path().join("empty");
@@ -356,5 +356,5 @@ fn what_was_read_does_not_become_markup() {
     assert!(page.contains(r"&lt;b\>\|x\|&lt;/b\> \`y\` \# z"), "{page}");
     let json = serde_json::to_string(&comparison).unwrap();
     let again: CompareResult = serde_json::from_str(&json).unwrap();
-    assert_eq!((again.variants, again.sentences), (comparison.variants, comparison.sentences));
+    assert_eq!((again.variants, again.conclusions), (comparison.variants, comparison.conclusions));
 }

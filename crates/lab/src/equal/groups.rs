@@ -1,4 +1,5 @@
-//! Groups the differences of all calls by method, class, pointer and habit.
+//! Groups the differences of all calls by method, class, pointer and habit. A habit is a known way
+//! in which correct clients differ (`analysis/habits.rs`); its differences are allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,30 +7,34 @@ use lab_model::results::equal::{DifferenceClass, DifferenceExample, DifferenceRo
 
 use super::send::Outcome;
 use super::{Call, Options};
-use crate::analysis::habits::{explain, matches_pointer};
+use crate::analysis::habits::{find_habit, matches_pointer};
 use crate::analysis::json_compare::all::ClassifiedDifference;
 
 /// Maximum number of groups that are listed.
 const GROUPS_MAX: usize = 500;
 /// Maximum length of a request in an example, in bytes.
 const REQUEST_BYTES_MAX: usize = 500;
-/// Habit of values that the user ignores.
-const IGNORED: &str = "--ignore";
+/// The habit that is reported for values that the user ignores.
+const IGNORED_HABIT: &str = "--ignore";
 
-/// What a group has in common. Groups that count are sorted first.
+/// The properties that all differences of a group share. The first field sorts groups that are not
+/// allowed, and so count in the verdict, before allowed ones.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    allowed: bool,
+    is_allowed: bool,
     method: String,
     class: DifferenceClass,
     pointer: String,
+    /// Name of the habit that explains the difference.
     habit: Option<String>,
 }
 
 /// The groups so far.
 pub(super) struct Groups<'a> {
     options: &'a Options,
-    clients: [Option<&'a str>; 2],
+    /// Client version of each server, if it reports one.
+    client_versions: [Option<&'a str>; 2],
+    /// True if habits allow differences. They do not between servers of the same version.
     habits_apply: bool,
     methods: BTreeMap<String, MethodRow>,
     rows: BTreeMap<Key, DifferenceRow>,
@@ -40,18 +45,18 @@ pub(super) struct Grouped {
     pub(super) methods: Vec<MethodRow>,
     pub(super) differences: Vec<DifferenceRow>,
     /// Number of groups that are not listed.
-    pub(super) more: u64,
+    pub(super) omitted: u64,
 }
 
 impl<'a> Groups<'a> {
-    /// `clients` are the versions of the servers. `habits_apply` is false if they are the same.
+    /// Creates no groups. `habits_apply` is false if both servers report the same client version.
     pub(super) fn new(
         options: &'a Options,
-        clients: [Option<&'a str>; 2],
+        client_versions: [Option<&'a str>; 2],
         habits_apply: bool,
     ) -> Groups<'a> {
         let (methods, rows) = (BTreeMap::new(), BTreeMap::new());
-        Groups { options, clients, habits_apply, methods, rows }
+        Groups { options, client_versions, habits_apply, methods, rows }
     }
 
     /// Adds the outcome of a call.
@@ -60,15 +65,17 @@ impl<'a> Groups<'a> {
             Outcome::Compared(found) => {
                 found.iter().map(|difference| (self.key(call, difference), difference)).collect()
             }
-            Outcome::Unanswered | Outcome::Changing => Vec::new(),
+            Outcome::Unanswered | Outcome::Unstable => Vec::new(),
         };
         let row = self.methods.entry(call.method.clone()).or_default();
         row.method.clone_from(&call.method);
         row.calls += 1;
         match outcome {
-            Outcome::Unanswered | Outcome::Changing => row.unanswered += 1,
+            // Different responses at different heads prove nothing, so an unstable call counts as
+            // unanswered.
+            Outcome::Unanswered | Outcome::Unstable => row.unanswered += 1,
             Outcome::Compared(_) if keys.is_empty() => row.equal += 1,
-            Outcome::Compared(_) if keys.iter().all(|(key, _)| key.allowed) => row.allowed += 1,
+            Outcome::Compared(_) if keys.iter().all(|(key, _)| key.is_allowed) => row.allowed += 1,
             Outcome::Compared(_) => row.different += 1,
         }
         let mut counted = BTreeSet::new();
@@ -82,24 +89,25 @@ impl<'a> Groups<'a> {
     fn key(&self, call: &Call, difference: &ClassifiedDifference) -> Key {
         let mut ignore = self.options.ignore.iter();
         let is_ignored = ignore.any(|pattern| matches_pointer(pattern, &difference.pointer));
-        let habit = explain(difference, &call.method, self.clients);
+        let habit = find_habit(difference, &call.method, self.client_versions);
         let habits_apply = self.habits_apply && !self.options.strict;
-        let allowed = is_ignored || habit.is_some_and(|habit| habits_apply || habit.volatile);
+        let is_allowed =
+            is_ignored || habit.is_some_and(|habit| habits_apply || habit.depends_on_head);
         let habit = match is_ignored {
-            true => Some(IGNORED.to_owned()),
+            true => Some(IGNORED_HABIT.to_owned()),
             false => habit.map(|habit| habit.name.clone()),
         };
         let pointer = without_indexes(&difference.pointer);
-        Key { allowed, method: call.method.clone(), class: difference.class, pointer, habit }
+        Key { is_allowed, method: call.method.clone(), class: difference.class, pointer, habit }
     }
 
     /// Returns the rows of all methods and groups.
     pub(super) fn finish(self) -> Grouped {
-        let more = self.rows.len().saturating_sub(GROUPS_MAX) as u64;
+        let omitted = self.rows.len().saturating_sub(GROUPS_MAX) as u64;
         Grouped {
             methods: self.methods.into_values().collect(),
             differences: self.rows.into_values().take(GROUPS_MAX).collect(),
-            more,
+            omitted,
         }
     }
 }
@@ -115,7 +123,7 @@ fn row_of(key: &Key, call: &Call, difference: &ClassifiedDifference) -> Differen
         method: key.method.clone(),
         class: key.class,
         pointer: key.pointer.clone(),
-        counts: !key.allowed,
+        counts: !key.is_allowed,
         habit: key.habit.clone(),
         calls: 0,
         example: DifferenceExample {

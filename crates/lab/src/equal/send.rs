@@ -28,8 +28,9 @@ pub(super) enum Outcome {
     Compared(Vec<ClassifiedDifference>),
     /// Neither server responded.
     Unanswered,
-    /// The responses differ, but the heads of the servers were never the same for long enough.
-    Changing,
+    /// The responses differ, but the heads of the servers were never the same for long enough. The
+    /// call counts as unanswered.
+    Unstable,
 }
 
 /// The two servers.
@@ -81,7 +82,7 @@ impl Pair<'_> {
                 _ => std::thread::park_timeout(HEAD_WAIT),
             }
         }
-        Outcome::Changing
+        Outcome::Unstable
     }
 }
 

@@ -2,10 +2,11 @@
 //! one line per repetition.
 //!
 //! The first lines of a report have facts of the machine, with the name in column 13 and the value
-//! in column 14. A header that begins with `Daemon` follows. A report may cover several servers.
-//! Each server becomes a variant, and each repetition becomes a run at its rate. Two kinds of
-//! repetitions would distort a comparison and are treated separately: the first repetition of a
-//! rate if it ran on cold caches, and repetitions that failed because of the client.
+//! in column 14. A header that begins with `Daemon` follows. A report may cover several servers
+//! (the column `Daemon`). Each server becomes a variant, and each repetition becomes a run at its
+//! rate. Two kinds of repetitions would distort a comparison and are treated separately: the first
+//! repetition of a rate if it ran on cold caches, and repetitions that failed because of the
+//! client.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,16 +16,17 @@ use lab_model::results::compare::Metric;
 
 use super::{ImportFault, label};
 use crate::analysis::comparability::Tool;
-use crate::variant::{P95_CALLS, P99_CALLS, Run, Variant};
+use crate::variant::{P95_CALLS_MIN, P99_CALLS_MIN, Run, Variant};
 
 const HEADER: &str = "Daemon,TestNo,TG-Threads,Qps,Time,Min,Mean,50,90,95,99,Max,Ratio,Error";
-/// Columns of the header.
+/// Number of columns of the header.
 const COLUMNS: usize = 14;
 /// A first repetition ran on cold caches if its mean exceeds that of the slowest other repetition
-/// by this factor. At least [`OTHERS_MIN`] others are needed. In 27 published reports, cold
-/// repetitions are 1.6 to 1,400 times slower. Other repetitions differ by ±20 %.
-const COLD: f64 = 1.5;
-const OTHERS_MIN: usize = 2;
+/// by this factor. At least [`LATER_MIN`] later repetitions are needed. In 27 published reports,
+/// cold repetitions are 1.6 to 1,400 times slower. Other repetitions differ by ±20 %.
+const COLD_FACTOR: f64 = 1.5;
+/// Smallest number of later repetitions to tell if the first one was cold.
+const LATER_MIN: usize = 2;
 
 /// Returns true if the content has the header.
 pub(super) fn is_report(content: &[u8]) -> bool {
@@ -38,22 +40,27 @@ enum ErrorKind {
     PortsExhausted,
     /// The client timed out.
     TimedOut,
-    /// The server, or something in between, closed connections.
-    ConnectionClosed,
+    /// Any other error, such as a connection that the server closed.
+    Other,
 }
 
 /// One repetition.
 #[derive(Clone, Debug)]
 struct Repetition {
+    /// Name of the server.
     daemon: String,
-    level: u32,
+    /// Number of the rate in the sequence of rates.
+    rate_step: u32,
+    /// Number of the repetition at this rate, from 1.
     number: u32,
+    /// Requests per second.
     rate: f64,
     /// Requests of the repetition.
     calls: f64,
     /// Mean, median, 95th and 99th percentile.
     times_ms: [f64; 4],
-    success: f64,
+    /// Share of the requests that succeeded.
+    success_share: f64,
     error: Option<ErrorKind>,
 }
 
@@ -107,9 +114,9 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     }
     let column = |index: usize| record.get(index).unwrap_or_default();
     let test = column(1).trim_matches(['[', ']']);
-    let numbers = test.split_once('.').map(|(level, number)| (level.trim(), number.trim()));
-    let (level, number) = numbers
-        .and_then(|(level, number)| Some((level.parse().ok()?, number.parse().ok()?)))
+    let numbers = test.split_once('.').map(|(rate_step, number)| (rate_step.trim(), number.trim()));
+    let (rate_step, number) = numbers
+        .and_then(|(rate_step, number)| Some((rate_step.parse().ok()?, number.parse().ok()?)))
         .ok_or_else(|| format!("TestNo is {:?}, not [level. repetition]", column(1)))?;
     let rate = column(3).parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
     let rate = rate.ok_or_else(|| format!("Qps is {:?}, not a number above 0", column(3)))?;
@@ -127,12 +134,12 @@ fn repetition(record: &csv::StringRecord) -> Result<Repetition, String> {
     let ratio = ratio.ok_or_else(|| format!("Ratio is {:?}, not a percentage", column(12)))?;
     Ok(Repetition {
         daemon: column(0).to_owned(),
-        level,
+        rate_step,
         number,
         rate,
         calls: rate * seconds,
         times_ms,
-        success: ratio / 100.0,
+        success_share: ratio / 100.0,
         error: error_kind(column(13)),
     })
 }
@@ -147,22 +154,26 @@ fn error_kind(error: &str) -> Option<ErrorKind> {
     } else if says(&["Client.Timeout", "context deadline exceeded"]) {
         Some(ErrorKind::TimedOut)
     } else {
-        Some(ErrorKind::ConnectionClosed)
+        Some(ErrorKind::Other)
     }
 }
 
 fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, String>) -> Variant {
     let mut variant = Variant { name, runs: Vec::new(), left_out: Vec::new(), notes: Vec::new() };
     let method = method_name(facts, &variant.name);
-    let mut levels: Vec<u32> = repetitions.iter().map(|repetition| repetition.level).collect();
-    levels.sort_unstable();
-    levels.dedup();
-    for level in levels {
-        let mut level_repetitions: Vec<&Repetition> =
-            repetitions.iter().copied().filter(|repetition| repetition.level == level).collect();
-        level_repetitions.sort_by_key(|repetition| repetition.number);
-        let cold = cold_repetition(&level_repetitions);
-        for repetition in level_repetitions {
+    let mut rate_steps: Vec<u32> =
+        repetitions.iter().map(|repetition| repetition.rate_step).collect();
+    rate_steps.sort_unstable();
+    rate_steps.dedup();
+    for rate_step in rate_steps {
+        let mut step_repetitions: Vec<&Repetition> = repetitions
+            .iter()
+            .copied()
+            .filter(|repetition| repetition.rate_step == rate_step)
+            .collect();
+        step_repetitions.sort_by_key(|repetition| repetition.number);
+        let cold = cold_repetition(&step_repetitions);
+        for repetition in step_repetitions {
             let key = format!("{method} at {}/s", repetition.rate);
             let run_label = format!("{key}, repetition {}", repetition.number);
             if cold == Some(repetition.number) {
@@ -174,18 +185,19 @@ fn variant(name: String, repetitions: &[&Repetition], facts: &BTreeMap<String, S
                 variant.left_out.push(format!(
                     "{run_label}: the client ran out of local ports ({:.2} % of the calls succeeded): \
                      this is not the server's fault",
-                    repetition.success * 100.0
+                    repetition.success_share * 100.0
                 ));
             } else {
                 variant.runs.push(run(repetition, &key, &run_label, facts));
             }
         }
     }
-    notes(&mut variant, repetitions);
+    add_notes(&mut variant, repetitions);
     variant
 }
 
-fn notes(variant: &mut Variant, repetitions: &[&Repetition]) {
+/// Adds notes about repetitions with errors.
+fn add_notes(variant: &mut Variant, repetitions: &[&Repetition]) {
     let count = |kind| repetitions.iter().filter(|it| it.error == Some(kind)).count();
     let timed_out = count(ErrorKind::TimedOut);
     if timed_out > 0 {
@@ -194,22 +206,24 @@ fn notes(variant: &mut Variant, repetitions: &[&Repetition]) {
              their failed share is used"
         ));
     }
-    let closed = count(ErrorKind::ConnectionClosed);
-    if closed > 0 {
+    let other = count(ErrorKind::Other);
+    if other > 0 {
         variant.notes.push(format!(
-            "in {closed} repetitions the server's side closed connections; they are used, including \
-             their failures"
+            "in {other} repetitions calls failed for other reasons, such as closed connections; they are \
+             used, including their failures"
         ));
     }
 }
 
-/// Returns the number of the first repetition if it ran on cold caches.
-fn cold_repetition(level: &[&Repetition]) -> Option<u32> {
-    let (first_repetition, later_repetitions) = level.split_first()?;
+/// Returns the number of the first repetition if it ran on cold caches. The repetitions are those
+/// of one rate, in order.
+fn cold_repetition(repetitions: &[&Repetition]) -> Option<u32> {
+    let (first_repetition, later_repetitions) = repetitions.split_first()?;
     let slowest =
         later_repetitions.iter().map(|repetition| repetition.times_ms[0]).fold(0.0, f64::max);
-    let enough = first_repetition.number == 1 && later_repetitions.len() >= OTHERS_MIN;
-    (enough && first_repetition.times_ms[0] > COLD * slowest).then_some(first_repetition.number)
+    let is_comparable = first_repetition.number == 1 && later_repetitions.len() >= LATER_MIN;
+    (is_comparable && first_repetition.times_ms[0] > COLD_FACTOR * slowest)
+        .then_some(first_repetition.number)
 }
 
 fn run(
@@ -230,20 +244,22 @@ fn run(
         target_local: true,
         ..Fingerprint::default()
     });
+    // A timeout cuts the latencies off, so they would look too good.
     if repetition.error != Some(ErrorKind::TimedOut) {
         let metrics = [
             (Metric::ServiceMean, 1),
             (Metric::ServiceP50, 1),
-            (Metric::ServiceP95, P95_CALLS),
-            (Metric::ServiceP99, P99_CALLS),
+            (Metric::ServiceP95, P95_CALLS_MIN),
+            (Metric::ServiceP99, P99_CALLS_MIN),
         ];
-        for ((metric, min_calls), value) in metrics.into_iter().zip(repetition.times_ms) {
-            if repetition.calls >= min_calls as f64 {
+        for ((metric, calls_min), value) in metrics.into_iter().zip(repetition.times_ms) {
+            // A percentile of fewer calls is the maximum or close to it.
+            if repetition.calls >= calls_min as f64 {
                 run.put(key, metric, value);
             }
         }
     }
-    run.put(key, Metric::FailedShare, 1.0 - repetition.success);
+    run.put(key, Metric::FailedShare, 1.0 - repetition.success_share);
     run
 }
 

@@ -36,7 +36,7 @@ pub(super) fn is_report(value: &Value) -> bool {
     value.get("latencies").is_some_and(Value::is_object)
 }
 
-/// Reads a report.
+/// Reads the run of a JSON report (`vegeta report -type=json`).
 pub(super) fn report(value: &Value, path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut run = Run::new(&label(path), Tool::Vegeta);
     let number = |pointer: &str| value.pointer(pointer).and_then(Value::as_f64);
@@ -90,14 +90,14 @@ struct Hit {
 }
 
 /// Returns true if the first line is a result.
-pub(super) fn is_lines(content: &[u8]) -> bool {
+pub(super) fn is_json_lines(content: &[u8]) -> bool {
     let first_line =
         content.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
     first_line.is_some_and(|line| serde_json::from_slice::<Hit>(line).is_ok())
 }
 
 /// Reads results, one JSON object per line.
-pub(super) fn lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
+pub(super) fn json_lines(content: &[u8], path: &Path) -> Result<(Run, Vec<String>), ImportFault> {
     let mut hits = Hits::default();
     for (index, line) in content.split(|byte| *byte == b'\n').enumerate() {
         let line = line.trim_ascii();

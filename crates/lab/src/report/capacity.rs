@@ -1,7 +1,7 @@
 //! The document of a capacity search: the capacity, the probes by rate, and the first broken limit.
 
 use lab_model::results::capacity::{
-    Answer, Binding, Boundary, CapacityResult, End, Kind, ProbeOutcome, ProbeRow,
+    Answer, Binding, Boundary, CapacityResult, EndReason, Kind, ProbeOutcome, ProbeRow,
 };
 
 use super::chart::axis::{Axis, Scale, log};
@@ -19,9 +19,9 @@ pub(crate) mod example;
 mod tests;
 
 /// Maximum number of probes on the terminal. The probes nearest to the boundary are listed.
-const PROBES: usize = 20;
+const PROBES_MAX: usize = 20;
 /// Maximum number of warnings on the terminal.
-const WARNINGS: usize = 3;
+const WARNINGS_MAX: usize = 3;
 /// Width of a chart in pixels.
 const WIDE: i32 = 1000;
 
@@ -39,11 +39,11 @@ pub(super) fn document(result: &CapacityResult) -> Document {
         parts::bottleneck(finding, MARKDOWN),
         parts::bottleneck(finding, PAGE),
         costs(result),
-        parts::warnings(&result.warnings, WARNINGS, PAGE),
+        parts::warnings(&result.warnings, WARNINGS_MAX, PAGE),
         Some(probes(result)),
         scaling(result),
         Some(settings(result)),
-        parts::warnings(&result.warnings, WARNINGS, text),
+        parts::warnings(&result.warnings, WARNINGS_MAX, text),
         Some(origin(result)),
         Some(parts::repeat(plan, target, "capacity", version)),
     ];
@@ -75,14 +75,14 @@ pub(super) fn answer(result: &CapacityResult) -> String {
 /// Returns the reason why a search ended, as the rest of "ended because …".
 fn end(answer: &Answer) -> &'static str {
     match answer.end {
-        End::Converged => "the boundary is known with the requested precision",
-        End::RateMax => "the highest allowed rate passed",
-        End::ClientLimited => "the generator was the limit before the target",
-        End::Invalid if answer.highest_pass.is_none() => "the numbers are invalid",
-        End::Invalid => "above the highest pass the numbers are invalid",
-        End::NothingPassed => "even the lowest rate failed",
-        End::ProbesMax => "the limit of probes was reached",
-        End::Stopped => "it was stopped, or the target became unreachable",
+        EndReason::Converged => "the boundary is known with the requested precision",
+        EndReason::RateMax => "the highest allowed rate passed",
+        EndReason::ClientLimited => "the generator was the limit before the target",
+        EndReason::Invalid if answer.highest_pass.is_none() => "the numbers are invalid",
+        EndReason::Invalid => "above the highest pass the numbers are invalid",
+        EndReason::NothingPassed => "even the lowest rate failed",
+        EndReason::ProbesMax => "the limit of probes was reached",
+        EndReason::Stopped => "it was stopped, or the target became unreachable",
     }
 }
 
@@ -123,10 +123,10 @@ fn doubts(result: &CapacityResult) -> Vec<String> {
 
 fn head(result: &CapacityResult) -> Section {
     let class = match result.answer.end {
-        End::Converged | End::RateMax => "pass",
-        End::NothingPassed => "fail",
-        End::ClientLimited => "client",
-        End::Invalid | End::ProbesMax | End::Stopped => "invalid",
+        EndReason::Converged | EndReason::RateMax => "pass",
+        EndReason::NothingPassed => "fail",
+        EndReason::ClientLimited => "client",
+        EndReason::Invalid | EndReason::ProbesMax | EndReason::Stopped => "invalid",
     };
     let partial_mark = if result.partial { "  PARTIAL: ended before its result" } else { "" };
     let partial = Block::Partial("the search ended before its result");
@@ -318,9 +318,9 @@ fn probes(result: &CapacityResult) -> Section {
     selected.sort_by(|(_, a), (_, b)| {
         (a.rate - nearest_rate).abs().total_cmp(&(b.rate - nearest_rate).abs())
     });
-    selected.truncate(PROBES);
+    selected.truncate(PROBES_MAX);
     selected.sort_by(|(_, a), (_, b)| a.rate.total_cmp(&b.rate).then(a.at.total_cmp(&b.at)));
-    let mut on_terminal = probe_table(&selected).at_most(PROBES, "probe");
+    let mut on_terminal = probe_table(&selected).at_most(PROBES_MAX, "probe");
     on_terminal.total_rows = Some(indexed.len());
     Section::new("probes", "Probes")
         .nav("Probes")

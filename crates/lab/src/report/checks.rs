@@ -4,7 +4,7 @@
 //! `surefire-test-report.xsd` share. A case is failed if the target missed a requirement, an error
 //! if the result decides nothing, and skipped if a single question could not be decided.
 
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
 use lab_model::results::load_study::{End as StudyEnd, LoadStudyResult};
@@ -96,8 +96,8 @@ impl Checks {
         let sentence = answer.sentence.clone();
         let verdict = match answer.end {
             _ if result.partial => CaseOutcome::Error("partial", sentence.clone()),
-            End::Converged | End::RateMax => CaseOutcome::Passed,
-            End::NothingPassed => CaseOutcome::Failed("nothing-passed", sentence.clone()),
+            EndReason::Converged | EndReason::RateMax => CaseOutcome::Passed,
+            EndReason::NothingPassed => CaseOutcome::Failed("nothing-passed", sentence.clone()),
             end => CaseOutcome::Error(end.as_str(), sentence.clone()),
         };
         let mut cases = vec![Case { output: sentence.clone(), ..Case::new("capacity", verdict) }];

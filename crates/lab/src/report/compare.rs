@@ -16,7 +16,7 @@ use crate::wording::number::short;
 pub(in crate::report) mod tests;
 
 /// Width of an interval's bar in pixels.
-const BAR: f64 = 180.0;
+const BAR_WIDTH: f64 = 180.0;
 /// Factor at the right end of a bar; the left end is its reciprocal.
 const FACTOR_MAX: f64 = 3.0;
 /// Maximum number of characters of a mismatch's value on the terminal.
@@ -39,7 +39,7 @@ pub(super) fn document(result: &CompareResult) -> Document {
     let warnings = parts::warnings(&result.warnings, usize::MAX, ALL);
     sections.push(warnings.map(|section| Section { tight: false, ..section }));
     // The verdict comes last on the terminal and first in files.
-    let list = Block::List(List::of(&result.sentences));
+    let list = Block::List(List::of(&result.conclusions));
     sections.push(Some(Section::default().on(TERMINAL, list)));
     Document {
         command: "weir compare",
@@ -60,11 +60,11 @@ fn verdict(result: &CompareResult) -> Section {
         () if has(ComparisonVerdict::Better) => "pass",
         () => "invalid",
     };
-    let (none, sentences) = (String::new, result.sentences.clone());
+    let (none, sentences) = (String::new, result.conclusions.clone());
     let any = !sentences.is_empty();
     Section::default()
         .on(PAGE, any.then(|| Block::Verdict(class, none(), none(), sentences)))
-        .on(MARKDOWN, Block::List(List::of(&result.sentences)))
+        .on(MARKDOWN, Block::List(List::of(&result.conclusions)))
 }
 
 /// Returns the letter of a variant: `A` for the first variant. After `Z` it returns a number.
@@ -167,7 +167,7 @@ pub(super) fn tone_class(word: ComparisonVerdict) -> &'static str {
 /// Returns the position of a relative change on the bar, in pixels. The scale is logarithmic.
 fn bar_position(change: f64) -> f64 {
     let factor = (1.0 + change).clamp(1.0 / FACTOR_MAX, FACTOR_MAX);
-    BAR / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
+    BAR_WIDTH / 2.0 * (1.0 + factor.ln() / FACTOR_MAX.ln())
 }
 
 /// Draws an interval as a bar, or returns `None` for shares, whose changes are not factors.
@@ -188,9 +188,9 @@ fn bar(difference: &Difference) -> Option<String> {
     let interval =
         difference.interval.map(|(low, high)| (px(bar_position(low)), px(bar_position(high))));
     let svg = maud::html! {
-        svg.forest viewBox={ "0 0 " (BAR) " 14" } role="img" aria-label="interval" {
+        svg.forest viewBox={ "0 0 " (BAR_WIDTH) " 14" } role="img" aria-label="interval" {
             rect class="f-grid" x=(px(floor_start)) y="0" width=(px((floor_end - floor_start).max(0.5))) height="14" {}
-            line class="s-shade" x1=(px(BAR / 2.0)) x2=(px(BAR / 2.0)) y1="0" y2="14" stroke-width="0.6" {}
+            line class="s-shade" x1=(px(BAR_WIDTH / 2.0)) x2=(px(BAR_WIDTH / 2.0)) y1="0" y2="14" stroke-width="0.6" {}
             @if let Some((low, high)) = interval {
                 line class={ "s-" (ink) } x1=(low) x2=(high) y1="7" y2="7" stroke-width="2.4" {}
             }

@@ -14,7 +14,7 @@ use crate::wording::number::count;
 pub(in crate::report) mod tests;
 
 /// Maximum number of methods on the terminal.
-const METHODS: usize = 60;
+const METHODS_MAX: usize = 60;
 /// Maximum number of differences on the terminal.
 const DIFFERENCES: usize = 40;
 
@@ -82,7 +82,7 @@ fn methods(methods: &[MethodRow]) -> Section {
         Column::number("different") => broken(row.different),
         Column::number("unanswered") => broken(row.unanswered),
     );
-    Section::new("methods", "Methods").on(ALL, Block::Table(table.at_most(METHODS, "method")))
+    Section::new("methods", "Methods").on(ALL, Block::Table(table.at_most(METHODS_MAX, "method")))
 }
 
 /// Returns the differences that count, or the allowed ones.

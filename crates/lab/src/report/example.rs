@@ -507,7 +507,7 @@ fn thresholds(overall: &Row, methods: &[Row], broken: Option<f64>) -> Vec<Thresh
         },
         kept_threshold("delivered rate>0.99", 0.9952),
         ThresholdOutcome {
-            note: Some("no data, which breaks a threshold by default".into()),
+            note: Some("no data, which counts as broken".into()),
             ..outcome("latency{method:eth_getProof} p(95)<800")
         },
     ];

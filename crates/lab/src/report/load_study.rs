@@ -21,13 +21,13 @@ use crate::wording::number::{percent, plural, short, span};
 mod tests;
 
 /// Maximum number of rows of a table on the terminal.
-const ROWS: usize = 30;
+const ROWS_MAX: usize = 30;
 /// Maximum number of warnings on the terminal.
-const WARNINGS: usize = 6;
+const WARNINGS_MAX: usize = 6;
 /// Size of a chart in pixels.
-const SIZE: (i32, i32) = (1000, 240);
+const CHART_SIZE: (i32, i32) = (1000, 240);
 /// Line width of a chart in tenths of a pixel.
-const WIDTH: u32 = 19;
+const LINE_WIDTH: u32 = 19;
 /// Maximum number of steps of an axis.
 const TICKS_MAX: f64 = 8.0;
 
@@ -97,11 +97,11 @@ fn head(result: &LoadStudyResult) -> Section {
         (false, false) => ("pass", "SAME"),
     };
     let part = if result.partial { "  PARTIAL: interrupted" } else { "" };
-    let list = || Block::List(List::of(&result.sentences));
+    let list = || Block::List(List::of(&result.conclusions));
     Section::default()
         .on(MARKDOWN, result.question.as_ref().map(|text| Block::Paragraph(text.into())))
         .on(FILES, result.partial.then_some(Block::Partial("the study was interrupted")))
-        .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.sentences.clone()))
+        .on(PAGE, Block::Verdict(class, word.to_owned(), String::new(), result.conclusions.clone()))
         .on(TERMINAL, Block::Banner(class, word.to_owned(), format!("{}{part}", result.name)))
         .on(TERMINAL | MARKDOWN, Block::Paragraph(arrangement(result).into()))
         .on(MARKDOWN, list())
@@ -109,11 +109,11 @@ fn head(result: &LoadStudyResult) -> Section {
 
 /// The conclusions for the terminal, which prints them last.
 fn terminal_end(result: &LoadStudyResult) -> Section {
-    Section::default().on(TERMINAL, Block::List(List::of(&result.sentences)))
+    Section::default().on(TERMINAL, Block::List(List::of(&result.conclusions)))
 }
 
 fn warnings(result: &LoadStudyResult, on: On) -> Option<Section> {
-    parts::warnings(&result.warnings, WARNINGS, on)
+    parts::warnings(&result.warnings, WARNINGS_MAX, on)
 }
 
 fn left_out(result: &LoadStudyResult) -> Option<Section> {
@@ -150,7 +150,7 @@ fn tables(result: &LoadStudyResult, index: usize, plan: &PlanResult) -> Section 
 
 /// Returns a table of one metric: a row for each method, a column for each variant.
 fn metric_table(comparison: &CompareResult, metric: Metric) -> Table {
-    let mut table = Table::new([Column::text(metric.as_str())]).at_most(ROWS, "method");
+    let mut table = Table::new([Column::text(metric.as_str())]).at_most(ROWS_MAX, "method");
     comparison.variants.iter().for_each(|variant| table.column(&variant.name));
     let of_metric =
         || comparison.differences.iter().filter(|difference| difference.metric == metric);
@@ -253,8 +253,9 @@ fn drift(result: &LoadStudyResult) -> Section {
         axis((lowest, highest), |change| format!("{} %", short(change))),
     );
     let shapes = curves.into_iter().enumerate();
-    let shapes = shapes.map(|(index, points)| curve(points, Ink::Series(index), WIDTH)).collect();
-    let chart = Chart::new("Change since the first round", SIZE, axes, shapes);
+    let shapes =
+        shapes.map(|(index, points)| curve(points, Ink::Series(index), LINE_WIDTH)).collect();
+    let chart = Chart::new("Change since the first round", CHART_SIZE, axes, shapes);
     let figure = (result.rounds.len() > 1).then_some(Block::Figure(chart, keys));
     Section::new("drift", "Drift")
         .nav("Drift")
@@ -295,7 +296,7 @@ fn rounds(result: &LoadStudyResult) -> Section {
         Column::text("verdict") => run.outcome.map_or("–", |outcome| outcome.as_str()),
         Column::number("p50 ms") => number(run.p50_ms),
         Column::number("results/s") => number(run.goodput),
-        Column::number("machine ms") => short(run.machine_ms),
+        Column::number("calibration ms") => short(run.calibration_ms),
         Column::number("took") => span(run.seconds.round()),
         Column::prose("left out") => run.left_out.clone().unwrap_or_default(),
     );

@@ -19,7 +19,7 @@ use super::timeline::build_timeline;
 use crate::wording::number::{clock, count, ms, percent, plural, rate, short, span, with_unit};
 
 /// Maximum number of reasons on the terminal. Findings and warnings are never left out.
-const REASONS: usize = 4;
+const REASONS_MAX: usize = 4;
 /// Maximum number of thresholds on the terminal.
 const THRESHOLDS: usize = 6;
 
@@ -94,7 +94,7 @@ fn head(result: &RunResult) -> Section {
     let partial_note = if result.partial { "  PARTIAL: ended before its plan" } else { "" };
     let (word, reasons) = (outcome.as_str().to_owned(), result.verdict.reasons.clone());
     let banner = format!("{}: {sum}{partial_note}", result.plan.name);
-    let list = List { max: (REASONS, "reason"), ..List::of(&reasons) };
+    let list = List { max: (REASONS_MAX, "reason"), ..List::of(&reasons) };
     Section::default()
         .on(FILES, result.partial.then_some(Block::Partial("the run ended before its plan")))
         .on(TERMINAL, Block::Banner(class, word.clone(), banner))

@@ -25,9 +25,9 @@ use crate::wording::number::{bytes, clock, count, percent, plural, short, span};
 mod tests;
 
 /// Maximum number of rows of a table on the terminal.
-const ROWS: usize = 24;
+const ROWS_MAX: usize = 24;
 /// Maximum number of warnings on the terminal.
-const WARNINGS: usize = 6;
+const WARNINGS_MAX: usize = 6;
 
 /// Builds the document of a study.
 pub(super) fn document(result: &StudyResult) -> Document {
@@ -37,7 +37,7 @@ pub(super) fn document(result: &StudyResult) -> Document {
             on,
         )
     };
-    let warnings = |on| parts::warnings(&result.warnings, WARNINGS, on);
+    let warnings = |on| parts::warnings(&result.warnings, WARNINGS_MAX, on);
     let mut sections = vec![
         Some(head(result)),
         out(TERMINAL),
@@ -190,7 +190,7 @@ fn terminal_conclusions(result: &StudyResult) -> Section {
 /// Returns the times to heights: first the times of each variant, then the differences of the other
 /// variants from the first.
 fn times(result: &StudyResult) -> Section {
-    let mut table = Table::new([Column::number("height")]).at_most(ROWS, "row");
+    let mut table = Table::new([Column::number("height")]).at_most(ROWS_MAX, "row");
     result.variants.iter().for_each(|variant| table.column(&variant.name));
     for against in &result.against {
         let later = format!("{} later by", against.other);
@@ -277,7 +277,7 @@ fn bins(result: &StudyResult) -> Section {
     let kinds = &kinds[..if counters { 3 } else { 1 }];
     let columns =
         || kinds.iter().flat_map(|kind| variants.iter().map(move |variant| (kind, variant)));
-    let mut table = Table::new([Column::number("from")]).at_most(ROWS, "row");
+    let mut table = Table::new([Column::number("from")]).at_most(ROWS_MAX, "row");
     columns().for_each(|((unit, ..), variant)| table.column(format!("{}{unit}", variant.name)));
     for index in 0..variants.iter().map(|variant| variant.rates.len()).max().unwrap_or(0) {
         let cells = columns().map(|((_, values_of, write), variant)| {

@@ -7,7 +7,7 @@ use super::Colour;
 use super::document::{Block, Document, Row, Span, TERMINAL, Table, Text};
 
 /// Width of a line of prose, in characters.
-const WIDTH: usize = 160;
+const LINE_CHARS: usize = 160;
 /// Maximum width of a column, in characters.
 const CELL_MAX: usize = 70;
 /// Maximum length of a name, in characters.
@@ -87,7 +87,7 @@ fn table(table: &Table, colour: Colour) -> Vec<String> {
             let is_last = column > 0 && column + 1 == cells.len();
             match table.columns[shown[column]].align_left {
                 // The last cell is wrapped below the line if it does not fit.
-                true if is_last && length(&line) + length(&text) > WIDTH => {
+                true if is_last && length(&line) + length(&text) > LINE_CHARS => {
                     wrapped = wrap_with_indent(&" ".repeat(widths[0] + 2), &text);
                 }
                 true => line += &(painted + &pad),
@@ -123,7 +123,7 @@ fn wrap_with_indent(head: &str, text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in plain(text).split_whitespace() {
         match lines.last_mut() {
-            Some(line) if length(line) + 1 + length(word) <= WIDTH => {
+            Some(line) if length(line) + 1 + length(word) <= LINE_CHARS => {
                 line.push(' ');
                 line.push_str(word);
             }

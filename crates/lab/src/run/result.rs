@@ -12,7 +12,7 @@ use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 use super::Finished;
 use crate::analysis::bottleneck::BottleneckInput;
 use crate::analysis::failure_period::FailurePeriod;
-use crate::analysis::thresholds::Ruling;
+use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::verdict::{Early, Evidence};
 use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
@@ -25,7 +25,7 @@ pub(super) struct RunData<'a> {
     pub(super) target: TargetFacts,
     pub(super) fingerprint: Fingerprint,
     pub(super) recorded: RunCounts,
-    pub(super) rulings: Vec<Ruling>,
+    pub(super) threshold_results: Vec<ThresholdResult>,
     pub(super) early: Option<Early>,
     /// End of the load, without the grace period for calls in flight.
     pub(super) end: Duration,
@@ -58,7 +58,7 @@ impl RunData<'_> {
         let stalls = findings::find_stalls(plan, &whole_seconds);
         let judgement = verdict::verdict(Evidence {
             plan,
-            rulings: &self.rulings,
+            threshold_results: &self.threshold_results,
             doubts: &doubts,
             overall: &overall,
             methods: &methods,
@@ -89,7 +89,11 @@ impl RunData<'_> {
             target: self.target,
             fingerprint: self.fingerprint,
             verdict: Verdict { outcome: judgement.outcome, reasons: sentences(&judgement.reasons) },
-            thresholds: self.rulings.iter().map(wording::verdict::threshold_outcome).collect(),
+            thresholds: self
+                .threshold_results
+                .iter()
+                .map(wording::verdict::threshold_outcome)
+                .collect(),
             findings: [sentences(&judgement.findings), sentences(&findings)].concat(),
             warnings: [sentences(&judgement.warnings), self.warnings, plan.warnings.clone()]
                 .concat(),
@@ -105,7 +109,8 @@ impl RunData<'_> {
             compared: self.compared,
         };
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
-        let broken = broken_at(&self.rulings, &failure_periods, behind.unwrap_or_default());
+        let broken =
+            broken_at(&self.threshold_results, &failure_periods, behind.unwrap_or_default());
         let input = BottleneckInput::of(&result, plan.validity, broken);
         result.bottleneck =
             bottleneck::find(&input).map(|bottleneck| wording::bottleneck::finding(&bottleneck));
@@ -132,12 +137,12 @@ fn find_failure_periods(plan: &Plan, series: &[Second]) -> Vec<(String, FailureP
 /// Returns the earliest time at which a threshold was broken, a method began to fail, or iterations
 /// of a target that fell behind were dropped or had to wait.
 fn broken_at(
-    rulings: &[Ruling],
+    threshold_results: &[ThresholdResult],
     failure_periods: &[(String, FailurePeriod)],
     behind: &[Second],
 ) -> Option<f64> {
-    let broken = rulings.iter().filter(|ruling| !ruling.outcome.kept);
-    let broken = broken.filter_map(|ruling| ruling.outcome.broken_at);
+    let broken = threshold_results.iter().filter(|threshold_result| !threshold_result.outcome.kept);
+    let broken = broken.filter_map(|threshold_result| threshold_result.outcome.broken_at);
     // A method that never succeeded was not broken by the load.
     let failing = failure_periods.iter().filter(|(_, period)| period.answered_before > 0);
     let late = behind.iter().find(|second| second.dropped > 0 || second.waiting > 0);

@@ -107,7 +107,7 @@ fn nothing_is_the_same_or_different_against_its_interval() {
             mismatches: Vec::new(),
             differences: vec![difference],
             normalised: Vec::new(),
-            sentences: Vec::new(),
+            conclusions: Vec::new(),
             warnings: Vec::new(),
         })
         .len()

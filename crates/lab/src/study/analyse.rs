@@ -139,11 +139,11 @@ fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> 
     }
     let bare = |variant: &&VariantRuns| variant.runs.is_empty();
     if let Some(variant) = variants.iter().find(bare) {
-        return Err(StudyFault::Asked(format!("variant {:?} has no usable run", variant.name)));
+        return Err(StudyFault::Option(format!("variant {:?} has no usable run", variant.name)));
     }
     if options.heights.len() > HEIGHTS_MAX {
         let asked = options.heights.len();
-        return Err(StudyFault::Asked(format!(
+        return Err(StudyFault::Option(format!(
             "{asked} heights are too many: at most {HEIGHTS_MAX}"
         )));
     }
@@ -151,8 +151,8 @@ fn check(variants: &[VariantRuns], options: &Options) -> Result<(), StudyFault> 
         variants.iter().flat_map(|variant| &variant.runs).map(|run| run.last().height).max();
     let (max_height, bins_max) = (max_height.unwrap_or(0), bins::BINS_MAX as u64);
     match options.bin {
-        Some(0) => Err(StudyFault::Asked("a bin has at least one block".to_owned())),
-        Some(bin) if max_height / bin >= bins_max => Err(StudyFault::Asked(format!(
+        Some(0) => Err(StudyFault::Option("a bin has at least one block".to_owned())),
+        Some(bin) if max_height / bin >= bins_max => Err(StudyFault::Option(format!(
             "bins of {bin} blocks are too many for a height of {max_height}: at most {bins_max}"
         ))),
         _ => Ok(()),

@@ -4,19 +4,14 @@ use std::path::PathBuf;
 
 /// Reason why a study failed.
 #[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is a part of the message")]
 pub enum StudyFault {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// A line of a file is invalid.
     #[error("{}:{line}: {what}", path.display())]
     Line {
-        /// The file.
         path: PathBuf,
         /// Line number, from 1.
         line: u64,
@@ -26,7 +21,6 @@ pub enum StudyFault {
     /// A file has no samples.
     #[error("{}: {what}", path.display())]
     Empty {
-        /// The file.
         path: PathBuf,
         /// The missing data.
         what: String,
@@ -42,7 +36,10 @@ pub enum StudyFault {
         /// The maximum.
         max: usize,
     },
-    /// An option or an operation failed; the text is the message.
+    /// An option does not fit the runs; the text is the message.
     #[error("{0}")]
-    Asked(String),
+    Option(String),
+    /// A program, file or port cannot be used; the text is the message.
+    #[error("{0}")]
+    Operation(String),
 }

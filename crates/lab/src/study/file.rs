@@ -65,9 +65,9 @@ settings::table! {
         /// Its name, printed in reports.
         name: Name = required;
         /// The question that it answers, printed at the top of the report.
-        question: Text = follows "none";
+        question: Text = described "none";
         /// Default command line of the variants: a list of words.
-        command: List<Word> = follows "each variant has its own";
+        command: List<Word> = described "each variant has its own";
         /// How often each variant runs.
         repeats: Count<1, 100> = "5";
         /// True if the first variant runs once before all others without being counted. Then work that
@@ -84,11 +84,11 @@ settings::table! {
         /// Heights to which times are compared.
         targets: List<Count<0, { u64::MAX }>> = empty;
         /// Blocks per bin.
-        bin: Count<1, { u64::MAX }> = follows "chosen from the heights";
+        bin: Count<1, { u64::MAX }> = described "chosen from the heights";
         /// Block time of the chain.
         block_time: Period<10, HOUR_MS> = "1m";
         /// The settings in which the variants differ, unless it is one; `[]` for equal variants.
-        differ: List<Text> = follows "one setting";
+        differ: List<Text> = described "one setting";
         /// Processes that run during the whole study.
         setup: Listed<Setup> = empty;
         /// The variants that are compared, 2 to 8.
@@ -104,7 +104,7 @@ settings::table! {
         /// Its command line: a list of words.
         command: List<Word> = required;
         /// `HOST:PORT` that accepts connections once the process is ready.
-        ready: Text = follows "ready at once";
+        ready: Text = described "ready at once";
         /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
     }
@@ -116,9 +116,9 @@ settings::table! {
         /// Its name, also that of its folder of results.
         name: Name = required;
         /// Replaces `{setting}` in its command.
-        setting: Text = follows "none";
+        setting: Text = described "none";
         /// Its command line: a list of words.
-        command: List<Word> = follows "the study's";
+        command: List<Word> = described "the study's";
         /// Additional environment variables.
         env: Map<Word> = empty;
     }

@@ -25,7 +25,7 @@ use crate::target::{Client, family};
 use crate::wording::number::count;
 
 /// How often the threads check if the study was stopped.
-const TICK: Duration = Duration::from_millis(50);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Maximum number of polled heights that wait to be recorded. A node produces one per poll
 /// interval.
 const WAITING_MAX: usize = 64;
@@ -93,7 +93,7 @@ pub fn poll(
     if nodes.len() > NODES_MAX {
         return Err(StudyFault::TooManyVariants { count: nodes.len(), max: NODES_MAX });
     }
-    let fault = |error: String| StudyFault::Asked(error);
+    let fault = |error: String| StudyFault::Operation(error);
     let mut targets = Vec::new();
     let options = UrlOptions::for_family(watch.family);
     for node in nodes {
@@ -135,7 +135,7 @@ fn poll_node(
     let client = Client::new(target, tls);
     while !stopped.load(Ordering::Relaxed) {
         if begun.elapsed() < next_poll {
-            std::thread::park_timeout(TICK.min(next_poll.saturating_sub(begun.elapsed())));
+            std::thread::park_timeout(POLL_INTERVAL.min(next_poll.saturating_sub(begun.elapsed())));
             continue;
         }
         let height = match &client {
@@ -200,14 +200,14 @@ fn record(
     }
     let (begun, mut reported) = (Instant::now(), Duration::ZERO);
     loop {
-        match polled.recv_timeout(TICK) {
+        match polled.recv_timeout(POLL_INTERVAL) {
             Ok(polled_height) => add(&mut records[polled_height.node], polled_height, nodes)?,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
         }
         let elapsed = begun.elapsed();
         if elapsed >= reported {
-            reported += watch.every.max(TICK);
+            reported += watch.every.max(POLL_INTERVAL);
             let states: Vec<State<'_>> = nodes
                 .iter()
                 .zip(&records)
@@ -235,7 +235,7 @@ fn samples_file(folder: &Path, name: &str) -> Result<BufWriter<File>, StudyFault
         .collect();
     let path = folder.join(format!("samples-{plain}.jsonl"));
     let created = std::fs::create_dir_all(folder).and_then(|()| File::create(&path));
-    let fault = |error| StudyFault::Asked(format!("cannot write {}: {error}", path.display()));
+    let fault = |error| StudyFault::Operation(format!("cannot write {}: {error}", path.display()));
     created.map(BufWriter::new).map_err(fault)
 }
 
@@ -251,7 +251,7 @@ fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<
     let sample = Sample { at: polled.at, height, ..Sample::default() };
     record.run.push(sample).map_err(|what| {
         let name = nodes.get(polled.node).map_or("", |node| node.name.as_str());
-        StudyFault::Asked(format!("{name}: {what}"))
+        StudyFault::Operation(format!("{name}: {what}"))
     })?;
     record.height = Some(height);
     if let Some(file) = &mut record.file {
@@ -260,7 +260,7 @@ fn add(record: &mut NodeRecord, polled: PolledHeight, nodes: &[Node]) -> Result<
         let text = serde_json::to_string(&line).unwrap_or_default();
         let write_result = writeln!(file, "{text}").and_then(|()| file.flush());
         write_result
-            .map_err(|error| StudyFault::Asked(format!("cannot write samples: {error}")))?;
+            .map_err(|error| StudyFault::Operation(format!("cannot write samples: {error}")))?;
     }
     Ok(())
 }
@@ -274,7 +274,7 @@ fn finish(mut record: NodeRecord, node: &Node) -> Result<VariantRuns, StudyFault
     }
     let run = record.run.finish("live").ok_or_else(|| {
         let last_fault = record.fault.unwrap_or_else(|| "there was no response".to_owned());
-        StudyFault::Asked(format!("{} never returned a height: {last_fault}", node.name))
+        StudyFault::Operation(format!("{} never returned a height: {last_fault}", node.name))
     })?;
     Ok(VariantRuns { name: node.name.clone(), runs: vec![run] })
 }

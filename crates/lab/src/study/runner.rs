@@ -27,13 +27,13 @@ use process::{Process, Usage};
 /// Maximum time between the starts of variants that run side by side.
 const START_APART_MAX: Duration = Duration::from_secs(1);
 /// Interval at which the runner checks if a process has ended.
-const TICK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 /// Reason of a run that the user stopped.
 const STOPPED: &str = "it was stopped by the user";
 /// Maximum number of usage samples of a run. Beyond it every second sample is dropped.
 const USAGE_MAX: usize = 100_000;
 /// Timeout of an attempt to connect to a setup process.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The runs of a study.
 #[derive(Debug, Default)]
@@ -208,7 +208,7 @@ impl<'a> Runner<'a> {
     fn await_ready(&self, setup: &Setup, process: &mut Process) -> Result<(), StudyFault> {
         let Some(address) = setup.ready.as_ref() else { return Ok(()) };
         let begun = Instant::now();
-        let fault = |what: String| StudyFault::Asked(format!("setup {:?} {what}", setup.name));
+        let fault = |what: String| StudyFault::Operation(format!("setup {:?} {what}", setup.name));
         while begun.elapsed() < *setup.ready_timeout && !self.stop.is_requested() {
             if let Some(status) = process.exit_status() {
                 let reason = exit_reason(status, process);
@@ -217,13 +217,12 @@ impl<'a> Runner<'a> {
             let addresses = address.to_socket_addrs();
             let addresses = addresses
                 .map_err(|error| fault(format!("has an invalid address {address:?}: {error}")))?;
-            if addresses
-                .into_iter()
-                .any(|socket_address| TcpStream::connect_timeout(&socket_address, CONNECT).is_ok())
-            {
+            if addresses.into_iter().any(|socket_address| {
+                TcpStream::connect_timeout(&socket_address, CONNECT_TIMEOUT).is_ok()
+            }) {
                 return Ok(());
             }
-            std::thread::park_timeout(TICK * 4);
+            std::thread::park_timeout(POLL_INTERVAL * 4);
         }
         Err(fault(format!("accepts no connection at {address} within {:?}", setup.ready_timeout)))
     }
@@ -302,7 +301,10 @@ impl<'a> Runner<'a> {
         };
         let created = remove(&folder).and_then(|()| std::fs::create_dir_all(&scratch));
         created.map_err(|error| {
-            StudyFault::Asked(format!("cannot create the folder {}: {error}", scratch.display()))
+            StudyFault::Operation(format!(
+                "cannot create the folder {}: {error}",
+                scratch.display()
+            ))
         })?;
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let words = [
@@ -381,7 +383,7 @@ impl<'a> Runner<'a> {
                     run.usage.push((unix_now(), usage));
                 }
             }
-            std::thread::park_timeout(TICK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 
@@ -435,7 +437,7 @@ impl<'a> Runner<'a> {
     fn wait(&self, time: Duration) {
         let begun = Instant::now();
         while begun.elapsed() < time && !self.stop.is_requested() {
-            std::thread::park_timeout(TICK.min(time));
+            std::thread::park_timeout(POLL_INTERVAL.min(time));
         }
     }
 }
@@ -448,7 +450,7 @@ fn start(
 ) -> Result<Process, StudyFault> {
     Process::start(command, env, groups).map_err(|error| {
         let program = command.first().map_or("", String::as_str);
-        StudyFault::Asked(format!("{owner}: cannot start {program:?}: {error}"))
+        StudyFault::Operation(format!("{owner}: cannot start {program:?}: {error}"))
     })
 }
 

@@ -1,6 +1,6 @@
 //! What is found out about fake nodes of each family, and what of their chains is kept.
 
-use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Step, Template, Tls, Weighted};
+use lab_model::plan::{Draw, Piece, Plan, RecordedRequest, Step, Template, Tls, WeightedCall};
 use lab_model::samples;
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn plan(fake: &Fake, draws: Vec<Draw>) -> Plan {
     let mut plan = samples::open(1.0, 1, &["eth_call"]);
     plan.target = fake.target();
     let params = draws.into_iter().map(Piece::Draw).collect();
-    let call = Weighted { weight: 1.0, template: Template { method: 0, params } };
+    let call = WeightedCall { weight: 1.0, template: Template { method: 0, params } };
     plan.mixes[0].steps = vec![Step::Choose(vec![call])];
     plan
 }

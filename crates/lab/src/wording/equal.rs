@@ -42,20 +42,20 @@ pub(crate) fn no_block(height: u64, url: &str) -> String {
 }
 
 /// Returns the warnings about calls that could not be compared.
-pub(crate) fn warnings(unanswered: u64, changing: u64, skipped: &[SkippedCalls]) -> Vec<String> {
+pub(crate) fn warnings(unanswered: u64, unstable: u64, skipped: &[SkippedCalls]) -> Vec<String> {
     let mut warnings = Vec::new();
-    let silent = unanswered - changing;
+    let silent = unanswered - unstable;
     if silent > 0 {
         warnings.push(format!(
             "neither server responded to {}; a longer --timeout or a lower --concurrency may help",
             plural(silent, "call")
         ));
     }
-    if changing > 0 {
+    if unstable > 0 {
         warnings.push(format!(
             "the responses to {} depend on the head, and the servers never had the same head for long \
              enough to compare them",
-            plural(changing, "call")
+            plural(unstable, "call")
         ));
     }
     for SkippedCalls { method, reason, calls } in skipped {

@@ -2,7 +2,7 @@
 
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference};
-use lab_model::results::load_study::{Drift, DriftSubject, End, LoadStudyResult, PlanResult};
+use lab_model::results::load_study::{Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult};
 
 use super::difference;
 use super::number::{percent, plural};
@@ -18,7 +18,7 @@ pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for plan in &result.plans {
         let under = under(result, plan);
-        sentences.extend(plan.comparison.sentences.iter().map(|text| format!("{under}{text}")));
+        sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{under}{text}")));
         sentences.extend(plan.control.iter().map(|result| format!("{under}{}", control(result))));
     }
     sentences.push(precision(result));
@@ -89,7 +89,7 @@ fn precision(result: &LoadStudyResult) -> String {
         None => format!("an interval of {metric} is missing"),
     };
     let end = match result.end {
-        End::Precision => String::new(),
+        EndReason::Precision => String::new(),
         other => format!("; the study was ended by {}", other.as_str()),
     };
     format!("after {rounds} {reached}{end}")

@@ -1,4 +1,6 @@
-//! Sentences about verdicts: reasons, doubts, findings, and notes of thresholds.
+//! Sentences about verdicts. A [`Reason`] decides the verdict. A [`Doubt`] says why the numbers may
+//! not describe the target. A [`Finding`] reports something about the target that no threshold
+//! covers. A [`Remark`] is the note of one threshold.
 
 use std::fmt::{Display, Formatter, Result};
 
@@ -8,7 +10,7 @@ use lab_model::results::run::Difference;
 
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::{Finding, Stalls};
-use crate::analysis::thresholds::{Remark, Ruling};
+use crate::analysis::thresholds::{Remark, ThresholdResult};
 use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
 
@@ -16,9 +18,9 @@ use crate::analysis::verdict::Reason;
 const LISTED_MAX: usize = 5;
 
 /// Returns a threshold's outcome for the report, with its note.
-pub(crate) fn threshold_outcome(ruling: &Ruling) -> ThresholdOutcome {
-    let note = ruling.remark.map(|remark| remark.to_string());
-    ThresholdOutcome { note, ..ruling.outcome.clone() }
+pub(crate) fn threshold_outcome(threshold_result: &ThresholdResult) -> ThresholdOutcome {
+    let note = threshold_result.remark.map(|remark| remark.to_string());
+    ThresholdOutcome { note, ..threshold_result.outcome.clone() }
 }
 
 /// Returns the sentences of some reasons, doubts or findings.
@@ -29,11 +31,16 @@ pub(crate) fn sentences(items: &[impl Display]) -> Vec<String> {
 impl Display for Remark {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
-            Remark::NoData { fails: true } => f.write_str("no data, which fails"),
+            Remark::NoData { fails: true } => f.write_str("no data, which counts as broken"),
             Remark::NoData { fails: false } => f.write_str("no data, which the plan allows"),
-            Remark::Recovered => f.write_str("outside its limit when it aborted the run"),
+            Remark::Recovered => {
+                f.write_str("within its limit at the end, but not when it aborted the run")
+            }
             Remark::BrokenFor { lasted, window } => {
-                write!(f, "broken for {lasted:.0} s in windows of {window} s")
+                write!(
+                    f,
+                    "broken for {lasted:.0} s without a break, judged in windows of {window} s"
+                )
             }
             Remark::WorstOf { windows, window } => {
                 write!(f, "worst of {windows} windows of {window} s")
@@ -46,12 +53,15 @@ impl Display for Reason {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match self {
             Reason::Doubt(doubt) => doubt.fmt(f),
-            Reason::KeptWhenPaced(count) => {
+            Reason::KeptWithPausesOnly(count) => {
                 match count {
-                    1 => f.write_str("the threshold was kept at this load")?,
-                    count => write!(f, "all {count} thresholds were kept at this load")?,
+                    1 => f.write_str("the threshold was kept")?,
+                    count => write!(f, "all {count} thresholds were kept")?,
                 }
-                f.write_str("; to judge a load by thresholds, plan it as a rate")
+                f.write_str(
+                    ", but the plan's own pauses limited the load; set a rate to test whether the \
+                     target can sustain it",
+                )
             }
             Reason::StoppedByUser { at, of, nothing_broken } => {
                 let note =
@@ -61,7 +71,7 @@ impl Display for Reason {
             Reason::Aborted { at, of } => {
                 write!(f, "the broken threshold aborted the run at {at:.1} s of {of:.1} s")
             }
-            Reason::Broken(ruling, metric) => broken(f, ruling, *metric),
+            Reason::Broken(threshold_result, metric) => broken(f, threshold_result, *metric),
             Reason::NeverAnswered { method } => write!(
                 f,
                 "every call of {method} returned a JSON-RPC error: the call is wrong, or the target \
@@ -105,8 +115,8 @@ impl Display for Reason {
 }
 
 /// Writes a broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
-fn broken(f: &mut Formatter<'_>, ruling: &Ruling, metric: Metric) -> Result {
-    let outcome = threshold_outcome(ruling);
+fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult, metric: Metric) -> Result {
+    let outcome = threshold_outcome(threshold_result);
     write!(f, "{} was broken", outcome.text)?;
     if let Some(observed) = outcome.observed {
         match metric.kind() {
@@ -140,8 +150,8 @@ fn failure_period_sentence(method: &str, period: &FailurePeriod, failed_share: f
         count => format!("{count} succeeded before"),
     };
     format!(
-        "{share}, mostly {}); {earlier_calls}; the run then started {rate:.1} iterations/s; of all calls \
-         {:.2} % failed",
+        "{share}, mostly {}); {earlier_calls}; when the failures began, the run started {rate:.1} \
+         iterations/s; over the whole run {:.2} % of the calls failed",
         class.as_str(),
         failed_share * 100.0
     )
@@ -189,7 +199,7 @@ impl Display for Doubt {
                 allowed.scheduling_delay_p99_max.as_secs_f64() * 1e3,
                 allowed.scheduling_delay_share_max * 100.0
             ),
-            Doubt::Paced { scenario, allowed, workers, pause_ms, reached } => write!(
+            Doubt::LimitedByPauses { scenario, allowed, workers, pause_ms, reached } => write!(
                 f,
                 "{scenario}: the plan's own pacing allows at most {allowed:.0}/s ({workers:.0} \
                  workers, a pause of {pause_ms:.0} ms after each iteration), and it reached \
@@ -204,15 +214,14 @@ impl Display for Doubt {
             Doubt::Behind { scenario, delivery, workers, mean_ms, best_ms } => write!(
                 f,
                 "{scenario}: {delivery}: the target did not keep up; all {workers} workers waited for \
-                 it, {mean_ms:.1} ms per call (mean) compared with {best_ms:.1} ms per iteration at \
-                 best"
+                 it; an iteration took {mean_ms:.1} ms on average, and {best_ms:.1} ms at best"
             ),
             Doubt::FewCalls(few) => {
                 let few: Vec<String> =
                     few.iter().map(|(method, calls)| format!("{method} ({calls} calls)")).collect();
                 write!(
                     f,
-                    "a p99 of fewer than {CALLS_MIN} calls is uncertain; see its interval: {}",
+                    "a p99 of fewer than {CALLS_MIN} calls is uncertain; see its confidence interval: {}",
                     few.join(", ")
                 )
             }
@@ -258,7 +267,8 @@ impl Display for Finding {
     }
 }
 
-/// Writes `10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 900 ms`.
+/// Writes `10.0 % fewer results than at the run's median rate, with gaps at 5 s, 10 s, where calls
+/// took up to 900 ms`.
 impl Display for Stalls {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         let listed: Vec<String> =
@@ -266,7 +276,8 @@ impl Display for Stalls {
         let more = if self.at.len() > LISTED_MAX { ", …" } else { "" };
         write!(
             f,
-            "{:.1} % of the expected results are missing, at {}{more}, where calls took up to {:.0} ms",
+            "{:.1} % fewer results than at the run's median rate, with gaps at {}{more}, where calls took \
+             up to {:.0} ms",
             self.missing * 100.0,
             listed.join(", "),
             self.longest_ms

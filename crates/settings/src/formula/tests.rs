@@ -28,8 +28,8 @@ fn formulas_follow_the_order_of_operations() {
 #[test]
 fn invalid_formulas_are_rejected() {
     let cases = [
-        ("", "ends where a number or a variable is due"),
-        ("1 +", "ends where a number or a variable is due"),
+        ("", "ends where a number or a variable must follow"),
+        ("1 +", "ends where a number or a variable must follow"),
         ("1 2", "'2' does not fit here"),
         ("(1", ") is missing"),
         ("load_percant", "load_percant: there is no such variable; did you mean load_percent?"),

@@ -83,8 +83,8 @@ impl<'a> TaggedCall<'a> {
         let number = |tag: Tag, head: u64| {
             let number = match tag {
                 Tag::Latest => head,
-                Tag::Safe => world.safe(head),
-                Tag::Finalized => world.finalized(head),
+                Tag::Safe => world.safe_number(head),
+                Tag::Finalized => world.finalized_number(head),
             };
             json!(format!("{number:#x}"))
         };

@@ -99,8 +99,8 @@ impl Call<'_> {
             BlockArgument::Hash { hash, .. } => return self.block_by_hash_in_view(&hash),
             BlockArgument::Latest => self.view.tip(),
             BlockArgument::Number(number) => number,
-            BlockArgument::Safe => self.world.safe(self.view.head),
-            BlockArgument::Finalized => self.world.finalized(self.view.head),
+            BlockArgument::Safe => self.world.safe_number(self.view.head),
+            BlockArgument::Finalized => self.world.finalized_number(self.view.head),
         };
         if number > self.view.head && number <= self.view.tip() {
             let head = self.world.block_at(self.view.head, self.view.head);

@@ -3,7 +3,7 @@
 use alloy_eips::eip1559::{BaseFeeParams, calc_next_block_base_fee};
 
 use super::arguments::{BlockArgument, invalid};
-use super::wording::{INVALID_PARAMS, SERVER};
+use super::wording::{INVALID_PARAMS, SERVER_ERROR};
 use super::{Call, RpcError, RpcResult, quantity};
 use crate::block::{Block, Transaction};
 use crate::hex::push_quantity;
@@ -28,14 +28,14 @@ impl Call<'_> {
         let requested_count = self.arguments.quantity(0)?;
         let newest = match self.arguments.number(1)? {
             BlockArgument::Number(number) => number,
-            BlockArgument::Safe => self.world.safe(self.view.head),
-            BlockArgument::Finalized => self.world.finalized(self.view.head),
+            BlockArgument::Safe => self.world.safe_number(self.view.head),
+            BlockArgument::Finalized => self.world.finalized_number(self.view.head),
             BlockArgument::Latest | BlockArgument::Hash { .. } => self.view.head,
         };
         if newest > self.view.head {
             let head = self.view.head;
             let message = format!("request beyond head block: requested {newest}, head {head}");
-            return Err(RpcError::new(SERVER, message));
+            return Err(RpcError::new(SERVER_ERROR, message));
         }
         let percentiles = self.percentiles()?;
         let count = requested_count.min(BLOCKS_MAX).min(newest + 1);

@@ -7,7 +7,7 @@ use alloy_primitives::U256;
 use serde::Deserialize;
 
 use super::arguments::{BlockArgument, invalid};
-use super::wording::SERVER;
+use super::wording::SERVER_ERROR;
 use super::{Call, RpcError, RpcResult, fixed, null};
 pub(super) use crate::block::harmony::NumberFormat;
 use crate::block::harmony::{
@@ -141,7 +141,7 @@ impl Call<'_> {
         let options = self.options(2)?;
         if to < from || to - from > BLOCK_DISTANCE_MAX {
             let message = format!("block number range is too big, at most {BLOCK_DISTANCE_MAX}");
-            return Err(RpcError::new(SERVER, message));
+            return Err(RpcError::new(SERVER_ERROR, message));
         }
         let mut out = vec![b'['];
         // The list ends at the head without an error, as on Harmony.
@@ -262,7 +262,7 @@ impl Call<'_> {
         let epoch = self.arguments.number(0)?;
         match epoch {
             BlockArgument::Number(epoch) if epoch > self.view.head / EPOCH_BLOCKS => {
-                Err(RpcError::new(SERVER, "epoch is in the future"))
+                Err(RpcError::new(SERVER_ERROR, "epoch is in the future"))
             }
             _ => Ok(()),
         }
@@ -324,8 +324,9 @@ impl Call<'_> {
 
     /// Returns the block that an argument names, or an error if the node does not have it.
     fn require_block(&self, block: BlockArgument) -> Result<Arc<Block>, RpcError> {
-        let missing =
-            || RpcError::new(SERVER, "requested block number greater than current block number");
+        let missing = || {
+            RpcError::new(SERVER_ERROR, "requested block number greater than current block number")
+        };
         self.block_of(block)?.ok_or_else(missing)
     }
 

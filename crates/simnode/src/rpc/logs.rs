@@ -7,7 +7,7 @@ use alloy_primitives::{Address, B256, Log};
 use serde_json::value::RawValue;
 
 use super::arguments::{BlockArgument, invalid, read_block};
-use super::wording::{INVALID_PARAMS, LIMIT, SERVER};
+use super::wording::{INVALID_PARAMS, LIMIT_EXCEEDED, SERVER_ERROR};
 use super::{Call, RpcError, RpcResult, View};
 use crate::block::{Block, push_log};
 use crate::hex;
@@ -94,7 +94,7 @@ impl Call<'_> {
                 match block {
                     Some(block) => self.push_indexed(&filter, &mut out, &block),
                     None if self.view.clamps => {}
-                    None => return Err(RpcError::new(SERVER, "unknown block")),
+                    None => return Err(RpcError::new(SERVER_ERROR, "unknown block")),
                 }
             }
             None => {
@@ -133,7 +133,7 @@ impl Call<'_> {
         let limit = limit.min(RANGE_BLOCKS_MAX);
         if to - from >= limit {
             let message = format!("query exceeds max block range {limit}");
-            return Err(RpcError::new(LIMIT, message));
+            return Err(RpcError::new(LIMIT_EXCEEDED, message));
         }
         Ok((from, to))
     }
@@ -146,8 +146,8 @@ impl Call<'_> {
         let head = self.view.head;
         match read_block(raw, false, false) {
             Some(BlockArgument::Number(number)) => Ok(number),
-            Some(BlockArgument::Safe) => Ok(self.world.safe(head)),
-            Some(BlockArgument::Finalized) => Ok(self.world.finalized(head)),
+            Some(BlockArgument::Safe) => Ok(self.world.safe_number(head)),
+            Some(BlockArgument::Finalized) => Ok(self.world.finalized_number(head)),
             Some(BlockArgument::Latest | BlockArgument::Hash { .. }) => Ok(head),
             None if raw == "null" => Ok(head),
             None => Err(invalid(0, "cannot unmarshal hex string of type rpc.BlockNumber")),

@@ -4,7 +4,7 @@
 use alloy_consensus::TxEnvelope;
 use alloy_eips::eip2718::Decodable2718;
 
-use super::wording::SERVER;
+use super::wording::SERVER_ERROR;
 use super::{Call, RpcError, RpcResult, data};
 
 /// Maximum number of bytes of a transaction (geth `core/txpool/legacypool`, `txMaxSize`).
@@ -18,17 +18,17 @@ impl Call<'_> {
                 "oversized data: transaction size {}, limit {TRANSACTION_BYTES_MAX}",
                 raw.len()
             );
-            return Err(RpcError::new(SERVER, message));
+            return Err(RpcError::new(SERVER_ERROR, message));
         }
         let envelope = TxEnvelope::decode_2718_exact(&raw)
-            .map_err(|error| RpcError::new(SERVER, format!("rlp: {error}")))?;
+            .map_err(|error| RpcError::new(SERVER_ERROR, format!("rlp: {error}")))?;
         if matches!(envelope, TxEnvelope::Eip4844(_) | TxEnvelope::Eip7702(_)) {
-            return Err(RpcError::new(SERVER, "transaction type not supported"));
+            return Err(RpcError::new(SERVER_ERROR, "transaction type not supported"));
         }
         let hash = *envelope.tx_hash();
         let is_mined = self.world.find_transaction(self.view.head, &hash).is_some();
         if is_mined || !self.world.pool_add(envelope) {
-            return Err(RpcError::new(SERVER, "already known"));
+            return Err(RpcError::new(SERVER_ERROR, "already known"));
         }
         data(hash.as_slice())
     }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use super::arguments::{BlockArgument, invalid};
-use super::wording::{NOT_FOUND, REVERTED, SERVER};
+use super::wording::{NOT_FOUND, REVERTED, SERVER_ERROR};
 use super::{Call, RpcError, RpcResult, data, fixed, quantity};
 use crate::world::block_index::BlockPosition;
 
@@ -107,8 +107,8 @@ impl Call<'_> {
         let client = self.view.keeping.client;
         let position = match argument {
             BlockArgument::Latest => world.position(head, head),
-            BlockArgument::Safe => world.position(head, world.safe(head)),
-            BlockArgument::Finalized => world.position(head, world.finalized(head)),
+            BlockArgument::Safe => world.position(head, world.safe_number(head)),
+            BlockArgument::Finalized => world.position(head, world.finalized_number(head)),
             BlockArgument::Number(number) => world.position(head, number),
             BlockArgument::Hash { hash, strict } => {
                 let Some(block) = world.block_by_hash(head, &hash) else {
@@ -116,7 +116,7 @@ impl Call<'_> {
                 };
                 let position = BlockPosition { branch: block.branch, number: block.header.number };
                 if strict && !world.contains(head, position) {
-                    return Err(RpcError::new(SERVER, "hash is not currently canonical"));
+                    return Err(RpcError::new(SERVER_ERROR, "hash is not currently canonical"));
                 }
                 Some(position)
             }

@@ -14,13 +14,13 @@ pub const INVALID_PARAMS: i64 = -32602;
 /// Method not found (JSON-RPC 2.0, section 5.1).
 pub const METHOD_NOT_FOUND: i64 = -32601;
 /// Server error: the code that geth uses for every error without its own code.
-pub const SERVER: i64 = -32000;
+pub const SERVER_ERROR: i64 = -32000;
 /// Resource not found (EIP-1474). EIP-1898 requires it for an unknown block.
 pub const NOT_FOUND: i64 = -32001;
 /// Resource unavailable (EIP-1474).
 pub const UNAVAILABLE: i64 = -32002;
 /// Limit exceeded (EIP-1474).
-pub const LIMIT: i64 = -32005;
+pub const LIMIT_EXCEEDED: i64 = -32005;
 /// Execution reverted (geth `internal/ethapi/errors.go`).
 pub const REVERTED: i64 = 3;
 /// Unknown block of Besu (`RpcErrorType.UNKNOWN_BLOCK`).
@@ -72,8 +72,8 @@ impl Client {
     /// Returns the error for a state read at an unknown block.
     pub(crate) fn header_not_found(self) -> RpcError {
         match self {
-            Self::Geth | Self::Harmony => RpcError::new(SERVER, "header not found"),
-            Self::Erigon => RpcError::new(SERVER, "block not found"),
+            Self::Geth | Self::Harmony => RpcError::new(SERVER_ERROR, "header not found"),
+            Self::Erigon => RpcError::new(SERVER_ERROR, "block not found"),
             Self::Nethermind => RpcError::new(NOT_FOUND, "block could not be found"),
             Self::Besu => RpcError::new(BESU_UNKNOWN_BLOCK, "Unknown block"),
         }
@@ -83,16 +83,16 @@ impl Client {
     pub(crate) fn state_missing(self, number: u64, root: B256) -> RpcError {
         match self {
             Self::Geth | Self::Harmony => RpcError::new(
-                SERVER,
+                SERVER_ERROR,
                 format!(
                     "missing trie node {root:x} (path ) state {root:#x} is not available, not found"
                 ),
             ),
-            Self::Erigon => RpcError::new(SERVER, "old data not available due to pruning"),
+            Self::Erigon => RpcError::new(SERVER_ERROR, "old data not available due to pruning"),
             Self::Nethermind => {
                 RpcError::new(UNAVAILABLE, format!("No state available for block {number}"))
             }
-            Self::Besu => RpcError::new(SERVER, "World state unavailable"),
+            Self::Besu => RpcError::new(SERVER_ERROR, "World state unavailable"),
         }
     }
 
@@ -101,9 +101,9 @@ impl Client {
         match self {
             // geth `ethdb`/`eth` `history.PrunedHistoryError`, code 4444.
             Self::Geth | Self::Harmony => RpcError::new(4444, "pruned history unavailable"),
-            Self::Erigon => RpcError::new(SERVER, "old data not available due to pruning"),
+            Self::Erigon => RpcError::new(SERVER_ERROR, "old data not available due to pruning"),
             Self::Nethermind => RpcError::new(UNAVAILABLE, "Pruned history unavailable"),
-            Self::Besu => RpcError::new(SERVER, "Block not found"),
+            Self::Besu => RpcError::new(SERVER_ERROR, "Block not found"),
         }
     }
 
@@ -111,17 +111,17 @@ impl Client {
     pub(crate) fn execution_timeout(self) -> RpcError {
         match self {
             Self::Geth | Self::Erigon | Self::Harmony => {
-                RpcError::new(SERVER, "execution aborted (timeout = 5s)")
+                RpcError::new(SERVER_ERROR, "execution aborted (timeout = 5s)")
             }
             Self::Nethermind => {
                 RpcError::new(-32016, "eth_call request was canceled due to enabled timeout.")
             }
-            Self::Besu => RpcError::new(SERVER, "Timeout expired"),
+            Self::Besu => RpcError::new(SERVER_ERROR, "Timeout expired"),
         }
     }
 
     /// Returns the error for an exceeded rate limit.
     pub(crate) fn limit_exceeded(self) -> RpcError {
-        RpcError::new(LIMIT, "limit exceeded: too many requests, try again later")
+        RpcError::new(LIMIT_EXCEEDED, "limit exceeded: too many requests, try again later")
     }
 }

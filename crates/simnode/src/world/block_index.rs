@@ -23,6 +23,7 @@ pub struct BlockPosition {
     pub number: u64,
 }
 
+/// What the index holds of each block.
 struct Record {
     post_state: PostState,
     transactions: Box<[B256]>,
@@ -70,21 +71,17 @@ impl BlockIndex {
         self.blocks.get(hash).copied()
     }
 
-    /// Returns the positions of a transaction that is in several blocks.
-    pub(super) fn transaction(&self, hash: &B256) -> &[(BlockPosition, u32)] {
-        match self.transactions.get(hash) {
-            None => &[],
-            Some(Positions::One(..)) => &[],
-            Some(Positions::Many(positions)) => positions,
-        }
-    }
-
-    /// Returns the position of a transaction that is in one block.
-    pub(super) fn transaction_single(&self, hash: &B256) -> Option<(BlockPosition, u32)> {
-        match self.transactions.get(hash)? {
-            Positions::One(position, index) => Some((*position, *index)),
-            Positions::Many(_) => None,
-        }
+    /// Returns all positions of a transaction: its block, and its index in the block.
+    pub(super) fn transaction_positions(
+        &self,
+        hash: &B256,
+    ) -> impl Iterator<Item = (BlockPosition, u32)> + '_ {
+        let (single, several) = match self.transactions.get(hash) {
+            None => (None, [].as_slice()),
+            Some(Positions::One(position, index)) => (Some((*position, *index)), [].as_slice()),
+            Some(Positions::Many(positions)) => (None, positions.as_slice()),
+        };
+        single.into_iter().chain(several.iter().copied())
     }
 
     /// Adds the next block of its branch, which must be the newest branch.

@@ -2,7 +2,7 @@
 //! service of Kubernetes.
 //!
 //! The gateway resolves a name for each new connection and uses the first address that accepts
-//! (`crates/gateway/src/upstream/dial.rs`). All addresses of one name count as one upstream.
+//! (`crates/gateway/src/upstream/connector.rs`). All addresses of one name count as one upstream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, ToSocketAddrs};

@@ -12,7 +12,7 @@ use lab_model::number;
 use super::nodes::NAMES;
 use super::paint::Paint;
 use super::report::{milliseconds, percent};
-use super::watch::{Cause, Event, Node};
+use super::watch::{Cause, Event, Node, NodeState};
 
 #[cfg(test)]
 mod tests;
@@ -34,7 +34,7 @@ pub(super) struct Snapshot<'a> {
     pub(super) since_start: Duration,
     pub(super) calls: u64,
     pub(super) errors: u64,
-    pub(super) wrong: u64,
+    pub(super) wrong_responses: u64,
     pub(super) hit_ratio: Option<f64>,
     pub(super) nodes: &'a [Node],
     pub(super) events: &'a [Event],
@@ -47,23 +47,22 @@ pub(super) struct Sample {
     pub(super) p99_ms: Option<f64>,
 }
 
-/// The live view.
+/// The progress output, with the latest measurements.
 pub(super) struct Live {
     paint: Paint,
     duration: Duration,
     output: Output,
     sample: Sample,
+    /// The values of the sparkline, oldest first.
     p99_ms: VecDeque<f64>,
 }
 
 enum Output {
     /// The progress bar, one line per node, the numbers, the sparkline, and the newest events.
-    Terminal {
-        group: MultiProgress,
-        bar: ProgressBar,
-        lines: Vec<ProgressBar>,
-    },
+    Terminal { group: MultiProgress, bar: ProgressBar, lines: Vec<ProgressBar> },
+    /// Lines that are never redrawn.
     Plain {
+        /// Time of the next status line since the start.
         next_line: Duration,
         events_printed: usize,
     },
@@ -150,7 +149,7 @@ impl Live {
             number::count(snapshot.calls),
             number::count(self.sample.calls_per_second.round() as u64),
             failures(snapshot.errors, "errors"),
-            failures(snapshot.wrong, "wrong"),
+            failures(snapshot.wrong_responses, "wrong"),
             percent(snapshot.hit_ratio),
             milliseconds(self.sample.p99_ms),
         )
@@ -179,19 +178,19 @@ impl Output {
 
 /// Formats an event as a line.
 pub(super) fn event_line(event: &Event, paint: Paint) -> String {
-    let Event { seconds, by, text } = event;
-    match by {
-        Cause::World => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
+    let Event { seconds, cause, text } = event;
+    match cause {
+        Cause::Simulation => format!("{seconds:>6.1} s  {}", paint.doubtful(text)),
         Cause::Weir => format!("{seconds:>6.1} s    weir {text}"),
     }
 }
 
 fn node_line(name: &str, node: &Node, paint: Paint) -> String {
-    let state = format!("{:<8}", node.state);
-    let state = match &*node.state {
-        "healthy" => paint.good(state),
-        "lagging" | "probing" | "paused" => paint.doubtful(state),
-        _ => paint.bad(state),
+    let state = format!("{:<8}", node.state.as_str());
+    let state = match node.state {
+        NodeState::Healthy => paint.good(state),
+        NodeState::Lagging | NodeState::Probing | NodeState::Paused => paint.doubtful(state),
+        NodeState::Ejected | NodeState::Foreign => paint.bad(state),
     };
     let head = node.head.map_or_else(|| "none".to_owned(), |head| head.to_string());
     let (in_flight, attempts) = (node.in_flight, number::count(node.attempts));

@@ -21,8 +21,8 @@ const EVENTS_MAX: usize = 200;
 pub(super) struct Event {
     /// Seconds since the first call.
     pub(super) seconds: f64,
-    /// The cause.
-    pub(super) by: Cause,
+    /// What made the event happen.
+    pub(super) cause: Cause,
     pub(super) text: String,
 }
 
@@ -30,8 +30,8 @@ pub(super) struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Cause {
-    /// The demo: a fault of a node, or a reorg of the chain.
-    World,
+    /// The simulation: a fault of a node, or a reorg of the chain.
+    Simulation,
     /// The gateway's reaction.
     Weir,
 }
@@ -57,9 +57,35 @@ pub(super) struct Head {
     pub(super) number: u64,
 }
 
+/// The gateway's state of a node, as in its `/status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum NodeState {
+    Healthy,
+    Lagging,
+    Probing,
+    Paused,
+    Ejected,
+    Foreign,
+}
+
+impl NodeState {
+    /// Returns the state as the gateway's `/status` writes it.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            NodeState::Healthy => "healthy",
+            NodeState::Lagging => "lagging",
+            NodeState::Probing => "probing",
+            NodeState::Paused => "paused",
+            NodeState::Ejected => "ejected",
+            NodeState::Foreign => "foreign",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub(super) struct Node {
-    pub(super) state: String,
+    pub(super) state: NodeState,
     pub(super) head: Option<u64>,
     pub(super) attempts: u64,
     pub(super) failed: u64,
@@ -85,7 +111,7 @@ pub(super) struct Totals {
 impl Node {
     /// Returns true if the gateway has ejected the node.
     pub(super) fn is_ejected(&self) -> bool {
-        matches!(&*self.state, "ejected" | "probing")
+        matches!(self.state, NodeState::Ejected | NodeState::Probing)
     }
 }
 
@@ -131,10 +157,10 @@ impl Watch {
     }
 
     /// Adds an event to the timeline, unless it has [`EVENTS_MAX`] events.
-    pub(super) fn add_event(&mut self, since_start: Duration, by: Cause, text: String) {
+    pub(super) fn add_event(&mut self, since_start: Duration, cause: Cause, text: String) {
         if self.events.len() < EVENTS_MAX {
             let seconds = (since_start.as_secs_f64() * 100.0).round() / 100.0;
-            self.events.push(Event { seconds, by, text });
+            self.events.push(Event { seconds, cause, text });
         }
     }
 
@@ -170,10 +196,10 @@ fn describe_changes(old_chain: &Chain, new_chain: &Chain) -> Vec<String> {
         if new.is_ejected() && !(old.is_ejected() && new.readmissions == old.readmissions) {
             texts.push(format!("ejects {name}"));
         }
-        if new.state == "lagging" && old.state != "lagging" {
+        if new.state == NodeState::Lagging && old.state != NodeState::Lagging {
             texts.push(format!("sends {name} no calls at the head: it lags"));
         }
-        if new.state == "healthy" && old.state == "lagging" {
+        if new.state == NodeState::Healthy && old.state == NodeState::Lagging {
             texts.push(format!("sends {name} all calls again"));
         }
     }

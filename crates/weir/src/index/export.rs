@@ -11,7 +11,7 @@ use index::export::{self, ExportError, Table};
 
 use super::{IndexArgs, format_bytes, progress_bar};
 use crate::load::INTERRUPTED;
-use crate::{FAULTY, stop};
+use crate::{EXIT_FAULTY, stop};
 
 /// Export Parquet tables, or requests for load tests
 ///
@@ -77,7 +77,7 @@ impl Export {
     pub(crate) fn run(mut self) -> Result<ExitCode> {
         if self.out.is_none() && self.corpus.is_none() {
             eprintln!("weir index export: give --out for tables, --corpus for requests, or both");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         self.what.sort_unstable_by_key(|table| table.name());
         self.what.dedup();
@@ -86,7 +86,7 @@ impl Export {
         if let Some(folder) = &self.out {
             let stop = Arc::new(AtomicBool::new(false));
             let stop_flag = Arc::clone(&stop);
-            stop::on_signals(INTERRUPTED, "ending", move || {
+            stop::on_signals(EXIT_INTERRUPTED, "ending", move || {
                 stop_flag.store(true, Ordering::Relaxed)
             })?;
             let bar = progress_bar(self.quiet, range.1 - range.0 + 1);
@@ -102,7 +102,7 @@ impl Export {
                 bar.finish_and_clear();
             }
             let tables = match export_result {
-                Err(ExportError::Stopped) => return Ok(ExitCode::from(INTERRUPTED)),
+                Err(ExportError::Stopped) => return Ok(ExitCode::from(EXIT_INTERRUPTED)),
                 export_result => export_result?,
             };
             for table in tables.iter().filter(|_| !self.quiet) {

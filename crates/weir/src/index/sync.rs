@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::{IndexArgs, NODE, NodeArgs, format_bytes};
 use crate::load::INTERRUPTED;
-use crate::{FAULTY, stop};
+use crate::{EXIT_FAULTY, stop};
 
 /// Interval at which samples are written and the progress bar is redrawn.
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
@@ -109,13 +109,13 @@ impl Sync {
             Ok(level) => level,
             Err(why) => {
                 eprintln!("weir index sync: {why}");
-                return Ok(ExitCode::from(FAULTY));
+                return Ok(ExitCode::from(EXIT_FAULTY));
             }
         };
         let samples = self.samples.as_deref().map(create).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stop_flag = Arc::clone(&stop);
-        stop::on_signals(INTERRUPTED, "ending; fetched blocks are kept", move || {
+        stop::on_signals(EXIT_INTERRUPTED, "ending; fetched blocks are kept", move || {
             stop_flag.store(true, Ordering::Relaxed);
         })?;
         let options = Options {
@@ -151,7 +151,7 @@ impl Sync {
         }
         Ok(match outcome {
             Outcome::Complete => ExitCode::SUCCESS,
-            Outcome::Stopped => ExitCode::from(INTERRUPTED),
+            Outcome::Stopped => ExitCode::from(EXIT_INTERRUPTED),
         })
     }
 }

@@ -62,7 +62,9 @@ impl Verify {
         let mut reader = self.database.reader()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stop_flag = Arc::clone(&stop);
-        stop::on_signals(INTERRUPTED, "ending", move || stop_flag.store(true, Ordering::Relaxed))?;
+        stop::on_signals(EXIT_INTERRUPTED, "ending", move || {
+            stop_flag.store(true, Ordering::Relaxed)
+        })?;
         let level = self.level.unwrap_or_else(|| default_level(&reader));
         let bar = progress_bar(self.quiet, 0);
         let mut on_step = |step: Step| {
@@ -186,7 +188,7 @@ fn print(report: &Report, node_findings: &[Finding], level: Level) -> Result<Exi
         println!("stopped after {FINDINGS_MAX} findings; the index may have more");
     }
     if report.stopped {
-        return Ok(ExitCode::from(INTERRUPTED));
+        return Ok(ExitCode::from(EXIT_INTERRUPTED));
     }
     if !(report.findings.is_empty() && node_findings.is_empty()) {
         return Ok(ExitCode::FAILURE);

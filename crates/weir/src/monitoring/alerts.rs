@@ -399,7 +399,7 @@ pub(super) const ALERTS: &[Alert] = &[
                   shed.",
         description: "The gateway {{ $labels.instance }} rejects them with 503 and Retry-After, \
                       because its upstreams are overloaded.",
-        meaning: "More calls come than the upstreams can answer. The gateway sheds calls of worse \
+        meaning: "More calls come than the upstreams can answer. The gateway sheds calls of lower \
                   classes and of the busiest clients first.",
         look: &[
             "the panel of shed calls by class and reason",

@@ -19,14 +19,14 @@ use lab::study::load::store::Store;
 use lab::study::runner::Groups;
 use lab_model::plan;
 use lab_model::record::Totals;
-use lab_model::results::load_study::{End, LoadStudyResult};
+use lab_model::results::load_study::{EndReason, LoadStudyResult};
 use lab_model::results::run::RunResult;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::{RunFolder, SEED, argument_error, duration, stop_study_on_signals};
 use crate::ci::CiOutput;
-use crate::load::{INTERRUPTED, INVALID, SELF_CHECK, report_self_check};
+use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID, EXIT_SELF_CHECK, report_self_check};
 use crate::terminal::{ProgressOutput, stdout_colour};
 
 /// Find which variant responds faster, and by how much
@@ -166,13 +166,13 @@ impl LoadStudy {
             .collect();
         let sound = report_self_check(&faults);
         self.write(&result)?;
-        Ok(ExitCode::from(if sound { exit_code(&result) } else { SELF_CHECK }))
+        Ok(ExitCode::from(if sound { exit_code(&result) } else { EXIT_SELF_CHECK }))
     }
 
     /// Runs the rounds that the folder does not have.
     fn run_rounds(&self, study: &Study, store: &Store) -> Result<LoadStudyRuns, StudyFault> {
-        let asked = |error: &dyn std::fmt::Display| StudyFault::Asked(error.to_string());
-        let weir = std::env::current_exe().map_err(|error| asked(&error))?;
+        let fault = |error: &dyn std::fmt::Display| StudyFault::Operation(error.to_string());
+        let weir_binary = std::env::current_exe().map_err(|error| fault(&error))?;
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
         stop_study_on_signals(&stop, &groups).map_err(|error| asked(&error))?;
         let progress = ProgressOutput::new(self.quiet);
@@ -182,7 +182,7 @@ impl LoadStudy {
             written.map(|_| ()).map_err(|fault| fault.to_string())
         };
         let surroundings = Surroundings {
-            weir: &weir,
+            weir_binary: &weir_binary,
             stop: &stop,
             groups: &groups,
             write_run: &mut write_run,
@@ -240,8 +240,8 @@ impl LoadStudy {
 
 fn exit_code(result: &LoadStudyResult) -> u8 {
     match result.end {
-        End::Interrupted => INTERRUPTED,
-        _ if result.plans.iter().any(|plan| plan.rounds < COMPARED_MIN) => INVALID,
+        EndReason::Interrupted => EXIT_INTERRUPTED,
+        _ if result.plans.iter().any(|plan| plan.rounds < COMPARED_MIN) => EXIT_INVALID,
         _ => 0,
     }
 }

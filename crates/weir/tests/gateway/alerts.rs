@@ -106,7 +106,7 @@ fn each_alert_fires_from_its_fault_and_none_from_a_healthy_gateway() {
     let Some(prometheus) = Prometheus::with_rules(&scraped, &scaled(&rules())) else { return };
     let counted = format!("sum(count_over_time(up[1m]) >= bool 3) == {}", scraped.len());
     wait_until("each gateway has been scraped three times", || {
-        !prometheus.ask(&counted).is_empty()
+        !prometheus.values(&counted).is_empty()
     });
     for one in &mut faulty {
         (one.plant)(&prometheus);

@@ -111,7 +111,7 @@ fn every_panel_has_data() {
     load.args(["-c", "20", "-d", "10m", "-H", &header]);
     load.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut load = spawn(load).unwrap();
-    wait_until("calls are served", || !prometheus.ask("weir_calls_total > 0").is_empty());
+    wait_until("calls are served", || !prometheus.values("weir_calls_total > 0").is_empty());
     let dashboard = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../deploy/grafana/dashboards/weir-gateway.json");
     let variables = [("__rate_interval", "15s"), ("instance", ".*"), ("chain", ".*")];

@@ -267,7 +267,7 @@ fn no_response_lacks_logs_that_a_node_has() {
         let mut rng = SmallRng::seed_from_u64(seed);
         let crowd = Crowd::new(&world, calls, &mut rng);
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
-        let gateway = Simulation::start(config(&urls, ""), crowd.nodes.dials(), seed);
+        let gateway = Simulation::start(config(&urls, ""), crowd.nodes.connectors(), seed);
         let gateway = Rc::new(gateway);
         sleep(Duration::from_secs(1)).await; // Sleeps: virtual time until the first heads.
         let connect = |client: u64| {

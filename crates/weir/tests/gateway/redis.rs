@@ -162,7 +162,7 @@ fn a_dropped_block_is_served_by_no_gateway_that_knows_of_it() {
     let scene = Scene::set();
     let nodes = forking(&scene);
     // Nothing is told: what is right must be so by the check on reading alone.
-    let tier = tier(&redis.url(), "tell_reorgs = false");
+    let tier = tier(&redis.url(), "messages = false");
     let [first, second] = [0, 1].map(|at| sharing(&nodes[at], &tier));
     let reads = [
         (BLOCK, r#"["0x3eb",false]"#.to_owned()),
@@ -212,14 +212,14 @@ fn a_reorg_is_sent_to_the_other_gateways() {
     let scene = Scene::set();
     let nodes = forking(&scene);
     let [first, second] = [0, 1].map(|at| sharing(&nodes[at], &tier(&redis.url(), "")));
-    wait_until("both listen", || redis.cli(&["PUBSUB", "NUMSUB", "weir:news"]).ends_with('2'));
+    wait_until("both listen", || redis.cli(&["PUBSUB", "NUMSUB", "weir:messages"]).ends_with('2'));
     nodes[1].set(|settings| settings.frozen_at = Some(1_006));
     let heard =
         |served: &Served| metric(served, r#"weir_redis_messages_total{direction="received"}"#);
     wait_until("the first has heard of it", || heard(&first) >= 1.0);
     assert_eq!(heard(&second), 0.0, "nobody hears himself");
     assert_eq!(first.count("/chains/0/head/number"), 1_005, "its own node decides");
-    redis.cli(&["PUBLISH", "weir:news", "weir1 nonsense"]);
+    redis.cli(&["PUBLISH", "weir:messages", "weir1 nonsense"]);
 }
 
 #[test]

@@ -193,7 +193,7 @@ fn simulate(seed: u64, calls: u64, fate: Fate, adversary: Adversary) -> Outcome 
         let mut rng = SmallRng::seed_from_u64(seed ^ 0x5eed);
         let cluster = Cluster::new(&world, Way::Memory, &mut rng);
         let urls = ["a", "b", "c"].map(|name| format!("http://{name}.example"));
-        let gateway = Simulation::start(config(&urls, VIRTUAL, 1), cluster.dials(), seed);
+        let gateway = Simulation::start(config(&urls, VIRTUAL, 1), cluster.connectors(), seed);
         let gateway = Rc::new(gateway);
         let again = format!("WEIR_SIM_CALLS={calls} cargo xtask sim {seed}");
         let crowd = crowd(&world, cluster, VIRTUAL, calls, again, adversary);

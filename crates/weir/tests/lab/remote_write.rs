@@ -39,17 +39,17 @@ fn a_run_is_seen_under_its_own_names_and_ends() {
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
     remote.update(&run.progress());
     let calls = r#"weir_lab_calls_total{testid="t1",method="eth_getLogs",class="timeout"}"#;
-    assert_eq!(prometheus.until(calls), 20.0);
+    assert_eq!(prometheus.wait_for_value(calls), 20.0);
     // Instants are told in milliseconds, rounded: well before what comes next.
     let during = now() - 0.001;
     run.pass(Duration::from_secs(10));
     remote.update(&run.progress());
     assert_all_stored(&remote.finish());
 
-    assert_eq!(prometheus.ask(calls), [0.0; 0], "it ended, and that is seen at once");
+    assert_eq!(prometheus.values(calls), [0.0; 0], "it ended, and that is seen at once");
     let all = r#"count({testid="t1"})"#;
-    assert_eq!(prometheus.ask(all), [0.0; 0], "every series has ended");
-    let then = |query: &str| match prometheus.ask_at(query, during)[..] {
+    assert_eq!(prometheus.values(all), [0.0; 0], "every series has ended");
+    let then = |query: &str| match prometheus.values_at(query, during)[..] {
         [value] => value,
         ref values => panic!("{query} is {values:?}"),
     };
@@ -69,17 +69,17 @@ fn native_histograms_are_stored_as_such_and_end() {
     let mut remote = RemoteWrite::start(&settings).expect("the settings are right");
     remote.update(&run.progress());
     let count = r#"histogram_count(weir_lab_latency_seconds{method="eth_getLogs",class="ok"})"#;
-    assert_eq!(prometheus.until(count), 2_900.0);
+    assert_eq!(prometheus.wait_for_value(count), 2_900.0);
     // A bucket is 2.2 % wide.
     let sum = "sum(weir_lab_latency_seconds)";
-    near(prometheus.one(&format!("histogram_quantile(0.5, {sum})")), 0.002, 0.03);
-    near(prometheus.one(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
-    near(prometheus.one(&format!("histogram_sum({sum})")), 234.24, 0.01);
+    near(prometheus.single_value(&format!("histogram_quantile(0.5, {sum})")), 0.002, 0.03);
+    near(prometheus.single_value(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
+    near(prometheus.single_value(&format!("histogram_sum({sum})")), 234.24, 0.01);
     run.pass(Duration::from_secs(10));
     remote.update(&run.progress());
     assert_all_stored(&remote.finish());
-    assert_eq!(prometheus.ask(count), [0.0; 0]);
-    assert_eq!(prometheus.ask(r#"count({testid="t1"})"#), [0.0; 0]);
+    assert_eq!(prometheus.values(count), [0.0; 0]);
+    assert_eq!(prometheus.values(r#"count({testid="t1"})"#), [0.0; 0]);
 }
 
 #[test]
@@ -96,30 +96,43 @@ fn queries_of_k6s_dashboards_have_values() {
         let this = r#"testid=~"t1""#;
         // Two samples of this round, and those of the one before.
         let both = format!("count_over_time(k6_vus{{{this}}}[1m]) >= {stored}");
-        prometheus.until(&both);
-        assert_eq!(prometheus.one(&format!("sum(k6_http_reqs_total{{{this}}})")), 12_000.0);
+        prometheus.wait_for_value(&both);
+        assert_eq!(
+            prometheus.single_value(&format!("sum(k6_http_reqs_total{{{this}}})")),
+            12_000.0
+        );
         let failed = format!(r#"sum(k6_http_reqs_total{{{this},expected_response="false"}})"#);
-        assert_eq!(prometheus.one(&failed), 100.0);
-        assert_eq!(prometheus.one(&format!("avg(k6_vus{{{this}}})")), 14.0);
+        assert_eq!(prometheus.single_value(&failed), 100.0);
+        assert_eq!(prometheus.single_value(&format!("avg(k6_vus{{{this}}})")), 14.0);
         let rate = format!("sum(irate(k6_http_reqs_total{{{this}}}[1m]))");
-        assert_eq!(prometheus.one(&rate), 0.0, "there are two samples, and nothing was new");
-        assert_eq!(prometheus.one(&format!("sum(k6_dropped_iterations_total{{{this}}})")), 20.0);
+        assert_eq!(
+            prometheus.single_value(&rate),
+            0.0,
+            "there are two samples, and nothing was new"
+        );
+        assert_eq!(
+            prometheus.single_value(&format!("sum(k6_dropped_iterations_total{{{this}}})")),
+            20.0
+        );
         near(
-            prometheus.one(&format!("max(k6_http_req_failed_rate{{{this}}})")),
+            prometheus.single_value(&format!("max(k6_http_req_failed_rate{{{this}}})")),
             70.0 / 3_000.0,
             1e-9,
         );
-        assert_eq!(prometheus.one(&format!("sum(k6_data_sent_total{{{this}}})")), 1_200_000.0);
+        assert_eq!(
+            prometheus.single_value(&format!("sum(k6_data_sent_total{{{this}}})")),
+            1_200_000.0
+        );
         if native {
             let sum = format!("sum(k6_http_req_duration_seconds{{{this}}})");
-            near(prometheus.one(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
+            near(prometheus.single_value(&format!("histogram_quantile(0.99, {sum})")), 0.04, 0.03);
         } else {
             let p99 = format!(r#"max(k6_http_req_duration_p99{{{this},name="eth_blockNumber"}})"#);
-            near(prometheus.one(&p99), 0.002, 0.01);
-            assert_eq!(prometheus.ask(&format!("k6_iteration_duration_avg{{{this}}}")).len(), 1);
+            near(prometheus.single_value(&p99), 0.002, 0.01);
+            assert_eq!(prometheus.values(&format!("k6_iteration_duration_avg{{{this}}}")).len(), 1);
         }
         assert_all_stored(&remote.finish());
-        assert_eq!(prometheus.ask(&format!("k6_vus{{{this}}}")), [0.0; 0]);
+        assert_eq!(prometheus.values(&format!("k6_vus{{{this}}}")), [0.0; 0]);
     }
 }
 
@@ -135,11 +148,11 @@ fn prometheus_scrapes_the_offered_metrics() {
     });
     let targets: Vec<String> = offered.iter().map(|one| one.address().to_string()).collect();
     let Some(prometheus) = Prometheus::start(&targets) else { return };
-    assert_eq!(prometheus.until(r#"sum(weir_lab_calls_total{testid="t2"})"#), 12_000.0);
-    assert_eq!(prometheus.until(r#"sum(k6_http_reqs_total{testid="t2"})"#), 12_000.0);
-    assert_eq!(prometheus.one(r#"sum(up{job="weir"})"#), 2.0);
+    assert_eq!(prometheus.wait_for_value(r#"sum(weir_lab_calls_total{testid="t2"})"#), 12_000.0);
+    assert_eq!(prometheus.wait_for_value(r#"sum(k6_http_reqs_total{testid="t2"})"#), 12_000.0);
+    assert_eq!(prometheus.single_value(r#"sum(up{job="weir"})"#), 2.0);
     let buckets = "sum by (le) (weir_lab_latency_seconds_bucket)";
-    let median = prometheus.one(&format!("histogram_quantile(0.5, {buckets})"));
+    let median = prometheus.single_value(&format!("histogram_quantile(0.5, {buckets})"));
     assert!((0.001..=0.0025).contains(&median), "{median} is in another bucket");
 }
 

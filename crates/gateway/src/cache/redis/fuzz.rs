@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use super::message::{ChainEvent, Message};
+use super::message::{Message, Subject};
 use super::value::Value;
 use super::{message, value};
 use crate::policy::shareable::ShareableTag;
@@ -60,8 +60,9 @@ pub(crate) fn seeds() -> Vec<Vec<u8>> {
             Value { material, body, is_error: false, validity, written_ms: 1_800_000_000_000 };
         [value.encode(0), value.encode(usize::MAX)]
     });
-    let event = [ChainEvent::Reorg { fork: number }, ChainEvent::Generation];
-    let messages = event.map(|event| Message { sender: 7, chain: "eth", event }.to_string().into());
+    let subject = [Subject::Reorg { fork: number }, Subject::Generation];
+    let messages =
+        subject.map(|subject| Message { sender: 7, chain: "eth", subject }.to_string().into());
     values.chain(messages).collect()
 }
 

@@ -19,13 +19,13 @@ pub(super) struct Message<'a> {
     pub(super) sender: u64,
     /// The chain's name.
     pub(super) chain: &'a str,
-    /// The event of the chain.
-    pub(super) event: ChainEvent,
+    /// What happened to the chain.
+    pub(super) subject: Subject,
 }
 
-/// An event of a chain.
+/// What happened to a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ChainEvent {
+pub(super) enum Subject {
     /// Blocks above `fork` were dropped from the served chain.
     Reorg {
         /// The highest block that remains.
@@ -38,12 +38,12 @@ pub(super) enum ChainEvent {
 
 impl fmt::Display for Message<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Message { sender, chain, event } = self;
-        match event {
-            ChainEvent::Reorg { fork } => {
+        let Message { sender, chain, subject } = self;
+        match subject {
+            Subject::Reorg { fork } => {
                 write!(formatter, "{MAGIC} {sender:016x} {chain} reorg {fork}")
             }
-            ChainEvent::Generation => write!(formatter, "{MAGIC} {sender:016x} {chain} generation"),
+            Subject::Generation => write!(formatter, "{MAGIC} {sender:016x} {chain} generation"),
         }
     }
 }
@@ -60,10 +60,10 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Message<'_>> {
     let sender = words.next().filter(|word| word.len() == 16)?;
     let sender = u64::from_str_radix(sender, 16).ok()?;
     let chain = words.next().filter(|chain| !chain.is_empty())?;
-    let event = match words.next()? {
-        "reorg" => ChainEvent::Reorg { fork: words.next()?.parse().ok()? },
-        "generation" => ChainEvent::Generation,
+    let subject = match words.next()? {
+        "reorg" => Subject::Reorg { fork: words.next()?.parse().ok()? },
+        "generation" => Subject::Generation,
         _ => return None,
     };
-    words.next().is_none().then_some(Message { sender, chain, event })
+    words.next().is_none().then_some(Message { sender, chain, subject })
 }

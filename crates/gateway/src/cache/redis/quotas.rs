@@ -13,7 +13,7 @@ use crate::policy::quota::UsageReport;
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
 /// Timeout of an exchange. Only the next exchange waits for it.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time that a month's counter remains in Redis after the month, in seconds. Gateways with slow
 /// clocks may still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
@@ -46,7 +46,7 @@ impl Exchange {
         let arguments = [usage.unreported, usage.used_min, expires_at];
         let arguments = arguments.map(|number| i64::try_from(number).unwrap_or(i64::MAX));
         let reply = SCRIPT.run(&self.redis, vec![name], arguments.to_vec());
-        let reply = tokio::time::timeout(TIMEOUT, reply).await;
+        let reply = tokio::time::timeout(EXCHANGE_TIMEOUT, reply).await;
         let used = reply.ok().and_then(Result::ok).and_then(|reply| {
             let numbers = numbers(&reply)?;
             u64::try_from(*numbers.first()?).ok()

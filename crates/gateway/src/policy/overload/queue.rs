@@ -1,11 +1,11 @@
 //! The waiting calls of one group on one thread: a bounded queue by class and flow, with a bounded
 //! wait. A flow is the calls of one client to methods of similar weight (`shares.rs`).
 //!
-//! Permits go to the best waiting class. Each worse class that waits keeps a share of the permits,
-//! so it is never starved. Within a class the flow with the fewest calls in flight goes first,
-//! unless the free permits are reserved for others (`shares.rs`). If the queue is full, a new call
-//! displaces a call of the worst waiting class, unless its own class is even worse. The flow with
-//! the most waiting calls of that class loses its oldest call.
+//! Permits go to the highest waiting class. Each lower class that waits keeps a share of the
+//! permits, so it is never starved. Within a class the flow with the fewest calls in flight goes
+//! first, unless the free permits are reserved for others (`shares.rs`). If the queue is full, a
+//! new call displaces a call of the lowest waiting class, unless its own class is even lower. The
+//! flow with the most waiting calls of that class loses its oldest call.
 //!
 //! Within a flow the oldest call goes first while the queue is short-lived. A queue that lasts
 //! longer than [`STANDING_AFTER`] shows an overload. The newest call then goes first, and no call
@@ -43,7 +43,7 @@ pub struct QueueSettings {
     pub calls_max: usize,
     /// Longest wait.
     pub wait_max: Duration,
-    /// Share of permits that each class other than the best gets while it waits.
+    /// Share of permits that each class other than the highest gets while it waits.
     pub share_kept: f64,
 }
 
@@ -98,7 +98,7 @@ pub enum PushResult<T> {
     Queued(Key),
     /// The call waits, and displaced this one.
     Replaced(Key, (T, Class)),
-    /// The queue is full, and all waiting calls have a better class.
+    /// The queue is full, and all waiting calls have a higher class.
     Full(T),
 }
 
@@ -128,23 +128,23 @@ impl<T> Queue<T> {
         self.len == 0
     }
 
-    /// Adds a call. If the queue is full, the call displaces one of the worst waiting class, unless
-    /// its own class is even worse.
+    /// Adds a call. If the queue is full, the call displaces one of the lowest waiting class,
+    /// unless its own class is even lower.
     pub fn push(&mut self, now: Duration, class: Class, flow: Flow, item: T) -> PushResult<T> {
         if self.len < self.settings.calls_max {
             return PushResult::Queued(self.insert(now, class, flow, item));
         }
-        let worst =
+        let lowest =
             Class::ALL.into_iter().rev().find(|class| self.waiting_flows[class.index()] != 0);
-        match worst {
-            Some(worst) if worst >= class => {
-                let queues = &self.queues[worst.index()];
-                let waiting = set_bits(self.waiting_flows[worst.index()]);
+        match lowest {
+            Some(lowest) if lowest >= class => {
+                let queues = &self.queues[lowest.index()];
+                let waiting = set_bits(self.waiting_flows[lowest.index()]);
                 let longest = waiting.max_by_key(|flow| queues[*flow].len);
                 let longest = longest.expect("a class that waits has a flow that waits");
                 let shed = self.remove(Key(queues[longest].oldest));
                 let shed = shed.expect("the oldest of a flow queue is an entry");
-                PushResult::Replaced(self.insert(now, class, flow, item), (shed, worst))
+                PushResult::Replaced(self.insert(now, class, flow, item), (shed, lowest))
             }
             _ => PushResult::Full(item),
         }
@@ -227,19 +227,19 @@ impl<T> Queue<T> {
     }
 
     /// Returns the class that gets the next permit, and the flow of this class that goes first. It
-    /// is the best waiting class that may take a permit, unless a worse class is owed its share.
+    /// is the highest waiting class that may take a permit, unless a lower class is owed its share.
     fn next_flow(&mut self, shares: &Shares, free_permits: u32) -> Option<(Class, usize)> {
-        let (mut best, mut next) = (None, None);
+        let (mut highest, mut next) = (None, None);
         for class in Class::ALL {
             let Some(flow) = self.next_flow_of(class, shares, free_permits) else { continue };
-            if best.is_none() {
-                (best, next) = (Some(class), Some((class, flow)));
+            if highest.is_none() {
+                (highest, next) = (Some(class), Some((class, flow)));
                 continue;
             }
             let owed = &mut self.owed[class.index()];
             *owed += self.settings.share_kept;
             // The tolerance covers rounding: a tenth added ten times is a little less than one.
-            if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == best {
+            if *owed >= 1.0 - 1e-6 && next.map(|(class, _)| class) == highest {
                 *owed -= 1.0;
                 next = Some((class, flow));
             }

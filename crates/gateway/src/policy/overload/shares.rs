@@ -4,7 +4,7 @@
 //! A flow may use every permit that no other flow needs. The permits that a flow has used recently
 //! are reserved for it, up to an equal share. So slow calls of another flow cannot take them while
 //! the flow has no call in flight. This is max-min fairness of calls in flight. A reservation does
-//! not apply against a better class, and a call in flight is never stopped.
+//! not apply against a higher class, and a call in flight is never stopped.
 //!
 //! Flows are hashed to a fixed number of buckets, as in stochastic fairness queueing (McKenney,
 //! 1990). Cost and memory do not grow with the number of clients, but two clients may share a
@@ -152,7 +152,7 @@ impl Shares {
     }
 
     /// Returns how many of the free permits are spare. A spare permit is not reserved for a flow of
-    /// this class or a better one.
+    /// this class or a higher one.
     pub fn spare(&self, class: Class, free_permits: u32) -> u32 {
         let reserved = self.flows.iter().filter(|flow_use| flow_use.class <= class);
         let reserved: u32 =

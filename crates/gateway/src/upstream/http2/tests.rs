@@ -15,11 +15,11 @@ async fn http2_is_offered_again_after_the_retry_interval() {
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let dialed = Arc::new(AtomicU32::new(0));
     let count = Arc::clone(&dialed);
-    let dial = Dial::Memory(Arc::new(move || {
+    let connector = Connector::Memory(Arc::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
         Ok(tokio::io::duplex(1).0)
     }));
-    let http2 = Http2::new(&config, &config.upstreams[0], &dial, &Arc::default()).unwrap();
+    let http2 = Http2::new(&config, &config.upstreams[0], &connector, &Arc::default()).unwrap();
     let declines = async || {
         let connection = http2.acquire(Instant::now() + Duration::from_secs(1)).await;
         assert!(matches!(connection, Err(NoConnection::Declined)));

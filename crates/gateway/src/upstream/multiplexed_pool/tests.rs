@@ -57,7 +57,7 @@ fn scene(keys: &str) -> Scene {
     let config = config.unwrap_or_else(|faults| panic!("{faults}"));
     let upstream = Arc::new(Upstream::default());
     let dial_upstream = Arc::clone(&upstream);
-    let dial = Dial::Memory(Arc::new(move || {
+    let connector = Connector::Memory(Arc::new(move || {
         if dial_upstream.down.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
@@ -67,7 +67,7 @@ fn scene(keys: &str) -> Scene {
     }));
     let counts = Arc::<UpstreamCounters>::default();
     let methods = methods_of(Family::Ethereum).count();
-    let pool = MultiplexedPool::new(&config, &config.upstreams[0], &dial, methods, &counts);
+    let pool = MultiplexedPool::new(&config, &config.upstreams[0], &connector, methods, &counts);
     Scene { pool: pool.expect("the upstream has such an address"), upstream, counts }
 }
 

@@ -12,7 +12,7 @@ use crate::config;
 use crate::config::Config;
 use crate::metrics::thread::Counters;
 use crate::upstream::chain::ChainState;
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 use crate::upstream::overload::ConcurrencyLimit;
 use crate::upstream::state::UpstreamState;
 use crate::upstream::topology::{GroupState, NO_UPSTREAM, Topology};
@@ -47,8 +47,14 @@ impl Topology {
                 *slot = Some(index);
             }
             let instance_id = self.registry.next_upstream();
-            let mut state =
-                UpstreamState::new(&config, upstream, view_index, instance_id, number, Dial::Net);
+            let mut state = UpstreamState::new(
+                &config,
+                upstream,
+                view_index,
+                instance_id,
+                number,
+                Connector::Network,
+            );
             if let Some(previous) = previous {
                 state.inherit(previous, self.is_same(&chains, upstream, previous), &config);
             }

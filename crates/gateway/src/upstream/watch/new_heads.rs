@@ -15,7 +15,7 @@ use wire::family::Family;
 use wire::response::{Outcome, parse_response};
 
 use crate::config::upstream::Upstream;
-use crate::upstream::dial::Dial;
+use crate::upstream::connector::Connector;
 use crate::upstream::multiplexed_connection::{MultiplexedConnection, Settings};
 use crate::upstream::multiplexed_pool;
 use crate::upstream::multiplexed_pool::OpenedStream;
@@ -65,8 +65,8 @@ impl NewHeads {
         if state.config.multiplexed().is_none() {
             return NewHeads { signals, task: None };
         }
-        let (dial, upstream) = (state.dial.clone(), state.config.clone());
-        let task = tokio::task::spawn_local(run(dial, upstream, method, Rc::clone(&signals)));
+        let (connector, upstream) = (state.connector.clone(), state.config.clone());
+        let task = tokio::task::spawn_local(run(connector, upstream, method, Rc::clone(&signals)));
         NewHeads { signals, task: Some(task.abort_handle()) }
     }
 
@@ -95,12 +95,12 @@ impl Drop for NewHeads {
 }
 
 /// Subscribes again whenever the subscription ends.
-async fn run(dial: Dial, upstream: Upstream, method: &'static str, signals: Rc<Signals>) {
+async fn run(connector: Connector, upstream: Upstream, method: &'static str, signals: Rc<Signals>) {
     let mut backoff = BACKOFF_MIN;
     loop {
         let began = Instant::now();
         let unsupported =
-            subscribe_once(&dial, &upstream, method, &signals).await == Some(Unsupported);
+            subscribe_once(&connector, &upstream, method, &signals).await == Some(Unsupported);
         if unsupported {
             tracing::debug!(
                 upstream = &*upstream.name,
@@ -120,12 +120,12 @@ struct Unsupported;
 
 /// Subscribes until the connection is lost or notifications stop.
 async fn subscribe_once(
-    dial: &Dial,
+    connector: &Connector,
     upstream: &Upstream,
     method: &str,
     signals: &Rc<Signals>,
 ) -> Option<Unsupported> {
-    let opened = multiplexed_pool::open(dial, upstream).await.ok()?;
+    let opened = multiplexed_pool::open(connector, upstream).await.ok()?;
     let OpenedStream { stream, websocket, read_ahead } = opened;
     let sender = Rc::clone(signals);
     let settings = Settings {

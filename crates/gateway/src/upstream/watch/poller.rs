@@ -20,7 +20,7 @@ use crate::io::memory::Reservation;
 use crate::policy::classify::{CallOutcome, Verdict, classify};
 use crate::policy::contents::Contents;
 use crate::policy::heads::HeadPoll;
-use crate::upstream::dial::AddressKind;
+use crate::upstream::connector::AddressKind;
 use crate::upstream::http1::{Connection, HttpResponse, new_parsed_heads};
 use crate::upstream::multiplexed_connection::MultiplexedConnection;
 use crate::upstream::multiplexed_pool::OpenedStream;
@@ -279,8 +279,11 @@ impl Poller {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => {
-                let dialing = upstream.dial.connect(&upstream.config, AddressKind::Http);
-                Connection::new(self.await_connection(dialing, deadline).await?, new_parsed_heads())
+                let connecting = upstream.connector.connect(&upstream.config, AddressKind::Http);
+                Connection::new(
+                    self.await_connection(connecting, deadline).await?,
+                    new_parsed_heads(),
+                )
             }
         };
         self.next_id += 1;
@@ -312,8 +315,8 @@ impl Poller {
         let connection = match self.multiplexed.take().filter(|connection| connection.is_open()) {
             Some(connection) => connection,
             None => {
-                let dialing = multiplexed_pool::open(&upstream.dial, &upstream.config);
-                let opened = self.await_connection(dialing, deadline).await?;
+                let connecting = multiplexed_pool::open(&upstream.connector, &upstream.config);
+                let opened = self.await_connection(connecting, deadline).await?;
                 let OpenedStream { stream, websocket, read_ahead } = opened;
                 let settings = multiplexed_connection::Settings {
                     response_bytes_max: POLL_RESPONSE_BYTES_MAX,
@@ -341,10 +344,10 @@ impl Poller {
     /// include it.
     async fn await_connection<T>(
         &mut self,
-        dialing: impl Future<Output = io::Result<T>>,
+        connecting: impl Future<Output = io::Result<T>>,
         deadline: Instant,
     ) -> Result<T, QueryError> {
-        let dialed = tokio::time::timeout_at(deadline, dialing).await;
+        let dialed = tokio::time::timeout_at(deadline, connecting).await;
         match dialed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
             Ok(connected) => {
                 self.outage_logged = false;

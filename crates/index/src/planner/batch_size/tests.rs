@@ -37,23 +37,24 @@ fn a_rejection_halves_the_size_or_sets_the_stated_limit() {
     for _ in 0..20 {
         size.record_success(size.blocks(), 1000, QUICK);
     }
-    size.record_rejection(1000, None);
+    size.record_rejection(1000, SizeRejection { stated_limit: None });
     assert_eq!(size.blocks(), 500);
-    size.record_rejection(500, Some(100));
+    size.record_rejection(500, SizeRejection { stated_limit: Some(100) });
     assert_eq!(size.blocks(), 100);
     for _ in 0..SUCCESSES_TO_GROW + 1 {
         size.record_success(size.blocks(), 1000, QUICK);
     }
     assert_eq!(size.blocks(), 125);
     for _ in 0..20 {
-        size.record_rejection(size.blocks(), None);
+        size.record_rejection(size.blocks(), SizeRejection { stated_limit: None });
     }
     assert_eq!(size.blocks(), 1);
 }
 
 #[test]
 fn messages_of_nodes_are_recognized() {
-    let rejection = |message| size_rejection(-32000, message);
+    let rejection =
+        |message| parse_size_rejection(-32000, message).map(|rejection| rejection.stated_limit);
     assert_eq!(
         rejection(
             "query returned more than 10000 results. Try with this block range [0x10, 0x1f]."
@@ -76,5 +77,8 @@ fn messages_of_nodes_are_recognized() {
     assert_eq!(rejection("query returned more than 10000 results"), Some(None));
     assert_eq!(rejection("header not found"), None);
     assert_eq!(rejection("the method eth_getBlockReceipts does not exist/is not available"), None);
-    assert_eq!(size_rejection(-32005, "daily request count exceeded, request rate limited"), None);
+    assert_eq!(
+        parse_size_rejection(-32005, "daily request count exceeded, request rate limited"),
+        None
+    );
 }

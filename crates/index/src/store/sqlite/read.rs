@@ -178,7 +178,7 @@ impl ReadRows for Sqlite {
         )?;
         let mut postings = Postings::new(to);
         for key in keys {
-            let end = postings.complete_to;
+            let end = postings.covered_to;
             let mut add = |row: &rusqlite::Row<'_>| -> rusqlite::Result<()> {
                 let list = (row.get(0)?, row.get_ref(1)?.as_blob()?);
                 postings.add(list, (from, end));

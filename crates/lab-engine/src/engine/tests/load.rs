@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lab_model::plan::{
     Batch, Draw, Mix, Model, Piece, Plan, RecordedRequest, Reference, Scenario, Step, Template,
-    Weighted,
+    WeightedCall,
 };
 use lab_model::record::{Slot, Times};
 
@@ -219,8 +219,8 @@ fn workers_come_and_go() {
     assert!((200..=300).contains(&between.as_millis()), "{between:?}");
 }
 
-fn call(method: usize, weight: f64, params: Vec<Piece>) -> Weighted {
-    Weighted { weight, template: Template { method, params } }
+fn call(method: usize, weight: f64, params: Vec<Piece>) -> WeightedCall {
+    WeightedCall { weight, template: Template { method, params } }
 }
 
 fn text(text: &str) -> Piece {

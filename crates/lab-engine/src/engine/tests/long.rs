@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lab_model::plan::{Mix, Model, Step, Template, Weighted};
+use lab_model::plan::{Mix, Model, Step, Template, WeightedCall};
 
 use super::server::{Reply, Request, Server, http};
 use super::{Class, Delayed, Plan, SECOND, open, plan, run};
@@ -30,7 +30,7 @@ fn greedy(server: &Server, iterations: u64) -> Plan {
     plan.target.response_bytes_max = 64 << 20;
     plan.methods.push("logs".into());
     let template = Template { method: 1, params: Vec::new() };
-    let steps = vec![Step::Choose(vec![Weighted { weight: 1.0, template }])];
+    let steps = vec![Step::Choose(vec![WeightedCall { weight: 1.0, template }])];
     plan.mixes.push(Mix { name: "greedy".to_owned(), steps });
     plan.scenarios[0].mix = 1;
     plan

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lab_model::plan::Reuse;
 use lab_model::record::{Class, Slot};
 
-use super::{EngineThread, RESPONSE, Request, WorkerState};
+use super::{EngineThread, RESPONSE_QUEUE, Request, WorkerState};
 use crate::engine::Sample;
 use crate::engine::body::{ReceivedBody, SAMPLE_BYTES_MAX};
 use crate::engine::classify::{self, CallOutcome};
@@ -45,7 +45,7 @@ impl<W: World> EngineThread<W> {
         if connection.send(self.composer.request(), traffic).is_ok() {
             connection.uses += 1;
             worker.state = WorkerState::AwaitingResponse;
-            self.deadlines.set(RESPONSE, worker_id, worker.sent);
+            self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent);
             self.gauges.in_flight += worker.request.calls as u64;
         } else if connection.uses > 0 {
             // The server closed the idle connection, and the event for that has not arrived yet. No

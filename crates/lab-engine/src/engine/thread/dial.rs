@@ -3,7 +3,7 @@
 use lab_model::record::Class;
 use rustix::io::Errno;
 
-use super::{DIAL, EngineThread, WorkerState};
+use super::{DIAL_QUEUE, EngineThread, WorkerState};
 use crate::engine::connection::{Connection, Phase};
 use crate::engine::world::World;
 
@@ -22,7 +22,7 @@ impl<W: World> EngineThread<W> {
         (worker.first_address, worker.tried) = (self.address, 0);
         worker.sent = now;
         worker.state = WorkerState::Dialing;
-        self.deadlines.set(DIAL, worker_id, now);
+        self.deadlines.set(DIAL_QUEUE, worker_id, now);
         self.dial_next(worker_id);
     }
 

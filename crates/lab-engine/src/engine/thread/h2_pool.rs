@@ -12,7 +12,7 @@ use lab_model::plan::{HttpVersion, Plan, Reuse};
 use lab_model::record::Class;
 use parking_lot::Mutex;
 
-use super::{EngineThread, RESPONSE, WorkerState};
+use super::{EngineThread, RESPONSE_QUEUE, WorkerState};
 use crate::engine::EngineFault;
 use crate::engine::http2::{self, DriveResult, Exchange, Progress, Session, WorkerWaker};
 use crate::engine::world::{Socket, World};
@@ -192,7 +192,7 @@ impl<W: World> EngineThread<W> {
         worker.sent = self.clock.read();
         worker.state = WorkerState::AwaitingResponse;
         self.gauges.in_flight += worker.request.calls as u64;
-        self.deadlines.set(RESPONSE, worker_id, worker.sent);
+        self.deadlines.set(RESPONSE_QUEUE, worker_id, worker.sent);
         let Some(pool) = &mut self.pool else { return };
         let head = pool.head.clone();
         let connection = pool.connection(pooled_id);

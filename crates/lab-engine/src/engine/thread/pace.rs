@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lab_model::plan::{Delayed, Model, Scenario};
 
-use super::{BACK_OFF, EngineThread, PAUSE, WorkerState};
+use super::{BACK_OFF_QUEUE, EngineThread, FIRST_PAUSE_QUEUE, WorkerState};
 use crate::engine::world::World;
 use crate::schedule::{Arrival, Arrivals, Change, Changes, StageClock, share};
 
@@ -327,10 +327,10 @@ impl<W: World> EngineThread<W> {
         match &mut state.executor {
             Executor::Open { free_workers, .. } => free_workers.push((worker_id, ended_at)),
             Executor::Closed { .. } if unconnected => {
-                self.deadlines.set(BACK_OFF, worker_id, self.clock.now)
+                self.deadlines.set(BACK_OFF_QUEUE, worker_id, self.clock.now)
             }
             Executor::Closed { .. } if state.pauses => {
-                self.deadlines.set(PAUSE + scenario, worker_id, ended_at)
+                self.deadlines.set(FIRST_PAUSE_QUEUE + scenario, worker_id, ended_at)
             }
             Executor::Closed { ready, .. } => ready.push_back((worker_id, ended_at)),
         }
@@ -369,12 +369,14 @@ impl<W: World> EngineThread<W> {
 
     fn end_pauses(&mut self, index: usize) {
         let now = self.clock.now;
-        while let Some((worker_id, until)) = self.deadlines.take_expired(PAUSE + index, now) {
+        while let Some((worker_id, until)) =
+            self.deadlines.take_expired(FIRST_PAUSE_QUEUE + index, now)
+        {
             if let Executor::Closed { ready, .. } = &mut self.scenarios[index].executor {
                 ready.push_back((worker_id, until));
             }
         }
-        while let Some((worker_id, until)) = self.deadlines.take_expired(BACK_OFF, now) {
+        while let Some((worker_id, until)) = self.deadlines.take_expired(BACK_OFF_QUEUE, now) {
             let scenario = usize::from(self.workers[worker_id as usize].request.key.scenario);
             if let Executor::Closed { ready, .. } = &mut self.scenarios[scenario].executor {
                 ready.push_back((worker_id, until));
@@ -397,11 +399,11 @@ impl<W: World> EngineThread<W> {
                 Executor::Closed { ready, .. } if !ready.is_empty() => Some(0),
                 Executor::Closed { next, .. } => next.map(|change| change.at),
             };
-            let pause = self.deadlines.until(PAUSE + index);
+            let pause = self.deadlines.until(FIRST_PAUSE_QUEUE + index);
             start.into_iter().chain(pause).min()
         };
         let planned = self.scenarios.iter().enumerate().filter_map(next_of).min();
-        planned.into_iter().chain(self.deadlines.until(BACK_OFF)).min().unwrap_or(u64::MAX)
+        planned.into_iter().chain(self.deadlines.until(BACK_OFF_QUEUE)).min().unwrap_or(u64::MAX)
     }
 
     /// Interrupts the iterations of scenarios whose grace period is over.

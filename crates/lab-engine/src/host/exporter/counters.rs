@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use lab_model::metrics::host::host;
 
-use crate::host::machine::{Stalls, States, add_stalls};
+use crate::host::machine::{CpuTimes, StallMetrics, WHOLE_MACHINE, add_stalls};
+use crate::host::text::StallMicros;
 use crate::host::values::{Values, float, larger, rate, share};
 
 use super::parse::{ParsedSample, samples};
 
-/// Maximum number of devices of a kind.
+/// Maximum number of disks, and of network devices.
 const DEVICES_MAX: usize = 32;
 
-/// Values of one scrape.
+/// Values of one scrape that this program uses.
 #[derive(Clone, Debug, Default)]
-pub(in crate::host) struct Counters {
+pub(in crate::host) struct Scrape {
     /// Logical cores of the host.
     pub(in crate::host) cores: f64,
-    states: BTreeMap<String, States>,
+    /// CPU time of each logical core, by its number.
+    cpu_times: BTreeMap<String, CpuTimes>,
+    /// Values of the metrics without labels, by name.
     plain: BTreeMap<&'static str, f64>,
     disks: BTreeMap<String, DeviceValues>,
     network_devices: BTreeMap<String, DeviceValues>,
@@ -55,6 +58,7 @@ const PLAIN: &[&str] = &[
     "node_vmstat_pswpout",
 ];
 
+/// Metrics of each disk.
 const DISK: &[&str] = &[
     "node_disk_io_time_seconds_total",
     "node_disk_io_time_weighted_seconds_total",
@@ -66,6 +70,7 @@ const DISK: &[&str] = &[
     "node_disk_written_bytes_total",
 ];
 
+/// Metrics of each network device.
 const NETWORK: &[&str] = &[
     "node_network_receive_bytes_total",
     "node_network_receive_drop_total",
@@ -78,73 +83,73 @@ const NETWORK: &[&str] = &[
     "node_network_transmit_fifo_total",
 ];
 
-/// Bytes of a swap page, which the exporter does not report.
-const PAGE: f64 = 4_096.0;
+/// Size of a swapped page in bytes. The exporter reports pages but not their size.
+const SWAP_PAGE_BYTES: f64 = 4_096.0;
 
-impl Counters {
-    /// Reads a page.
-    pub(in crate::host) fn read(page: &str) -> Counters {
-        let mut counters = Counters::default();
+impl Scrape {
+    /// Parses the text of the exporter's `/metrics`.
+    pub(in crate::host) fn parse(page: &str) -> Scrape {
+        let mut scrape = Scrape::default();
         for sample in samples(page) {
             if sample.name == "node_cpu_seconds_total" {
-                counters.cpu(&sample);
+                scrape.add_cpu_time(&sample);
             } else if let Some(name) = find_name(PLAIN, sample.name) {
-                counters.plain.insert(name, sample.value);
+                scrape.plain.insert(name, sample.value);
             } else if let Some(name) = find_name(DISK, sample.name) {
-                add_device_value(&mut counters.disks, &sample, name);
+                add_device_value(&mut scrape.disks, &sample, name);
             } else if let Some(name) = find_name(NETWORK, sample.name) {
-                add_device_value(&mut counters.network_devices, &sample, name);
+                add_device_value(&mut scrape.network_devices, &sample, name);
             }
         }
-        counters.cores = float(counters.states.len() as u64);
-        counters
+        scrape.cores = float(scrape.cpu_times.len() as u64);
+        scrape
     }
 
-    fn cpu(&mut self, sample: &ParsedSample<'_>) {
+    fn add_cpu_time(&mut self, sample: &ParsedSample<'_>) {
         let Some((cpu, mode)) = sample.label("cpu").zip(sample.label("mode")) else { return };
-        let states = self.states.entry(cpu.to_owned()).or_default();
+        let cpu_times = self.cpu_times.entry(cpu.to_owned()).or_default();
         match mode {
-            "user" => states.user = sample.value,
-            "nice" => states.nice = sample.value,
-            "system" => states.system = sample.value,
-            "idle" => states.idle = sample.value,
-            "iowait" => states.iowait = sample.value,
-            "irq" => states.irq = sample.value,
-            "softirq" => states.softirq = sample.value,
-            "steal" => states.steal = sample.value,
+            "user" => cpu_times.user = sample.value,
+            "nice" => cpu_times.nice = sample.value,
+            "system" => cpu_times.system = sample.value,
+            "idle" => cpu_times.idle = sample.value,
+            "iowait" => cpu_times.iowait = sample.value,
+            "irq" => cpu_times.irq = sample.value,
+            "softirq" => cpu_times.softirq = sample.value,
+            "steal" => cpu_times.steal = sample.value,
             _ => {}
         }
     }
 
-    /// Adds the changes since `previous`.
+    /// Adds the changes since `previous`, which was scraped `elapsed` earlier.
     pub(in crate::host) fn add_values(
         &self,
-        previous: &Counters,
-        time: Duration,
+        previous: &Scrape,
+        elapsed: Duration,
         values: &mut Values,
     ) {
         values.add(host!("cores"), self.cores);
         self.add_cpu(previous, values);
         self.add_gauges(values);
-        self.add_rates(previous, time, values);
-        self.add_pressure(previous, time, values);
+        self.add_rates(previous, elapsed, values);
+        self.add_pressure(previous, elapsed, values);
         for (name, disk) in &self.disks {
             if let Some(previous) = previous.disks.get(name) {
-                add_disk(name, disk, previous, time, values);
+                add_disk(name, disk, previous, elapsed, values);
             }
         }
         for (name, device) in &self.network_devices {
             if let Some(previous) = previous.network_devices.get(name) {
-                add_device(name, device, previous, time, values);
+                add_network_device(name, device, previous, elapsed, values);
             }
         }
     }
 
-    fn add_cpu(&self, previous: &Counters, values: &mut Values) {
-        let mut total = States::default();
+    fn add_cpu(&self, previous: &Scrape, values: &mut Values) {
+        let mut total = CpuTimes::default();
         let mut busiest = None::<f64>;
-        for (cpu, now) in &self.states {
-            let growth = now.since(previous.states.get(cpu).unwrap_or(now));
+        for (cpu, now) in &self.cpu_times {
+            let growth = now.since(previous.cpu_times.get(cpu).unwrap_or(now));
             busiest = larger(busiest, growth.busy());
             total.add(&growth);
         }
@@ -176,24 +181,26 @@ impl Counters {
         values.add(host!("swap_used_bytes"), swap.map(|(total, free)| total - free));
     }
 
-    fn add_rates(&self, previous: &Counters, time: Duration, values: &mut Values) {
-        for (metric, name, unit) in [
+    fn add_rates(&self, previous: &Scrape, elapsed: Duration, values: &mut Values) {
+        for (metric, name, factor) in [
             (host!("switches"), "node_context_switches_total", 1.0),
             (host!("major_faults"), "node_vmstat_pgmajfault", 1.0),
-            (host!("swap_in_bytes"), "node_vmstat_pswpin", PAGE),
-            (host!("swap_out_bytes"), "node_vmstat_pswpout", PAGE),
+            (host!("swap_in_bytes"), "node_vmstat_pswpin", SWAP_PAGE_BYTES),
+            (host!("swap_out_bytes"), "node_vmstat_pswpout", SWAP_PAGE_BYTES),
             (host!("tcp_retransmits"), "node_netstat_Tcp_RetransSegs", 1.0),
             (host!("tcp_segments_sent"), "node_netstat_Tcp_OutSegs", 1.0),
             (host!("listen_overflows"), "node_netstat_TcpExt_ListenOverflows", 1.0),
             (host!("listen_drops"), "node_netstat_TcpExt_ListenDrops", 1.0),
         ] {
             let pair = self.plain.get(name).zip(previous.plain.get(name));
-            values.add(metric, pair.map(|(now, previous)| unit * rate(*now, *previous, time)));
+            values.add(metric, pair.map(|(now, previous)| factor * rate(*now, *previous, elapsed)));
         }
     }
 
-    fn add_pressure(&self, previous: &Counters, time: Duration, values: &mut Values) {
-        const STALLS: [(Stalls, &str, &str); 4] = [
+    fn add_pressure(&self, previous: &Scrape, elapsed: Duration, values: &mut Values) {
+        /// Each resource: our metrics, and the exporter's metrics of some and of all tasks stalled.
+        /// The name is empty if the kernel does not report the value.
+        const STALLS: [(StallMetrics, &str, &str); 4] = [
             (
                 [host!("psi_cpu_some"), host!("psi_cpu_full")],
                 "node_pressure_cpu_waiting_seconds_total",
@@ -216,16 +223,17 @@ impl Counters {
             ),
         ];
         for (metrics, some, full) in STALLS {
-            let micros = |counters: &Counters, name: &str| {
-                counters.plain.get(name).map(|seconds| seconds * 1e6)
-            };
-            let read = |counters: &Counters| match (micros(counters, some), micros(counters, full))
-            {
+            let micros =
+                |scrape: &Scrape, name: &str| scrape.plain.get(name).map(|seconds| seconds * 1e6);
+            let stalls = |scrape: &Scrape| match (micros(scrape, some), micros(scrape, full)) {
                 (None, None) => None,
-                (some, full) => Some((some.unwrap_or(0.0), full.unwrap_or(0.0))),
+                (some, full) => {
+                    let (some, full) = (some.unwrap_or(0.0), full.unwrap_or(0.0));
+                    Some(StallMicros { some, full })
+                }
             };
-            if let Some(pair) = read(self).zip(read(previous)) {
-                add_stalls(values, metrics, "", pair, time);
+            if let Some((now, previous)) = stalls(self).zip(stalls(previous)) {
+                add_stalls(values, metrics, WHOLE_MACHINE, (now, previous), elapsed);
             }
         }
     }
@@ -258,45 +266,49 @@ fn add_disk(
     name: &str,
     now: &DeviceValues,
     previous: &DeviceValues,
-    time: Duration,
+    elapsed: Duration,
     values: &mut Values,
 ) {
-    let rate = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, time));
-    let (reads, writes) =
-        (rate("node_disk_reads_completed_total"), rate("node_disk_writes_completed_total"));
-    // A device without traffic has no latency.
+    let per_second = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, elapsed));
+    let (reads, writes) = (
+        per_second("node_disk_reads_completed_total"),
+        per_second("node_disk_writes_completed_total"),
+    );
+    // A disk that has done no IO since the boot is not in use.
     if now.get("node_disk_io_time_seconds_total").is_none_or(|time| *time <= 0.0) {
         return;
     }
-    let busy = rate("node_disk_io_time_seconds_total").map(|share| share.min(1.0));
-    values.add_of(host!("disk.*.util"), name, busy);
-    let queue = rate("node_disk_io_time_weighted_seconds_total");
+    let util = per_second("node_disk_io_time_seconds_total").map(|util| util.min(1.0));
+    values.add_of(host!("disk.*.util"), name, util);
+    let queue = per_second("node_disk_io_time_weighted_seconds_total");
     values.add_of(host!("disk.*.queue"), name, queue);
-    let request_ms = rate("node_disk_read_time_seconds_total")
-        .zip(rate("node_disk_write_time_seconds_total"))
+    let request_ms = per_second("node_disk_read_time_seconds_total")
+        .zip(per_second("node_disk_write_time_seconds_total"))
         .map(|(read, write)| 1_000.0 * (read + write));
     let operations = reads.zip(writes).map(|(reads, writes)| reads + writes);
-    let await_ms = request_ms.zip(operations).and_then(|(time, count)| share(time, count));
+    let await_ms = request_ms.zip(operations).and_then(|(total_ms, count)| share(total_ms, count));
     values.add_of(host!("disk.*.await_ms"), name, await_ms);
     values.add_of(host!("disk.*.reads"), name, reads);
     values.add_of(host!("disk.*.writes"), name, writes);
-    values.add_of(host!("disk.*.read_bytes"), name, rate("node_disk_read_bytes_total"));
-    values.add_of(host!("disk.*.write_bytes"), name, rate("node_disk_written_bytes_total"));
+    values.add_of(host!("disk.*.read_bytes"), name, per_second("node_disk_read_bytes_total"));
+    values.add_of(host!("disk.*.write_bytes"), name, per_second("node_disk_written_bytes_total"));
 }
 
-fn add_device(
+fn add_network_device(
     name: &str,
     now: &DeviceValues,
     previous: &DeviceValues,
-    time: Duration,
+    elapsed: Duration,
     values: &mut Values,
 ) {
-    let rate = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, time));
-    let (received, sent) =
-        (rate("node_network_receive_bytes_total"), rate("node_network_transmit_bytes_total"));
+    let per_second = |metric: &str| Some(rate(*now.get(metric)?, *previous.get(metric)?, elapsed));
+    let (received, sent) = (
+        per_second("node_network_receive_bytes_total"),
+        per_second("node_network_transmit_bytes_total"),
+    );
     values.add_of(host!("net.*.rx_bytes"), name, received);
     values.add_of(host!("net.*.tx_bytes"), name, sent);
-    let sum = |names: [&str; 2]| names.iter().filter_map(|name| rate(name)).sum::<f64>();
+    let sum = |names: [&str; 2]| names.iter().filter_map(|name| per_second(name)).sum::<f64>();
     let drops = sum(["node_network_receive_drop_total", "node_network_transmit_drop_total"]);
     let overruns = sum(["node_network_receive_fifo_total", "node_network_transmit_fifo_total"]);
     values.add_of(host!("net.*.drops"), name, drops + overruns);

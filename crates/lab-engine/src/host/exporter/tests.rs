@@ -37,7 +37,7 @@ fn exporter(url: &str) -> Exporter {
 }
 
 /// Returns the result of a request to a server that sends this response.
-fn answered(answer: &'static [u8]) -> Result<Counters, Fault> {
+fn answered(answer: &'static [u8]) -> Result<Scrape, Fault> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let server = thread::spawn(move || {

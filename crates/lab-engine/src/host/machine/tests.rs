@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 
-fn values(before: States, now: States) -> Vec<(String, f64)> {
+fn values(before: CpuTimes, now: CpuTimes) -> Vec<(String, f64)> {
     let mut values = Values::default();
     now.since(&before).add_values(&mut values);
     values.sample(0.0, "x").values
@@ -17,8 +17,8 @@ fn get(values: &[(String, f64)], name: &str) -> f64 {
 
 #[test]
 fn states_are_shares_of_all_cores() {
-    let before = States { user: 100.0, idle: 1_000.0, ..States::default() };
-    let now = States { user: 130.0, idle: 1_050.0, iowait: 20.0, ..States::default() };
+    let before = CpuTimes { user: 100.0, idle: 1_000.0, ..CpuTimes::default() };
+    let now = CpuTimes { user: 130.0, idle: 1_050.0, iowait: 20.0, ..CpuTimes::default() };
     let values = values(before, now);
     assert_eq!(get(&values, "cpu_user"), 0.3);
     assert_eq!(get(&values, "cpu_iowait"), 0.2);
@@ -27,8 +27,8 @@ fn states_are_shares_of_all_cores() {
 
 #[test]
 fn a_decreasing_iowait_is_no_negative_share() {
-    let before = States { user: 0.0, idle: 0.0, iowait: 50.0, ..States::default() };
-    let now = States { user: 10.0, idle: 10.0, iowait: 40.0, ..States::default() };
+    let before = CpuTimes { user: 0.0, idle: 0.0, iowait: 50.0, ..CpuTimes::default() };
+    let now = CpuTimes { user: 10.0, idle: 10.0, iowait: 40.0, ..CpuTimes::default() };
     let values = values(before, now);
     assert_eq!(get(&values, "cpu_iowait"), 0.0);
     assert_eq!(get(&values, "cpu_busy"), 0.5);
@@ -39,7 +39,9 @@ fn stalls_are_a_share_of_time() {
     let mut values = Values::default();
     let time = Duration::from_millis(250);
     let psi_io = [host!("psi_io_some"), host!("psi_io_full")];
-    add_stalls(&mut values, psi_io, "", ((300_000.0, 130_000.0), (200_000.0, 130_000.0)), time);
+    let now = StallMicros { some: 300_000.0, full: 130_000.0 };
+    let previous = StallMicros { some: 200_000.0, full: 130_000.0 };
+    add_stalls(&mut values, psi_io, WHOLE_MACHINE, (now, previous), time);
     let values = values.sample(0.0, "x").values;
     assert!((get(&values, "psi_io_some") - 0.4).abs() < 1e-9);
     assert_eq!(get(&values, "psi_io_full"), 0.0);
@@ -54,7 +56,7 @@ fn guest_time_is_not_counted_twice() {
     let info = procfs::LocalSystemInfo;
     let kernel =
         <KernelStats as procfs::FromBufReadSI>::from_buf_read(text.as_bytes(), &info).unwrap();
-    assert_eq!(States::of(&kernel.total).busy(), Some(0.5));
+    assert_eq!(CpuTimes::of(&kernel.total).busy(), Some(0.5));
 }
 
 #[test]

@@ -36,7 +36,9 @@ fn pairs_belong_to_their_line() {
 fn psi_totals() {
     let text = "some avg10=11.74 avg60=4.69 avg300=14.76 total=309661262\n\
                 full avg10=0.00 avg60=0.00 avg300=0.00 total=17\n";
-    assert_eq!(stalls(text), Some((309_661_262.0, 17.0)));
-    assert_eq!(stalls("some avg10=0.0 total=5\n"), Some((5.0, 0.0)), "no full on kernel 5.4");
-    assert_eq!(stalls("Operation not supported"), None);
+    let expected = StallMicros { some: 309_661_262.0, full: 17.0 };
+    assert_eq!(parse_stalls(text), Some(expected));
+    let without_full = Some(StallMicros { some: 5.0, full: 0.0 });
+    assert_eq!(parse_stalls("some avg10=0.0 total=5\n"), without_full, "kernel 5.4 has no full");
+    assert_eq!(parse_stalls("Operation not supported"), None);
 }

@@ -1,15 +1,16 @@
-//! Mixes of calls: from the plan, from files, or shipped with the program.
+//! Mixes of calls: from the plan, from files, or shipped with the program. A mix is the list of
+//! steps that each iteration makes; a step sends one request.
 
 use settings::value::Name;
 use settings::{Diagnostics, Input, Key, Location, Report, Scalar, TEXT_BYTES_MAX, not_found};
 
 use super::super::requests::{self, METHODS_MAX, Methods};
-use super::super::tables::{CallTable, MixTable, PlanFile, Request, ScenarioTable, StepTable};
-use super::super::{Mix, Step, Template, Weighted, World, shipped};
+use super::super::tables::{CallTable, MixTable, PlanFile, ScenarioTable, StepKeys, StepTable};
+use super::super::{Environment, Mix, Step, Template, WeightedCall, shipped};
 
 /// Maximum number of steps of an iteration.
 const STEPS_MAX: usize = 100;
-/// Maximum number of calls of a step.
+/// Maximum number of calls that a step chooses from.
 const CALLS_MAX: usize = 10_000;
 
 /// All mixes that a plan can refer to.
@@ -27,14 +28,14 @@ impl Mixes {
     /// plan.
     pub(super) fn read(
         file: &PlanFile,
-        world: &World<'_>,
+        environment: &Environment<'_>,
         methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Mixes {
         let is_used = |name: &String| file.scenario.iter().any(|scenario| *scenario.mix == *name);
         let mut mixes = Mixes { defined: Vec::new(), used: Vec::new(), warnings: Vec::new() };
-        let has_no_mix = |scenario: &ScenarioTable| scenario.mix.readable().is_none();
-        methods.are_partial = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
+        let has_no_mix = |scenario: &ScenarioTable| scenario.mix.valid().is_none();
+        methods.is_incomplete = file.scenario.is_empty() || file.scenario.iter().any(has_no_mix);
         for (name, table) in file.mix.iter() {
             if let Err(message) = <Name as Scalar>::parse(Input::Text(name)) {
                 report.missing(&table.location, message, <Name as Scalar>::allowed());
@@ -42,7 +43,7 @@ impl Mixes {
             let is_used = is_used(name);
             let mut unused_methods = Methods::default();
             let methods = if is_used { &mut *methods } else { &mut unused_methods };
-            let mix = MixReader { world, methods, report }.mix_or_file(name, table);
+            let mix = MixReader { environment, methods, report }.mix_or_file(name, table);
             if !is_used {
                 mixes.warnings.push(format!("no scenario names the mix {name}"));
             }
@@ -58,7 +59,7 @@ impl Mixes {
         methods: &mut Methods,
         report: &mut Report<'_>,
     ) -> Option<usize> {
-        let name = scenario.mix.readable()?;
+        let name = scenario.mix.valid()?;
         if let Some(index) = self.used.iter().position(|mix| mix.name == *name) {
             return Some(index);
         }
@@ -72,7 +73,7 @@ impl Mixes {
                     defined.chain(shipped::MIXES.iter().map(|(name, _)| *name)).collect();
                 let (message, allowed) = not_found("mix", name, &known);
                 report.error(&scenario.mix, message, allowed);
-                methods.are_partial = true;
+                methods.is_incomplete = true;
                 return None;
             }
         };
@@ -96,13 +97,18 @@ pub(in crate::plan) fn read_mix(
     text: &str,
     methods: &mut Methods,
 ) -> Result<Mix, Diagnostics> {
-    let world = World::closed();
-    let (table, mut report) = settings::read::<MixTable>(text, file, &world.settings());
+    let environment = Environment::none();
+    let (table, mut report) = settings::read::<MixTable>(text, file, &environment.settings());
     let mix = table.and_then(|table| {
         if table.file.is_set() {
-            report.error(&table.file, "a mix file cannot refer to another", "its keys");
+            let message = "a mix file cannot refer to another";
+            report.error(
+                &table.file,
+                message,
+                "the keys of a mix: step, calls, requests or bodies",
+            );
         }
-        MixReader { world: &world, methods, report: &mut report }.mix(name, &table)
+        MixReader { environment: &environment, methods, report: &mut report }.mix(name, &table)
     });
     match mix {
         Some(mix) if !report.has_errors() => Ok(mix),
@@ -112,7 +118,7 @@ pub(in crate::plan) fn read_mix(
 
 /// Reads mixes from tables and reports their problems.
 struct MixReader<'a, 'r, 't> {
-    world: &'a World<'a>,
+    environment: &'a Environment<'a>,
     methods: &'a mut Methods,
     report: &'r mut Report<'t>,
 }
@@ -128,14 +134,14 @@ impl MixReader<'_, '_, '_> {
             &table.bodies.location,
         ];
         if others.into_iter().any(Location::is_written) {
-            let message = "the file and the mix's own keys cannot both be";
-            self.report.error(&table.file, message, "one of them");
+            let message = "a mix has either a file or keys of its own, not both";
+            self.report.error(&table.file, message, "file, or keys of the mix");
             return None;
         }
-        let text = match self.world.text(file, TEXT_BYTES_MAX) {
+        let text = match self.environment.text(file, TEXT_BYTES_MAX) {
             Ok(text) => text,
             Err(message) => {
-                self.methods.are_partial = true;
+                self.methods.is_incomplete = true;
                 self.report.error(&table.file, message, "a file with the keys of a mix");
                 return None;
             }
@@ -143,7 +149,7 @@ impl MixReader<'_, '_, '_> {
         match read_mix(name, file, &text, self.methods) {
             Ok(mix) => Some(mix),
             Err(problems) => {
-                self.methods.are_partial = true;
+                self.methods.is_incomplete = true;
                 self.report.absorb(problems);
                 None
             }
@@ -152,17 +158,18 @@ impl MixReader<'_, '_, '_> {
 
     fn mix(&mut self, name: &str, table: &MixTable) -> Option<Mix> {
         let problems = self.report.count();
-        let request = table.request();
+        let keys = table.step_keys();
         let steps = match table.step.is_set() {
             true => {
-                for location in request.keys().into_iter().filter(|location| location.is_written())
+                for location in
+                    keys.positions().into_iter().filter(|location| location.is_written())
                 {
                     let message = "a mix with steps has no such key of its own";
                     self.report.error(location, message, "this key in a step");
                 }
                 self.steps(&table.step)
             }
-            false => self.step(&request).into_iter().collect(),
+            false => self.step(&keys).into_iter().collect(),
         };
         let is_complete = self.report.count() == problems && !steps.is_empty();
         is_complete.then(|| Mix { name: name.to_owned(), steps })
@@ -174,45 +181,48 @@ impl MixReader<'_, '_, '_> {
             self.report.error(steps, message, format!("1 to {STEPS_MAX} steps"));
             return Vec::new();
         }
-        steps.iter().filter_map(|step| self.step(&step.request())).collect()
+        steps.iter().filter_map(|step| self.step(&step.step_keys())).collect()
     }
 
-    /// Reads the request of a step. Without its calls, the methods of the plan are partial.
-    fn step(&mut self, request: &Request<'_>) -> Option<Step> {
-        let step = self.request(request);
-        self.methods.are_partial |= step.is_none() && !request.calls.is_set();
+    /// Reads a step. If its requests or bodies cannot be read, the list of the plan's methods is
+    /// incomplete. [`MixReader::call`] records the same for calls.
+    fn step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+        let step = self.read_step(keys);
+        self.methods.is_incomplete |= step.is_none() && !keys.calls.is_set();
         step
     }
 
-    fn request(&mut self, request: &Request<'_>) -> Option<Step> {
-        let Request { calls, weights_sum, requests, bodies, .. } = request;
+    fn read_step(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+        let StepKeys { calls, weights_sum, requests, bodies, .. } = keys;
         let sources = [&calls.location, &requests.location, &bodies.location];
         let mut sources = sources.into_iter().filter(|location| location.is_written());
         let (source, second_source) = (sources.next(), sources.next());
         if weights_sum.is_set() && (second_source.is_some() || !calls.is_set()) {
-            self.report.error(*weights_sum, "there are no weights", "with calls only");
+            let message = "only calls have weights";
+            self.report.error(*weights_sum, message, "weights_sum beside calls");
         }
         match (source, second_source) {
             (Some(source), Some(_)) => {
-                let message = "says in two ways what is sent";
-                self.report.error(source, message, "one of calls, requests, bodies");
+                let message = "a step has only one of calls, requests and bodies";
+                self.report.error(source, message, "one of them");
                 None
             }
             (None, _) => {
-                if !self.report.is_faulty(request.location) {
-                    let message = "a request has calls, requests or bodies";
-                    self.report.missing(request.location, message, "one of them");
+                if !self.report.is_faulty(keys.location) {
+                    let message = "a step has neither calls nor requests nor bodies";
+                    self.report.missing(keys.location, message, "one of them");
                 }
                 None
             }
-            _ if calls.is_set() => self.choose(request),
-            _ if requests.is_set() => self.requests(requests),
-            _ => self.bodies(bodies),
+            _ if calls.is_set() => self.choose_calls(keys),
+            _ if requests.is_set() => self.replay_file(requests),
+            _ => self.replay_bodies(bodies),
         }
     }
 
-    fn choose(&mut self, request: &Request<'_>) -> Option<Step> {
-        let Request { calls, weights_sum, .. } = request;
+    /// Reads a step that chooses one of its calls by weight.
+    fn choose_calls(&mut self, keys: &StepKeys<'_>) -> Option<Step> {
+        let StepKeys { calls, weights_sum, .. } = keys;
         if calls.is_empty_list() || calls.len() > CALLS_MAX {
             self.report.error(*calls, "no call, or too many", format!("1 to {CALLS_MAX} calls"));
             return None;
@@ -223,20 +233,21 @@ impl MixReader<'_, '_, '_> {
             && weighted.len() == calls.len()
             && (sum - expected).abs() > 1e-6 * expected.max(1.0)
         {
-            let message = format!("the weights add up to {}, not to {expected}", round_sum(sum));
-            let allowed = "weights that add up to it, or their true sum";
+            let sum = round_sum(sum);
+            let message = format!("the weights add up to {sum}, not to {expected}");
+            let allowed = format!("weights that add up to {expected}, or weights_sum = {sum}");
             self.report.error(*weights_sum, message, allowed);
         }
         (weighted.len() == calls.len()).then_some(Step::Choose(weighted))
     }
 
-    fn call(&mut self, table: &CallTable) -> Option<Weighted> {
+    fn call(&mut self, table: &CallTable) -> Option<WeightedCall> {
         if *table.weight == 0.0 {
             let allowed = "a weight above 0, or no such call";
             self.report.error(&table.weight, "the call is never made", allowed);
         }
-        let Some(method) = table.method.readable() else {
-            self.methods.are_partial = true;
+        let Some(method) = table.method.valid() else {
+            self.methods.is_incomplete = true;
             return None;
         };
         if !self.methods.can_add(method) {
@@ -244,13 +255,14 @@ impl MixReader<'_, '_, '_> {
             return None;
         }
         let method = self.methods.index(method);
-        let params = table.params.readable()?.clone();
-        Some(Weighted { weight: *table.weight, template: Template { method, params } })
+        let params = table.params.valid()?.clone();
+        Some(WeightedCall { weight: *table.weight, template: Template { method, params } })
     }
 
-    fn requests(&mut self, key: &Key<Option<String>>) -> Option<Step> {
+    /// Reads a step that replays the requests of a file.
+    fn replay_file(&mut self, key: &Key<Option<String>>) -> Option<Step> {
         let name = key.as_ref()?;
-        let bodies = match self.world.bytes(name, requests::FILE_BYTES_MAX) {
+        let bodies = match self.environment.bytes(name, requests::FILE_BYTES_MAX) {
             Ok(bytes) => requests::read(name, &bytes, self.methods),
             Err(message) => {
                 self.report.error(key, message, "a file of requests, or \"-\"");
@@ -266,7 +278,8 @@ impl MixReader<'_, '_, '_> {
         }
     }
 
-    fn bodies(&mut self, key: &Key<Option<Vec<String>>>) -> Option<Step> {
+    /// Reads a step that replays the bodies of a list.
+    fn replay_bodies(&mut self, key: &Key<Option<Vec<String>>>) -> Option<Step> {
         let texts = key.as_ref()?;
         if texts.is_empty() {
             self.report.error(key, "is empty", "at least one body");
@@ -286,7 +299,7 @@ impl MixReader<'_, '_, '_> {
     }
 }
 
-/// Rounds off the floating-point error of a sum of weights.
+/// Removes the floating-point error from a sum of weights.
 fn round_sum(sum: f64) -> f64 {
     (sum * 1e6).round() / 1e6
 }

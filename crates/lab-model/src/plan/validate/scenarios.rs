@@ -21,8 +21,8 @@ const SCENARIOS_MAX: usize = 1000;
 pub(super) struct StageNames {
     /// The stages in the order of their indexes.
     pub(super) list: Vec<StageName>,
-    /// True if a stage or a scenario is missing or unnamed because of a problem.
-    pub(super) are_partial: bool,
+    /// True if the list lacks names, because a stage or scenario could not be read.
+    pub(super) is_incomplete: bool,
 }
 
 /// Reads all scenarios, and the stage names for thresholds.
@@ -34,8 +34,8 @@ pub(super) fn check(
 ) -> (Vec<Scenario>, StageNames) {
     let mut reader = ScenarioReader { scenarios: Vec::new(), names: StageNames::default() };
     let tables = &file.scenario;
-    reader.names.are_partial = tables.is_empty();
-    if tables.is_empty() && tables.readable().is_some() {
+    reader.names.is_incomplete = tables.is_empty();
+    if tables.is_empty() && tables.valid().is_some() {
         report.missing(
             &tables.location,
             "there is no scenario, so nothing is sent",
@@ -77,7 +77,7 @@ impl ScenarioReader {
         let stages = self.stages(&name, table, closed, report);
         let level_max = stages.iter().map(|stage| stage.from.max(stage.to)).fold(0.0, f64::max);
         let is_faulty = report.is_faulty(&table.location);
-        self.names.are_partial |= is_faulty;
+        self.names.is_incomplete |= is_faulty;
         let is_complete = !stages.is_empty() && !is_faulty;
         if is_complete && level_max == 0.0 {
             report.error(&table.stages, "never start an iteration", "a level above 0");
@@ -117,7 +117,7 @@ impl ScenarioReader {
         for (index, stage) in table.stages.iter().enumerate() {
             let name = (*stage.name).clone().unwrap_or_else(|| format!("stage-{}", index + 1));
             let Some(levels) = stage_levels(stage, closed, &mut previous_level, report) else {
-                self.names.are_partial = true;
+                self.names.is_incomplete = true;
                 continue;
             };
             if self.names.list.len() + levels.steps > STAGES_MAX {

@@ -33,8 +33,8 @@ pub(super) fn check(
             Err(ParseError { message, allowed, unknown }) => {
                 // A table that was skipped because of a problem may define the name.
                 let may_exist = match unknown {
-                    Some(Tag::Method) => methods.are_partial,
-                    Some(Tag::Stage) => stages.are_partial,
+                    Some(Tag::Method) => methods.is_incomplete,
+                    Some(Tag::Stage) => stages.is_incomplete,
                     None => false,
                 };
                 if !may_exist {

@@ -248,7 +248,7 @@ impl Candidate<'_> {
     ) -> Option<Saturated> {
         let smoothed = self.used.smooth();
         let keep_if_high = |wait, used| if used >= self.high { wait } else { 0.0 };
-        let wait = self.wait.with(&smoothed, keep_if_high);
+        let wait = self.wait.zip_with(&smoothed, keep_if_high);
         let rise = find_rise(&wait, &context.load, self.step, context.end)?;
         let used = self.used.mean(rise.at, context.end.max(rise.at + WINDOW_AFTER))?;
         let doubts = rise.before.is_none().then_some(Doubt::NoBaseline).into_iter().collect();
@@ -267,7 +267,7 @@ impl Candidate<'_> {
 fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let limit = context.generator_host.get(host!("cgroup.*.cpu_limit").of(name));
     let used = context.generator_host.get(host!("process.*.cpu").of(name));
-    let used = used.with(&limit, |used, limit| used / limit.max(1e-9));
+    let used = used.zip_with(&limit, |used, limit| used / limit.max(1e-9));
     let cores = limit.mean(f64::MIN, context.end)?;
     let wait = context.generator_host.get(host!("cgroup.*.throttled_periods").of(name));
     // Other processes of the cgroup share the quota, so half of it is already high for the target.
@@ -288,7 +288,7 @@ fn check_quota(context: &Context<'_>, name: &str) -> Option<Saturated> {
 fn check_memory_limit(context: &Context<'_>, name: &str) -> Option<Saturated> {
     let limit = context.generator_host.get(host!("cgroup.*.memory_limit_bytes").of(name));
     let used = context.generator_host.get(host!("cgroup.*.memory_bytes").of(name));
-    let used = used.with(&limit, |used, limit| used / limit.max(1.0));
+    let used = used.zip_with(&limit, |used, limit| used / limit.max(1.0));
     let cgroup_pressure = context.generator_host.get(host!("cgroup.*.psi_memory_some").of(name));
     let wait = cgroup_pressure.larger(&context.generator_host.get(host!("psi_memory_some")));
     let candidate = Candidate {
@@ -331,13 +331,14 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
     }
     let ran = context.generator_host.get(host!("process.*.thread_max").of(name));
     let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
-    let runnable = ran.with(&waited, |ran, waited| ran + waited);
+    let runnable = ran.zip_with(&waited, |ran, waited| ran + waited);
     // A thread that needs less than a whole core is not the limit.
     let smoothed_runnable = runnable.smooth();
-    let high = runnable.with(
-        &smoothed_runnable,
-        |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 },
-    );
+    let high =
+        runnable.zip_with(
+            &smoothed_runnable,
+            |runnable, smoothed| if smoothed >= BUSY_MIN { runnable } else { 0.0 },
+        );
     let rise = find_rise(&high, &context.load, 0.3, context.end)?;
     let window_end = context.end.max(rise.at + WINDOW_AFTER);
     let (ran, waited) = (ran.mean(rise.at, window_end)?, waited.mean(rise.at, window_end)?);
@@ -384,7 +385,7 @@ fn check_thread(context: &Context<'_>, name: &str) -> Option<Saturated> {
 /// Returns the name of the thread that used the most CPU time.
 fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<ResourceEvidence> {
     let prefix = format!("{name}.thread.");
-    let threads = context.generator_host.all(host!("process.*.thread.*.cpu"));
+    let threads = context.generator_host.by_owner(host!("process.*.thread.*.cpu"));
     let used = threads.into_iter().filter_map(|(owner, series)| {
         let thread = owner.strip_prefix(&prefix)?;
         Some((thread.to_owned(), series.mean(from, context.end)?))
@@ -395,7 +396,7 @@ fn busiest(context: &Context<'_>, name: &str, from: f64) -> Option<ResourceEvide
 
 fn check_memory(context: &Context<'_>) -> Option<Saturated> {
     let available = context.target_host.get(host!("memory_available_share"));
-    let used = available.with(&available, |available, _| 1.0 - available);
+    let used = available.zip_with(&available, |available, _| 1.0 - available);
     let wait = context.target_host.get(host!("psi_memory_some"));
     let candidate = Candidate {
         cause: Cause::Memory,
@@ -415,7 +416,7 @@ fn check_memory(context: &Context<'_>) -> Option<Saturated> {
 
 fn check_disk(context: &Context<'_>) -> Option<Saturated> {
     let wait = context.target_host.get(host!("psi_io_some"));
-    let devices = context.target_host.all(host!("disk.*.util"));
+    let devices = context.target_host.by_owner(host!("disk.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
         let queue = context.host_mean(host!("disk.*.queue").of(device))?;
         let candidate = Candidate {
@@ -458,17 +459,16 @@ fn uses_disk(context: &Context<'_>) -> bool {
 }
 
 fn check_network(context: &Context<'_>) -> Option<Saturated> {
-    let retransmitted = context
-        .target_host
-        .get(host!("tcp_retransmits"))
-        .with(&context.target_host.get(host!("tcp_segments_sent")), |retransmits, segments| {
-            retransmits / segments.max(1.0)
-        });
-    let devices = context.target_host.all(host!("net.*.util"));
+    let retransmitted =
+        context.target_host.get(host!("tcp_retransmits")).zip_with(
+            &context.target_host.get(host!("tcp_segments_sent")),
+            |retransmits, segments| retransmits / segments.max(1.0),
+        );
+    let devices = context.target_host.by_owner(host!("net.*.util"));
     let saturated = devices.into_iter().filter_map(|(device, used)| {
         let drops = context.target_host.get(host!("net.*.drops").of(device));
         // Ten dropped packets per second count as much as 1 % of retransmitted segments.
-        let wait = retransmitted.larger(&drops.with(&drops, |drops, _| drops / 1_000.0));
+        let wait = retransmitted.larger(&drops.zip_with(&drops, |drops, _| drops / 1_000.0));
         let candidate = Candidate {
             cause: Cause::Network,
             of_target: false,
@@ -497,17 +497,18 @@ fn check_cpu(context: &Context<'_>) -> Option<Saturated> {
             delay = sum(&delay, &context.generator_host.get(host!("process.*.run_delay").of(name)));
             ran = sum(&ran, &context.generator_host.get(host!("process.*.cpu").of(name)));
         }
-        wait = delay.with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
+        wait = delay.zip_with(&ran, |delay, ran| delay / (delay + ran).max(0.05));
         // The target may be pinned to a few cores of a host with idle cores. A core that the
         // target's threads wait for is in use, by whichever process.
         if let Some(cores) = bound_to(context) {
-            used = used.larger(&ran.with(&delay, |ran, delay| ((ran + delay) / cores).min(1.0)));
+            used =
+                used.larger(&ran.zip_with(&delay, |ran, delay| ((ran + delay) / cores).min(1.0)));
         }
         for name in context.targets.iter().filter(|name| !has_quota(context, name)) {
             used = used.larger(&waiting_thread(context, name));
         }
         // The run delay is sampled less often than the utilisation.
-        used = used.with(&wait, |used, _| used);
+        used = used.zip_with(&wait, |used, _| used);
     }
     let candidate = Candidate {
         cause: Cause::Cpu,
@@ -546,7 +547,7 @@ fn waiting_thread(context: &Context<'_>, name: &str) -> TimeSeries {
     let waited = context.generator_host.get(host!("process.*.thread_max_delay").of(name));
     let core_use =
         |ran: f64, waited: f64| if waited > 0.5 * ran { (ran + waited).min(1.0) } else { 0.0 };
-    ran.with(&waited, core_use)
+    ran.zip_with(&waited, core_use)
 }
 
 fn has_quota(context: &Context<'_>, name: &str) -> bool {
@@ -562,7 +563,7 @@ fn bound_to(context: &Context<'_>) -> Option<f64> {
 }
 
 fn sum(left: &TimeSeries, right: &TimeSeries) -> TimeSeries {
-    if left.is_empty() { right.clone() } else { left.with(right, |left, right| left + right) }
+    if left.is_empty() { right.clone() } else { left.zip_with(right, |left, right| left + right) }
 }
 
 /// Returns the CPU use of target, generator and other processes, if generator and target share a

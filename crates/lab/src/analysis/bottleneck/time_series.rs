@@ -7,13 +7,14 @@ use lab_model::metrics::host::{HostMetric, HostName};
 use lab_model::plan::level_at;
 use lab_model::results::run::{HostSample, StageRow};
 
-use crate::analysis::statistics::ranks::correlation;
+use crate::analysis::statistics::ranks::spearman;
 use crate::analysis::statistics::{mean, median};
 
-/// Smallest number of samples without load for a baseline. It is low because observation before a
-/// run is short.
+/// Smallest number of samples under low load ([`LOW_LOAD_SHARE`]) for a baseline. It is low because
+/// hosts are observed only for a short time before a run.
 const BASELINE_MIN: usize = 2;
-/// A change is sustained if at least this share of the later samples is above the allowance.
+/// A change is sustained if at least this share of the later samples exceeds the baseline by more
+/// than the allowance of [`find_rise`].
 const SUSTAINED_SHARE: f64 = 0.6;
 /// Smallest number of samples after a change for it to count as sustained.
 const SUSTAINED_MIN: usize = 3;
@@ -29,8 +30,9 @@ impl TimeSeries {
         mean(&within.map(|(_, value)| *value).collect::<Vec<f64>>())
     }
 
-    /// Returns the running median over five values. It does not shift steps in time. CPU time is
-    /// counted in ticks of 10 ms, so a single sample of 100 ms is off by up to a tenth.
+    /// Returns the running median over five values. It removes single outliers and keeps the time
+    /// of a step. Outliers are common: CPU time is counted in ticks of 10 ms, so a sample of 100 ms
+    /// is off by up to a tenth.
     pub(super) fn smooth(&self) -> TimeSeries {
         let around = |index: usize| {
             let start = index.saturating_sub(2);
@@ -42,7 +44,11 @@ impl TimeSeries {
     }
 
     /// Combines the values of both series at each time that is in both.
-    pub(super) fn with(&self, other: &TimeSeries, combine: impl Fn(f64, f64) -> f64) -> TimeSeries {
+    pub(super) fn zip_with(
+        &self,
+        other: &TimeSeries,
+        combine: impl Fn(f64, f64) -> f64,
+    ) -> TimeSeries {
         let others: BTreeMap<u64, f64> =
             other.0.iter().map(|(at, value)| (at.to_bits(), *value)).collect();
         let combined = self.0.iter().filter_map(|(at, value)| {
@@ -74,7 +80,7 @@ impl TimeSeries {
 pub struct Rise {
     /// When it began, in seconds since the start of the run.
     pub at: f64,
-    /// Baseline: the median under little load; none if there was no time without load.
+    /// Baseline: the median under low load; none if the load was never low.
     pub before: Option<f64>,
     /// Mean since it began.
     pub after: f64,
@@ -83,16 +89,26 @@ pub struct Rise {
 /// The planned load over time, as a share of its maximum before the threshold was broken.
 #[derive(Clone, Debug)]
 pub(super) struct Load {
-    /// Start, end, level at the start and level at the end of each stage. Levels are shares of the
-    /// largest level of the same model.
-    stages: Vec<[f64; 4]>,
-    /// The largest sum of levels before `end`.
+    stages: Vec<RelativeStage>,
+    /// The largest sum of all stages' levels before the threshold was broken.
     maximum: f64,
 }
 
+/// A stage whose levels are shares of the largest level of all stages of the same model.
+#[derive(Clone, Copy, Debug)]
+struct RelativeStage {
+    /// Start and end, in seconds since the start of the run.
+    from: f64,
+    to: f64,
+    /// Levels at the start and at the end.
+    level_from: f64,
+    level_to: f64,
+}
+
 impl Load {
-    /// Takes the load from the stages of a run. Levels are relative to the largest level of the
-    /// same model, because iterations per second (open) and workers (closed) have no common unit.
+    /// Reads the load from the stages of a run; `end` is when the threshold was broken. Levels are
+    /// relative to the largest level of the same model, because iterations per second (open) and
+    /// workers (closed) have no common unit.
     pub(super) fn of(stages: &[StageRow], end: f64) -> Load {
         let largest = |model: &str| {
             let same = stages.iter().filter(|stage| stage.model == model);
@@ -102,13 +118,19 @@ impl Load {
         let relative = stages.iter().map(|stage| {
             let largest_level =
                 if stage.model == "open" { open } else { closed }.max(f64::MIN_POSITIVE);
-            [stage.from, stage.to, stage.level_from / largest_level, stage.level_to / largest_level]
+            RelativeStage {
+                from: stage.from,
+                to: stage.to,
+                level_from: stage.level_from / largest_level,
+                level_to: stage.level_to / largest_level,
+            }
         });
         let mut load = Load { stages: relative.collect(), maximum: 1.0 };
-        let started = load.stages.iter().filter(|stage| stage[0] < end);
+        let started = load.stages.iter().filter(|stage| stage.from < end);
         let levels = started.map(|stage| {
-            let at_start = load.level(stage[0] + 1e-6);
-            at_start.max(load.level(stage[1].min(end)))
+            // The start itself belongs to the previous stage.
+            let after_start = load.sum_of_levels(stage.from + 1e-6);
+            after_start.max(load.sum_of_levels(stage.to.min(end)))
         });
         load.maximum = levels.fold(0.0, f64::max);
         load
@@ -116,20 +138,25 @@ impl Load {
 
     /// Returns the load at a time as a share of its maximum; 0 before and after the run.
     pub(super) fn at(&self, at: f64) -> f64 {
-        if self.maximum > 0.0 { self.level(at) / self.maximum } else { 0.0 }
+        if self.maximum > 0.0 { self.sum_of_levels(at) / self.maximum } else { 0.0 }
     }
 
-    /// Returns the sum of all stages' levels at a time. A sample covers the time before it. So the
-    /// end of a stage belongs to that stage, and its start belongs to the previous stage.
-    fn level(&self, at: f64) -> f64 {
-        let running = self.stages.iter().filter(|stage| stage[0] < at && at <= stage[1]);
-        let level = |[from, to, low, high]: &[f64; 4]| level_at(*low, *high, at - from, to - from);
+    /// Returns the sum of all stages' levels at a time. A sample of a metric covers the time before
+    /// it. So the end of a stage belongs to that stage, and its start belongs to the previous
+    /// stage.
+    fn sum_of_levels(&self, at: f64) -> f64 {
+        let running = self.stages.iter().filter(|stage| stage.from < at && at <= stage.to);
+        let level = |stage: &RelativeStage| {
+            let (elapsed, duration) = (at - stage.from, stage.to - stage.from);
+            level_at(stage.level_from, stage.level_to, elapsed, duration)
+        };
         running.map(level).sum()
     }
 }
 
-/// A metric is at its baseline while the load is at most this share of its maximum.
-const BASELINE_LOAD: f64 = 0.2;
+/// The load is low while it is at most this share of its maximum. Metrics are then at their
+/// baseline.
+const LOW_LOAD_SHARE: f64 = 0.2;
 
 /// Returns when a metric rose above its own baseline by at least `step` and stayed there until
 /// `end`; none if it did not.
@@ -137,61 +164,62 @@ const BASELINE_LOAD: f64 = 0.2;
 /// The algorithm is Page's CUSUM (E. S. Page, Continuous inspection schemes, Biometrika 41, 1954).
 /// It sums how far the values exceed the baseline plus an allowance, and keeps the sum at zero or
 /// above. The change began where the sum last left zero. The baseline is the median of the samples
-/// with little load, or 0 without such samples. The allowance is three standard deviations of these
+/// under low load, or 0 without such samples. The allowance is three standard deviations of these
 /// samples, and at least half of `step`. The standard deviation is estimated as 1.4826 times the
 /// median absolute deviation.
 pub(super) fn find_rise(series: &TimeSeries, load: &Load, step: f64, end: f64) -> Option<Rise> {
     let values: Vec<(f64, f64)> = series.0.iter().copied().filter(|(at, _)| *at <= end).collect();
-    let calm = values.iter().filter(|(at, _)| load.at(*at) <= BASELINE_LOAD);
-    let calm: Vec<f64> = calm.map(|(_, value)| *value).collect();
-    let baseline = if calm.len() < BASELINE_MIN { None } else { median(&calm) };
-    let level = baseline.unwrap_or(0.0);
-    let deviations: Vec<f64> = calm.iter().map(|value| (value - level).abs()).collect();
-    let spread = baseline.and_then(|_| median(&deviations)).unwrap_or(0.0) * 1.4826;
-    let allowance = (3.0 * spread).max(step / 2.0);
+    let at_low_load = values.iter().filter(|(at, _)| load.at(*at) <= LOW_LOAD_SHARE);
+    let at_low_load: Vec<f64> = at_low_load.map(|(_, value)| *value).collect();
+    let known_baseline = if at_low_load.len() < BASELINE_MIN { None } else { median(&at_low_load) };
+    let baseline = known_baseline.unwrap_or(0.0);
+    let deviations: Vec<f64> = at_low_load.iter().map(|value| (value - baseline).abs()).collect();
+    let deviation = known_baseline.and_then(|_| median(&deviations)).unwrap_or(0.0) * 1.4826;
+    let allowance = (3.0 * deviation).max(step / 2.0);
     let alarm = step.max(2.0 * allowance);
-    let (mut sum, mut began, mut change) = (0.0_f64, None, None);
+    // `candidate` is the index where the sum last left zero, and `change` the same once the sum has
+    // reached the alarm.
+    let (mut sum, mut candidate, mut change) = (0.0_f64, None, None);
     for (index, (_, value)) in values.iter().enumerate() {
-        sum = (sum + value - level - allowance).max(0.0);
+        sum = (sum + value - baseline - allowance).max(0.0);
         if sum == 0.0 {
-            (began, change) = (None, None);
-        } else if began.is_none() {
-            began = Some(index);
+            (candidate, change) = (None, None);
+        } else if candidate.is_none() {
+            candidate = Some(index);
         }
         if sum >= alarm {
-            change = began;
+            change = candidate;
         }
         // The cap lets the sum return to zero soon after a long period of high values.
         sum = sum.min(4.0 * alarm);
     }
     let values_after: Vec<f64> = values[change?..].iter().map(|(_, value)| *value).collect();
-    let values_above = values_after.iter().filter(|value| **value > level + allowance).count();
+    let values_above = values_after.iter().filter(|value| **value > baseline + allowance).count();
     let sustained = values_after.len() >= SUSTAINED_MIN
         && values_above as f64 >= SUSTAINED_SHARE * values_after.len() as f64;
     let after = mean(&values_after)?;
-    (sustained && after - level >= step).then_some(Rise {
+    (sustained && after - baseline >= step).then_some(Rise {
         at: values[change?].0,
-        before: baseline,
+        before: known_baseline,
         after,
     })
 }
 
-/// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. None if
-/// the load did not vary.
+/// Returns Spearman's rank correlation of a metric with the load until `end`, from -1 to 1. None
+/// without enough samples under low load and under higher load.
 pub(super) fn load_correlation(series: &TimeSeries, load: &Load, end: f64) -> Option<f64> {
     let until_end = series.0.iter().filter(|(at, _)| *at <= end);
     let (loads, values): (Vec<f64>, Vec<f64>) =
         until_end.map(|(at, value)| (load.at(*at), *value)).unzip();
-    let few = |low: bool| {
-        loads.iter().filter(|load| (**load <= BASELINE_LOAD) == low).count() < BASELINE_MIN
-    };
-    if few(true) || few(false) {
+    let low = loads.iter().filter(|load| **load <= LOW_LOAD_SHARE).count();
+    let high = loads.len() - low;
+    if low < BASELINE_MIN || high < BASELINE_MIN {
         return None;
     }
-    correlation(&loads, &values)
+    spearman(&loads, &values)
 }
 
-/// All metrics of one host.
+/// All metrics of one host, by name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct HostSeries(BTreeMap<String, TimeSeries>);
 
@@ -219,7 +247,7 @@ impl HostSeries {
 
     /// Returns one metric of every device, process or thread that has it, with the name of the
     /// device, process or thread.
-    pub(super) fn all(&self, metric: &HostMetric) -> Vec<(&str, &TimeSeries)> {
+    pub(super) fn by_owner(&self, metric: &HostMetric) -> Vec<(&str, &TimeSeries)> {
         let metrics = self.0.iter();
         metrics.filter_map(|(name, series)| Some((metric.owner(name)?, series))).collect()
     }

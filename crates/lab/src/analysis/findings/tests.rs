@@ -55,8 +55,8 @@ fn a_stall_of_a_closed_load_is_named_with_its_seconds_and_what_is_missing() {
     seconds[9] = second(10, 500, 5.0, 501.0);
     let findings = found(&plan, &calls(&plan, Class::Ok, 0), &seconds);
     let [findings] = findings.as_slice() else { panic!("{findings:?}") };
-    let expected =
-        "10.0 % of the expected results are missing, at 5 s, 10 s, where calls took up to 502";
+    let expected = "10.0 % fewer results than at the run's median rate, with gaps at 5 s, 10 s, \
+                    where calls took up to 502";
     assert!(findings.contains(expected), "{findings}");
     let paced = samples::closed(10, 50, 10, &["eth_call"]);
     assert!(found(&paced, &calls(&plan, Class::Ok, 0), &seconds).is_empty());

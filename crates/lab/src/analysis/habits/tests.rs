@@ -27,7 +27,7 @@ fn explained(
         left: json(left),
         right: json(right),
     };
-    explain(&difference, method, [GETH, NETHERMIND]).map(|habit| habit.name.as_str())
+    find_habit(&difference, method, [GETH, NETHERMIND]).map(|habit| habit.name.as_str())
 }
 
 #[test]
@@ -98,9 +98,9 @@ fn a_habit_of_a_client_needs_this_client() {
         left: json(""),
         right: json("1"),
     };
-    assert!(explain(&difference, "eth_getBlockByHash", [GETH, NETHERMIND]).is_some());
-    assert!(explain(&difference, "eth_getBlockByHash", [GETH, GETH]).is_none());
-    assert!(explain(&difference, "eth_getBlockByHash", [None, None]).is_none());
+    assert!(find_habit(&difference, "eth_getBlockByHash", [GETH, NETHERMIND]).is_some());
+    assert!(find_habit(&difference, "eth_getBlockByHash", [GETH, GETH]).is_none());
+    assert!(find_habit(&difference, "eth_getBlockByHash", [None, None]).is_none());
 }
 
 #[test]

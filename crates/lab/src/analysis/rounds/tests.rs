@@ -52,15 +52,15 @@ fn each_limit_ends_the_study_and_only_when_it_is_reached() {
     check(start, None);
     check(Progress { elapsed: Duration::from_secs(5_000), ..start }, None);
     check(at(9), None);
-    check(at(10), Some(End::RoundsMax));
+    check(at(10), Some(EndReason::RoundsMax));
     check(precise(3), None);
-    check(precise(4), Some(End::Precision));
+    check(precise(4), Some(EndReason::Precision));
     check(precise(5), None);
     check(Progress { usable: 3, ..precise(6) }, None);
     check(Progress { elapsed: Duration::from_secs(900), ..at(2) }, None);
-    check(Progress { elapsed: Duration::from_secs(901), ..at(2) }, Some(End::TimeMax));
+    check(Progress { elapsed: Duration::from_secs(901), ..at(2) }, Some(EndReason::TimeMax));
     check(Progress { faulty: 2, ..at(3) }, None);
-    check(Progress { faulty: 3, ..at(3) }, Some(End::Faults));
+    check(Progress { faulty: 3, ..at(3) }, Some(EndReason::Faults));
 }
 
 #[test]

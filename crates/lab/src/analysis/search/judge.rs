@@ -267,7 +267,8 @@ fn growth_per_second(backlog: &[f64], seconds_per_point: f64) -> f64 {
     let step = backlog.len().div_ceil(GROWTH_VALUES_MAX).max(1);
     let means: Vec<f64> = backlog.chunks(step).filter_map(mean).collect();
     let (backlog, seconds_between) = (means.as_slice(), step as f64 * seconds_per_point);
-    let rising = ranks::trend(backlog).is_some_and(|test| test.statistic > 0.0 && test.p < TREND_P);
+    let rising =
+        ranks::mann_kendall(backlog).is_some_and(|test| test.statistic > 0.0 && test.p < TREND_P);
     if !rising {
         return 0.0;
     }

@@ -1,7 +1,7 @@
 //! Searches against made-up targets in virtual time: no socket, no clock. Each target has a known
 //! capacity, and something that makes it hard to find.
 
-use lab_model::results::capacity::{Boundary, End, Kind, ProbeOutcome};
+use lab_model::results::capacity::{Boundary, EndReason, Kind, ProbeOutcome};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -24,7 +24,7 @@ type Target<'a> = dyn FnMut(Kind, f64, u32) -> (ProbeOutcome, Option<f64>, Healt
 
 const CALM: Health = Health { p50_ms: 2.0, failed_share: 0.0 };
 
-fn search(settings: &Settings, target: &mut Target<'_>) -> (End, Summary, Vec<Probe>) {
+fn search(settings: &Settings, target: &mut Target<'_>) -> (EndReason, Summary, Vec<Probe>) {
     let mut history = Vec::new();
     loop {
         match next(settings, &history) {
@@ -59,7 +59,7 @@ fn within(summary: &Summary, capacity: f64, tolerance: f64) {
 fn five_known_capacities_are_found_within_three_per_cent() {
     for capacity in [37.0, 250.0, 1_234.0, 7_777.0, 61_000.0] {
         let (end, summary, history) = search(&SETTINGS, &mut sharp(capacity));
-        assert_eq!(end, End::Converged, "{capacity}");
+        assert_eq!(end, EndReason::Converged, "{capacity}");
         within(&summary, capacity, 0.03);
         let (pass, fail) = (summary.highest_pass.unwrap(), summary.lowest_fail.unwrap());
         assert!(pass <= capacity && capacity < fail);
@@ -111,7 +111,7 @@ fn one_wrong_fail_is_looked_at_again() {
         };
         (outcome, None, CALM)
     });
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     within(&summary, 5_000.0, 0.03);
     assert!(summary.monotone);
     assert!(history.iter().filter(|probe| probe.rate == 400.0).count() >= 3);
@@ -173,7 +173,7 @@ fn a_limited_generator_gives_at_least() {
         (outcome, Some(0.5), CALM)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
-    assert_eq!(end, End::ClientLimited);
+    assert_eq!(end, EndReason::ClientLimited);
     assert_eq!(summary.lowest_fail, None);
     let pass = summary.highest_pass.unwrap();
     assert!((880.0..=980.0).contains(&pass), "{pass}");
@@ -181,9 +181,9 @@ fn a_limited_generator_gives_at_least() {
     // Nothing could be measured at all: it goes down, then says so.
     let (end, summary, _) =
         search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::ClientLimited, None, CALM));
-    assert_eq!((end, summary.highest_pass), (End::ClientLimited, None));
+    assert_eq!((end, summary.highest_pass), (EndReason::ClientLimited, None));
     let (end, summary, _) = search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::Invalid, None, CALM));
-    assert_eq!((end, summary.highest_pass), (End::Invalid, None));
+    assert_eq!((end, summary.highest_pass), (EndReason::Invalid, None));
 }
 
 /// A generator that gives out at 1800, above the target's 1500, must not hide the 1500.
@@ -198,7 +198,7 @@ fn a_target_below_the_generators_limit_is_found() {
         (outcome, None, CALM)
     };
     let (end, summary, _) = search(&SETTINGS, &mut target);
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     within(&summary, 1_700.0, 0.03);
 }
 
@@ -212,7 +212,7 @@ fn an_invalid_probe_is_made_again_once() {
         }
         inner(kind, rate, drains)
     });
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     within(&summary, 1_000.0, 0.03);
     assert_eq!(history.iter().filter(|probe| probe.rate == 400.0).count(), 2);
 }
@@ -230,7 +230,7 @@ fn a_target_that_needs_rest_gets_it() {
         (if passed { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, health)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     within(&summary, 1_000.0, 0.03);
     assert_eq!(summary.degraded, None);
     assert_eq!(summary.recovery_drains, 4);
@@ -250,7 +250,7 @@ fn a_target_that_never_recovers_is_reported() {
         (if passed { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, health)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     let (first, later) = summary.degraded.unwrap();
     assert_eq!((first.p50_ms, later.p50_ms), (2.0, 9.0));
     let baselines = history.iter().filter(|probe| probe.kind == Kind::Baseline).count();
@@ -283,7 +283,7 @@ fn a_soak_that_fails_steps_down() {
         (if rate <= capacity { ProbeOutcome::Pass } else { ProbeOutcome::Fail }, None, CALM)
     };
     let (end, summary, history) = search(&SETTINGS, &mut target);
-    assert_eq!(end, End::Converged);
+    assert_eq!(end, EndReason::Converged);
     assert_eq!(summary.soak_held, Some(true));
     assert!((880.0..=940.0).contains(&summary.highest_pass.unwrap()), "{summary:?}");
     assert_eq!(history[summary.failed.unwrap()].kind, Kind::Soak);
@@ -300,14 +300,14 @@ fn a_soak_that_fails_steps_down() {
 #[test]
 fn reaching_the_lowest_or_highest_rate_is_reported() {
     let (end, summary, history) = search(&SETTINGS, &mut sharp(1e9));
-    assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100_000.0)));
+    assert_eq!((end, summary.highest_pass), (EndReason::RateMax, Some(100_000.0)));
     assert_eq!(history.last().unwrap().kind, Kind::Soak);
     let (end, summary, history) = search(&SETTINGS, &mut sharp(0.1));
-    assert_eq!((end, summary.highest_pass), (End::NothingPassed, None));
+    assert_eq!((end, summary.highest_pass), (EndReason::NothingPassed, None));
     assert!(history.len() <= 16, "{}", history.len());
     let one = Settings { rate_max: 100.0, soak: false, ..SETTINGS };
     let (end, summary, _) = search(&one, &mut sharp(1e9));
-    assert_eq!((end, summary.highest_pass), (End::RateMax, Some(100.0)));
+    assert_eq!((end, summary.highest_pass), (EndReason::RateMax, Some(100.0)));
 }
 
 /// More than half of the calls fail at the lowest rate of all: the load is no longer the question.
@@ -316,7 +316,7 @@ fn a_broken_target_is_not_searched() {
     let broken = Health { p50_ms: 2.0, failed_share: 0.9 };
     let (end, summary, history) =
         search(&SETTINGS, &mut |_, _, _| (ProbeOutcome::Fail, Some(-1.0), broken));
-    assert_eq!((end, summary.highest_pass, history.len()), (End::NothingPassed, None, 1));
+    assert_eq!((end, summary.highest_pass, history.len()), (EndReason::NothingPassed, None, 1));
 }
 
 /// Whatever a target says, the search ends, and within its limit of probes.
@@ -377,9 +377,10 @@ fn rates_have_four_digits() {
 /// baselines, and not a probe at each of seven rates.
 #[test]
 fn baselines_that_cannot_be_believed_end_the_search() {
-    for (outcome, end) in
-        [(ProbeOutcome::Invalid, End::Invalid), (ProbeOutcome::ClientLimited, End::ClientLimited)]
-    {
+    for (outcome, end) in [
+        (ProbeOutcome::Invalid, EndReason::Invalid),
+        (ProbeOutcome::ClientLimited, EndReason::ClientLimited),
+    ] {
         let (ended, summary, history) = search(&SETTINGS, &mut |_, _, _| (outcome, None, CALM));
         assert_eq!((ended, summary.baselines_invalid, summary.highest_pass), (end, true, None));
         let kinds: Vec<(Kind, u32)> =
@@ -403,7 +404,7 @@ fn a_baseline_that_cannot_be_believed_once_is_made_again() {
         }
         seen
     });
-    assert_eq!((end, summary.baselines_invalid, odd.len()), (End::Converged, false, 0));
+    assert_eq!((end, summary.baselines_invalid, odd.len()), (EndReason::Converged, false, 0));
     within(&summary, 1_234.0, 0.03);
     let invalid = |probe: &Probe| probe.outcome == ProbeOutcome::Invalid;
     assert!(
@@ -424,7 +425,7 @@ fn baselines_that_become_unbelievable_leave_what_passed() {
     });
     assert_eq!(
         (end, summary.highest_pass, summary.baselines_invalid),
-        (End::Invalid, Some(800.0), true)
+        (EndReason::Invalid, Some(800.0), true)
     );
 }
 

@@ -4,7 +4,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use super::median;
-use super::ranks::{holm, mann_whitney, shift, trend};
+use super::ranks::{hodges_lehmann, holm, mann_kendall, mann_whitney};
 use super::resample::{bootstrap_mean, signs};
 use super::series::{batch_means, effective_count, estimate, lag_one};
 use super::welch::{Estimate, difference};
@@ -63,13 +63,13 @@ fn mann_whitney_reaches_what_tables_say() {
         // The interval's rank is the critical value plus one.
         let values: Vec<f64> = (0..count).map(f64::from).collect();
         let shifted: Vec<f64> = values.iter().map(|value| value * 1000.0).collect();
-        let interval = shift(&values, &shifted).unwrap().1.unwrap();
+        let interval = hodges_lehmann(&values, &shifted).unwrap().1.unwrap();
         let mut all: Vec<f64> =
             shifted.iter().flat_map(|y| values.iter().map(move |x| y - x)).collect();
         all.sort_by(f64::total_cmp);
         assert_eq!(interval.low, all[critical]);
     }
-    assert_eq!(shift(&[1.0, 2.0, 3.0], &[7.0, 8.0, 9.0]).unwrap().1, None);
+    assert_eq!(hodges_lehmann(&[1.0, 2.0, 3.0], &[7.0, 8.0, 9.0]).unwrap().1, None);
 }
 
 #[test]
@@ -120,12 +120,12 @@ fn welch_without_any_spread_is_certain() {
 #[test]
 fn trend_is_near_the_exact_chance() {
     // Quality of tuna by lightness, in the order of lightness (Hollander & Wolfe 1973, p. 187).
-    let actual = trend(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
+    let actual = mann_kendall(&[2.5, 4.0, 2.6, 3.6, 2.8, 3.1, 5.2, 5.0, 3.8]).unwrap();
     assert_eq!(actual.statistic, 16.0);
     near(actual.p, 0.1194, 0.003);
-    assert!(trend(&(0..8).map(f64::from).collect::<Vec<_>>()).unwrap().p < 0.001);
-    assert_eq!(trend(&[5.0; 8]).unwrap().p, 1.0);
-    assert_eq!(trend(&[1.0, 2.0, 3.0]), None);
+    assert!(mann_kendall(&(0..8).map(f64::from).collect::<Vec<_>>()).unwrap().p < 0.001);
+    assert_eq!(mann_kendall(&[5.0; 8]).unwrap().p, 1.0);
+    assert_eq!(mann_kendall(&[1.0, 2.0, 3.0]), None);
 }
 
 /// Darwin's maize, in Fisher 1935, section 21: 1,726 of 32,768 ways: p = 0.0527.

@@ -67,7 +67,7 @@ fn feed(plan: &Plan, calls: impl Fn(u64) -> Option<Calls>) -> (Judge, Option<u64
 
 fn outcome(threshold: Threshold, calls: impl Fn(u64) -> Option<Calls>) -> ThresholdOutcome {
     let plan = plan(30, vec![threshold]);
-    crate::wording::verdict::threshold_outcome(&feed(&plan, calls).0.rulings()[0])
+    crate::wording::verdict::threshold_outcome(&feed(&plan, calls).0.threshold_results()[0])
 }
 
 fn ok(ms: u64) -> Calls {
@@ -109,7 +109,10 @@ fn a_short_breach_is_forgiven_where_it_must_last() {
     assert!(!result.kept);
     assert_eq!(result.broken_at, Some(10.0), "since when, not when it had lasted long enough");
     let result = outcome(sustained, slow(12));
-    assert_eq!(result.note.as_deref(), Some("broken for 12 s in windows of 1 s"));
+    assert_eq!(
+        result.note.as_deref(),
+        Some("broken for 12 s without a break, judged in windows of 1 s")
+    );
 }
 
 #[test]
@@ -140,7 +143,11 @@ fn a_method_and_a_stage_are_judged_alone() {
         let logs = if stage == 1 { Class::Timeout } else { Class::Ok };
         (at < 20).then(|| vec![(stage, 0, Class::Ok, 1_000, 5), (stage, 1, logs, 10, 50)])
     });
-    let kept: Vec<_> = judge.rulings().iter().map(|ruling| ruling.outcome.kept).collect();
+    let kept: Vec<_> = judge
+        .threshold_results()
+        .iter()
+        .map(|threshold_result| threshold_result.outcome.kept)
+        .collect();
     assert_eq!(kept, [true, false, true, true], "half of getLogs fails, 0.5 % of all calls");
 }
 
@@ -153,7 +160,7 @@ fn no_data_fails_unless_the_plan_allows_it() {
     };
     let result = outcome(on_logs(true), |at| (at < 30).then(|| ok(10)));
     assert_eq!((result.kept, result.observed), (false, None));
-    assert_eq!(result.note.as_deref(), Some("no data, which fails"));
+    assert_eq!(result.note.as_deref(), Some("no data, which counts as broken"));
     assert!(outcome(on_logs(false), |at| (at < 30).then(|| ok(10))).kept);
 }
 
@@ -183,7 +190,7 @@ fn a_breach_lasts_no_longer_than_its_stage() {
             let class = if at >= from { Class::Http5xx } else { Class::Ok };
             (at < 40).then(|| vec![(u16::from(at >= 10), 0, class, 100, 5)])
         });
-        (judge.rulings()[0].outcome.kept, ended)
+        (judge.threshold_results()[0].outcome.kept, ended)
     };
     assert_eq!(broken_from(8), (true, None), "two seconds of it");
     assert_eq!(broken_from(5), (false, Some(10)));
@@ -213,10 +220,10 @@ fn the_threshold_that_ended_the_run_stays_broken() {
     // What was under way ends well.
     assert!(second(2, 0));
     judge.end(Duration::from_secs(3));
-    let ruling = &judge.rulings()[0];
-    assert!(!ruling.outcome.kept && ruling.by_server, "{ruling:?}");
-    assert_eq!(ruling.outcome.broken_at, Some(1.0));
-    assert_eq!(ruling.remark, Some(super::Remark::Recovered));
+    let threshold_result = &judge.threshold_results()[0];
+    assert!(!threshold_result.outcome.kept && threshold_result.by_server, "{threshold_result:?}");
+    assert_eq!(threshold_result.outcome.broken_at, Some(1.0));
+    assert_eq!(threshold_result.remark, Some(super::Remark::Recovered));
 }
 
 #[test]
@@ -233,9 +240,9 @@ fn a_broken_window_names_its_culprit() {
                 _ => None,
             }
         });
-        let ruling = judge.rulings().remove(0);
-        assert!(!ruling.outcome.kept);
-        ruling.by_server
+        let threshold_result = judge.threshold_results().remove(0);
+        assert!(!threshold_result.outcome.kept);
+        threshold_result.by_server
     };
     assert!(!by_server(Class::Timeout, Class::RpcError));
     assert!(by_server(Class::Http5xx, Class::Timeout));
@@ -293,7 +300,7 @@ fn long_windows_move_in_longer_steps_and_keep_few_of_them() {
     let plan = plan(1_800, vec![windowed]);
     let (judge, _) = feed(&plan, |at| (at < 1_800).then(|| ok(if at < 1_700 { 10 } else { 500 })));
     assert!(judge.collectors[0].steps.len() <= 60, "{}", judge.collectors[0].steps.len());
-    assert!(!judge.rulings()[0].outcome.kept, "100 s of 600 s are more than 5 %");
+    assert!(!judge.threshold_results()[0].outcome.kept, "100 s of 600 s are more than 5 %");
 }
 
 #[test]
@@ -301,7 +308,7 @@ fn failures_reported_by_the_server_are_marked() {
     let by_server = |class| {
         let plan = plan(30, vec![failed(0.01)]);
         let (judge, _) = feed(&plan, |at| (at < 30).then(|| vec![(0, 0, class, 10, 5)]));
-        judge.rulings()[0].by_server
+        judge.threshold_results()[0].by_server
     };
     assert!(by_server(Class::Http5xx));
     assert!(by_server(Class::RpcError));

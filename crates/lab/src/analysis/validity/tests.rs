@@ -163,7 +163,7 @@ fn pauses_that_bound_the_rate_are_reported() {
     let plan = samples::closed(100, 100, 10, &["eth_blockNumber"]);
     let of = |started| {
         let calls = [(0, 0, Class::Ok, 1_000, 2)];
-        look(&plan, &samples::counted(&plan, &calls, iterations(started, started)), &[]).paced
+        look(&plan, &samples::counted(&plan, &calls, iterations(started, started)), &[]).pauses
     };
     let doubts_found = sentences(&of(9_800));
     assert_eq!(
@@ -177,7 +177,7 @@ fn pauses_that_bound_the_rate_are_reported() {
     let unpaced = samples::closed(100, 0, 10, &["eth_blockNumber"]);
     let calls = [(0, 0, Class::Ok, 1_000, 2)];
     let totals = samples::counted(&unpaced, &calls, iterations(9_800, 9_800));
-    assert!(look(&unpaced, &totals, &[]).paced.is_empty());
+    assert!(look(&unpaced, &totals, &[]).pauses.is_empty());
 }
 
 #[test]

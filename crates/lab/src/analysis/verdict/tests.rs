@@ -12,13 +12,13 @@ use lab_model::samples;
 use super::{Early, Evidence, Reason, RunVerdict, verdict};
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::findings::Stalls;
-use crate::analysis::thresholds::Ruling;
+use crate::analysis::thresholds::ThresholdResult;
 use crate::analysis::validity::{Delay, Delivered, Doubt, Doubts};
 
 /// A run of which everything can be planted.
 struct Case {
     plan: Plan,
-    rulings: Vec<Ruling>,
+    threshold_results: Vec<ThresholdResult>,
     doubts: Doubts,
     overall: Row,
     methods: Vec<Row>,
@@ -37,7 +37,7 @@ impl Case {
         let (overall, methods) = aggregate::methods(&plan, &totals, 10.0);
         Case {
             plan,
-            rulings: Vec::new(),
+            threshold_results: Vec::new(),
             doubts: Doubts::default(),
             overall,
             methods,
@@ -78,13 +78,13 @@ impl Case {
             ..ThresholdOutcome::default()
         };
         let beyond = (!kept).then_some(1.0);
-        self.rulings.push(Ruling { outcome, remark: None, by_server, beyond });
+        self.threshold_results.push(ThresholdResult { outcome, remark: None, by_server, beyond });
         self
     }
 
     /// How far the last threshold was outside its limit.
     fn beyond(mut self, beyond: f64) -> Case {
-        self.rulings.last_mut().unwrap().beyond = Some(beyond);
+        self.threshold_results.last_mut().unwrap().beyond = Some(beyond);
         self
     }
 
@@ -101,7 +101,7 @@ impl Case {
     fn verdict(&self) -> (Outcome, Vec<String>, Vec<String>) {
         let RunVerdict { outcome, reasons, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
-            rulings: &self.rulings,
+            threshold_results: &self.threshold_results,
             doubts: &self.doubts,
             overall: &self.overall,
             methods: &self.methods,
@@ -121,7 +121,7 @@ fn in_words(reason: &Reason) -> String {
         Reason::Doubt(Doubt::NoPorts(_)) => "busy",
         Reason::Doubt(Doubt::Delayed { .. }) => "late",
         Reason::Doubt(Doubt::Starved { .. }) => "starved",
-        Reason::Doubt(Doubt::Paced { .. }) => "paced",
+        Reason::Doubt(Doubt::LimitedByPauses { .. }) => "paced",
         Reason::Doubt(Doubt::NoCalls) => "empty",
         other => return other.to_string(),
     };
@@ -145,7 +145,7 @@ fn starved(doubts: &mut Doubts) {
 }
 
 fn paced(doubts: &mut Doubts) {
-    doubts.paced.push(Doubt::Paced {
+    doubts.pauses.push(Doubt::LimitedByPauses {
         scenario: "load".to_owned(),
         allowed: 1_000.0,
         workers: 100.0,
@@ -191,7 +191,8 @@ fn a_method_that_fails_completely_fails_the_run_though_all_thresholds_are_kept()
         reasons,
         [
             "every call of eth_getLogs scheduled since 4.0 s failed (60, mostly timeout); 40 succeeded \
-          before; the run then started 140.0 iterations/s; of all calls 0.59 % failed"
+          before; when the failures began, the run started 140.0 iterations/s; over the whole run \
+          0.59 % of the calls failed"
         ]
     );
 }
@@ -236,8 +237,9 @@ fn a_stall_that_hides_calls_breaks_the_threshold() {
     assert_eq!(outcome, Outcome::Fail);
     assert_eq!(
         reasons,
-        ["as written was kept only because workers wait while the target stalls: 10.0 % of the \
-             expected results are missing, at 5 s, 10 s, where calls took up to 502 ms"]
+        ["as written was kept only because workers wait while the target stalls: 10.0 % fewer \
+             results than at the run's median rate, with gaps at 5 s, 10 s, where calls took up to \
+             502 ms"]
     );
     assert_eq!(with(600.0, 0.1).0, Outcome::Pass);
     assert_eq!(with(100.0, 0.005).0, Outcome::Pass, "less than the percentile leaves out");
@@ -324,7 +326,7 @@ fn late_sends_make_invalid_only_what_they_can_have_broken() {
 #[test]
 fn an_unknown_distance_counts_as_explained_by_the_scheduling_delay() {
     let mut case = Case::open().threshold(Metric::Latency, false, false).doubt(late);
-    case.rulings[0].beyond = None;
+    case.threshold_results[0].beyond = None;
     assert_eq!(case.verdict().0, Outcome::Invalid);
 }
 
@@ -390,7 +392,7 @@ fn a_failing_method_is_named_beside_a_broken_threshold_of_one_with_a_longer_name
     let plan = samples::open(100.0, 10, &["eth_callMany", "eth_call"]);
     let case = Case::new(plan, &[(Class::Ok, 72), (Class::Timeout, 28)]);
     let mut case = case.threshold(Metric::Failed, false, false);
-    let outcome = &mut case.rulings[0].outcome;
+    let outcome = &mut case.threshold_results[0].outcome;
     outcome.text = "failed{method:eth_callMany} rate<0.01".to_owned();
     outcome.method = Some("eth_callMany".to_owned());
     let (_, reasons, _) = case.verdict();
@@ -417,8 +419,8 @@ fn pauses_that_bound_the_rate_are_the_limit_whatever_was_kept() {
     assert_eq!(Case::closed(100).doubt(paced).verdict().0, Outcome::ClientLimited);
     let latency = Case::closed(100).threshold(Metric::Latency, true, false).doubt(paced).verdict();
     assert_eq!(latency.0, Outcome::ClientLimited);
-    let kept =
-        "the threshold was kept at this load; to judge a load by thresholds, plan it as a rate";
+    let kept = "the threshold was kept, but the plan's own pauses limited the load; set a rate to \
+                test whether the target can sustain it";
     assert_eq!(latency.1, ["paced", kept]);
     let rate = Case::closed(100).threshold(Metric::Goodput, false, false).doubt(paced).verdict();
     assert_eq!(rate.0, Outcome::ClientLimited);
@@ -432,14 +434,14 @@ fn a_part_of_a_run_passes_nothing_but_can_fail() {
         case.early = Some(early);
         case.verdict()
     };
-    let (outcome, reasons, _) = ended(Case::open(), Early::Asked(3.0));
+    let (outcome, reasons, _) = ended(Case::open(), Early::StoppedByUser(3.0));
     assert_eq!(outcome, Outcome::Invalid);
     assert_eq!(
         reasons,
         ["the run was stopped by the user at 3.0 s of 10.0 s; no threshold was broken until then"]
     );
     let broken = Case::open().threshold(Metric::Latency, false, false);
-    assert_eq!(ended(broken, Early::Asked(3.0)).0, Outcome::Fail);
+    assert_eq!(ended(broken, Early::StoppedByUser(3.0)).0, Outcome::Fail);
     let broken = Case::open().threshold(Metric::Latency, false, false);
     let (outcome, reasons, _) = ended(broken, Early::Aborted(3.0));
     assert_eq!(outcome, Outcome::Fail);

@@ -13,7 +13,7 @@ const LIMIT: f64 = 1220.0;
 pub(crate) fn doubtful() -> CapacityResult {
     let mut result = found();
     result.partial = true;
-    result.answer.end = End::Stopped;
+    result.answer.end = EndReason::Stopped;
     result.answer.monotone = false;
     result.answer.soak_held = Some(false);
     result.answer.degraded = Some("p50 at the baseline rose from 1 to 9 ms".into());
@@ -76,7 +76,7 @@ pub(crate) fn found() -> CapacityResult {
         thresholds: vec!["latency{method:eth_getLogs} p(95)<800".into(), "failed rate<0.01".into()],
         thresholds_by_default: None,
         answer: Answer {
-            end: End::Converged,
+            end: EndReason::Converged,
             sentence: "Held 1,200 iterations per second and broke at 1,250.".into(),
             highest_pass: Some(1200.0),
             lowest_fail: Some(1250.0),

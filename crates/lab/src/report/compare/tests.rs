@@ -72,7 +72,7 @@ pub(in crate::report) fn compared() -> CompareResult {
             difference("after", Metric::LatencyMean, 11.0, ComparisonVerdict::Worse),
         ],
         normalised: vec![normal("before", 8.0), normal("after", 16.0)],
-        sentences: vec!["after is better in one metric and worse in three.".into()],
+        conclusions: vec!["after is better in one metric and worse in three.".into()],
         warnings: vec![],
     }
 }
@@ -99,13 +99,13 @@ fn every_difference_stands_there_with_its_verdict() {
 
 #[test]
 fn bars_point_the_right_way_and_stay_within_their_field() {
-    assert_eq!(bar_position(0.0), BAR / 2.0);
-    assert!(bar_position(0.1) > BAR / 2.0 && bar_position(-0.1) < BAR / 2.0);
+    assert_eq!(bar_position(0.0), BAR_WIDTH / 2.0);
+    assert!(bar_position(0.1) > BAR_WIDTH / 2.0 && bar_position(-0.1) < BAR_WIDTH / 2.0);
     assert!(
-        (bar_position(1.0) + bar_position(-0.5) - BAR).abs() < 1e-9,
+        (bar_position(1.0) + bar_position(-0.5) - BAR_WIDTH).abs() < 1e-9,
         "double and half are equally far"
     );
-    assert_eq!((bar_position(100.0), bar_position(-1.0)), (BAR, 0.0));
+    assert_eq!((bar_position(100.0), bar_position(-1.0)), (BAR_WIDTH, 0.0));
 }
 
 #[test]

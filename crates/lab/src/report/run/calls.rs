@@ -17,7 +17,7 @@ use crate::wording::number::{WEAK_P99, bare_ms, clock, count, percent, rate, sho
 /// 99.9th percentile.
 const WEAK_P999: u64 = 100_000;
 /// Maximum number of methods on the terminal.
-const METHODS: usize = 9;
+const METHODS_MAX: usize = 9;
 
 /// Returns a table of every method with its outcomes.
 pub(super) fn methods(result: &RunResult) -> Section {
@@ -26,7 +26,7 @@ pub(super) fn methods(result: &RunResult) -> Section {
     let selected_rows: Vec<&run::Row> =
         std::iter::once(&result.overall).chain(select_rows(&result.methods)).collect();
     let called = result.methods.iter().filter(|row| row.calls > 0).count();
-    let mut on_terminal = table(&selected_rows).at_most(METHODS + 1, "method");
+    let mut on_terminal = table(&selected_rows).at_most(METHODS_MAX + 1, "method");
     on_terminal.total_rows = Some(called + 1);
     let is_uncertain = |row: &&run::Row| (1..WEAK_P99).contains(&row.latency.count);
     let uncertain_note = |rows: &[&run::Row], sign: Text, more: &str| {
@@ -57,7 +57,7 @@ pub(super) fn methods(result: &RunResult) -> Section {
 fn select_rows(methods: &[run::Row]) -> Vec<&run::Row> {
     let mut rows: Vec<_> = methods.iter().enumerate().filter(|(_, row)| row.calls > 0).collect();
     rows.sort_by(|(_, a), (_, b)| b.failed_share.total_cmp(&a.failed_share));
-    rows.truncate(METHODS);
+    rows.truncate(METHODS_MAX);
     rows.sort_by_key(|(index, _)| *index);
     rows.into_iter().map(|(_, row)| row).collect()
 }

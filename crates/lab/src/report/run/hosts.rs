@@ -18,7 +18,7 @@ use crate::wording::number::{bytes, short, with_unit};
 /// Maximum number of points of a curve. A point is the maximum of its samples.
 const POINTS_MAX: usize = 400;
 /// Number of charts that are visible at first. The others are collapsed.
-const OPEN: usize = 6;
+const EXPANDED_CHARTS: usize = 6;
 /// Maximum number of charts of one host.
 const CHARTS_MAX: usize = 40;
 
@@ -87,8 +87,8 @@ fn charts(result: &RunResult, host: &str) -> Vec<Block> {
     let charts = curves.iter().take(CHARTS_MAX);
     let charts = charts.map(|(((_, title), unit), curves)| chart(result, title, *unit, curves));
     let mut blocks: Vec<Block> = charts.collect();
-    if blocks.len() > OPEN {
-        let further = blocks.split_off(OPEN);
+    if blocks.len() > EXPANDED_CHARTS {
+        let further = blocks.split_off(EXPANDED_CHARTS);
         let summary = format!("Further {} charts", further.len());
         blocks.push(Block::Fold(summary, false, further));
     }

@@ -4,7 +4,7 @@
 use lab_model::results::Outcome;
 use lab_model::results::compare::{CompareResult, Metric};
 use lab_model::results::load_study::{
-    Drift, DriftSubject, End, LoadStudyResult, PlanResult, RoundRow, SCHEMA, StudyDesign,
+    Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult, RoundRow, SCHEMA, StudyDesign,
     StudyRunRow,
 };
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub struct RunFacts {
     /// Seconds that the run took, with the pause before it.
     pub seconds: f64,
     /// Milliseconds that a fixed computation took before the run; see `load/machine.rs`.
-    pub machine_ms: f64,
+    pub calibration_ms: f64,
     /// Why the run could not be made.
     pub fault: Option<String>,
 }
@@ -96,7 +96,7 @@ pub(super) fn progress(
 pub fn analyse(
     study: &LoadStudy,
     runs: &[FinishedRun],
-    end: End,
+    end: EndReason,
     random: &mut dyn FnMut() -> u64,
 ) -> LoadStudyResult {
     let plans: Vec<PlanResult> =
@@ -109,7 +109,7 @@ pub fn analyse(
         name: file.name.to_string(),
         question: (*file.question).clone(),
         started: runs.first().map_or_else(String::new, started),
-        partial: end == End::Interrupted,
+        partial: end == EndReason::Interrupted,
         end,
         design: StudyDesign {
             order: *file.order,
@@ -126,10 +126,10 @@ pub fn analyse(
         plans,
         rounds: round_rows(study, runs),
         drifts: drifts(study, runs),
-        sentences: Vec::new(),
+        conclusions: Vec::new(),
         warnings: Vec::new(),
     };
-    result.sentences = wording::sentences(&result);
+    result.conclusions = wording::sentences(&result);
     result.warnings = wording::warnings(&result);
     result
 }
@@ -235,7 +235,7 @@ fn round_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<RoundRow> {
 }
 
 fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
-    let RunFacts { started_unix, seconds, machine_ms, .. } = run.facts;
+    let RunFacts { started_unix, seconds, calibration_ms, .. } = run.facts;
     StudyRunRow {
         plan: study.plans[run.plan].clone(),
         variant: study.variants[run.variant].name.clone(),
@@ -245,7 +245,7 @@ fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
         left_out: unusable(run),
         p50_ms: run.run.as_ref().and_then(|run| total(run, Metric::LatencyP50)),
         goodput: run.run.as_ref().and_then(|run| total(run, Metric::Goodput)),
-        machine_ms,
+        calibration_ms,
     }
 }
 
@@ -262,7 +262,7 @@ fn drifts(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<Drift> {
     let of_round = |round| runs.iter().filter(move |run: &&FinishedRun| run.round == round);
     let machine: Vec<f64> = (0..count)
         .filter_map(|round| {
-            median(&of_round(round).map(|run| run.facts.machine_ms).collect::<Vec<_>>())
+            median(&of_round(round).map(|run| run.facts.calibration_ms).collect::<Vec<_>>())
         })
         .collect();
     let baseline = |plan: usize| -> Vec<f64> {

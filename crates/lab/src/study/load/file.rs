@@ -19,7 +19,7 @@ use settings::value::{
 };
 use settings::{Diagnostics, Key, Location, ReadContext, Report};
 
-use super::placeholders::{self, Words};
+use super::placeholders::{self, PlaceholderValues};
 use crate::analysis::rounds;
 use crate::wording::number::{plural, span};
 
@@ -106,9 +106,9 @@ settings::text! {
 
 /// Checks a URL with any values in place of its placeholders.
 fn target(text: &str) -> Result<String, &'static str> {
-    let words: Words =
+    let values: PlaceholderValues =
         placeholders::names(text).map(|name| (name.to_owned(), ANY_PORT.to_owned())).collect();
-    NodeUrl::parse_http(&placeholders::replace(text, &words)).map(|_| text.to_owned())
+    NodeUrl::parse_http(&placeholders::replace(text, &values)).map(|_| text.to_owned())
 }
 
 settings::table! {
@@ -119,9 +119,9 @@ settings::table! {
         /// Its name, printed in reports.
         name: Name = required;
         /// The question that it answers, printed at the top of the report.
-        question: Text = follows "none";
+        question: Text = described "none";
         /// Load plans. In each round every variant runs under each of them.
-        plans: List<File> = follows "each variant has its own";
+        plans: List<File> = described "each variant has its own";
         /// Values of the plans' variables.
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
         /// Order of the variants: `abba` reverses every second round; `latin-square` gives each
@@ -166,10 +166,10 @@ settings::table! {
         /// Its name, also that of its folder of results.
         name: Name = required;
         /// URL that is load-tested.
-        target: TargetUrl = follows "the plan's target";
+        target: TargetUrl = described "the plan's target";
         /// Load plans in place of the study's: as many as the other variants have, in the same
         /// order. The first plan of one variant is compared with the first plan of the others.
-        plans: List<File> = follows "the study's";
+        plans: List<File> = described "the study's";
         /// Values of the plans' variables, besides the study's.
         variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
         /// Its servers, in the order of their start.
@@ -190,7 +190,7 @@ settings::table! {
         /// Additional environment variables.
         env: Map<Word> = empty;
         /// `HOST:PORT` that accepts connections once the server is ready.
-        ready: Text = follows "the port of the variant's target, after the last server";
+        ready: Text = described "the port of the variant's target, after the last server";
         /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
     }
@@ -342,8 +342,8 @@ impl Checker<'_, '_> {
         }
         if let Some(address) = table.ready.as_ref() {
             let any = |name: &str| (name.to_owned(), ANY_PORT.to_owned());
-            let words: Words = placeholders::names(address).map(any).collect();
-            let replaced = placeholders::replace(address, &words);
+            let values: PlaceholderValues = placeholders::names(address).map(any).collect();
+            let replaced = placeholders::replace(address, &values);
             let port = replaced.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
             if port.is_none() {
                 let allowed = "HOST:PORT, such as 127.0.0.1:{port.NAME}";
@@ -591,7 +591,7 @@ impl StudyVariant {
     fn shown_target(&self) -> Option<String> {
         let target = self.target.as_deref()?;
         // Only a number can stand in place of a port while the URL is masked.
-        let stand_ins: Words = placeholders::names(target)
+        let stand_ins: PlaceholderValues = placeholders::names(target)
             .zip((1..=u16::MAX).rev())
             .map(|(name, port)| (name.to_owned(), port.to_string()))
             .collect();

@@ -8,13 +8,13 @@ use aws_lc_rs::digest;
 use crate::analysis::statistics::median;
 
 /// Bytes of one computation: a few milliseconds of SHA-256.
-const BYTES: usize = 4 << 20;
+const HASHED_BYTES: usize = 4 << 20;
 /// Number of computations. The median ignores a single preemption.
 const REPEATS: usize = 7;
 
 /// Returns the median time of the computation in milliseconds.
 pub(super) fn measure() -> f64 {
-    let bytes = vec![0x5a_u8; BYTES];
+    let bytes = vec![0x5a_u8; HASHED_BYTES];
     let once = |_| {
         let start = Instant::now();
         let hash = digest::digest(&digest::SHA256, std::hint::black_box(&bytes));

@@ -34,17 +34,17 @@ pub(super) fn is_known(name: &str) -> bool {
 }
 
 /// Values of placeholders, by name.
-pub(super) type Words = BTreeMap<String, String>;
+pub(super) type PlaceholderValues = BTreeMap<String, String>;
 
 /// Replaces the placeholders that have a value.
-pub(super) fn replace(text: &str, words: &Words) -> String {
+pub(super) fn replace(text: &str, values: &PlaceholderValues) -> String {
     let mut replaced = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(start) = rest.find('{') {
         replaced.push_str(&rest[..start]);
         rest = &rest[start..];
         let name = rest[1..].split_once('}').map(|(name, _)| name);
-        match name.and_then(|name| Some((name, words.get(name)?))) {
+        match name.and_then(|name| Some((name, values.get(name)?))) {
             Some((name, value)) => {
                 replaced.push_str(value);
                 rest = &rest[name.len() + 2..];
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn placeholders_are_replaced_and_other_braces_stay() {
-        let words: Words = [("dir", "/d"), ("port.a", "81"), ("x", "{dir}")]
+        let values: PlaceholderValues = [("dir", "/d"), ("port.a", "81"), ("x", "{dir}")]
             .map(|(k, v)| (k.into(), v.into()))
             .into();
         let text = "http { listen {port.a}; root {dir}/www; } {\"a\":{port.b}} {x} {dir";
         let expected = "http { listen 81; root /d/www; } {\"a\":{port.b}} {dir} {dir";
-        assert_eq!(replace(text, &words), expected);
+        assert_eq!(replace(text, &values), expected);
         assert_eq!(names(text).collect::<Vec<_>>(), ["port.a", "dir", "port.b", "x"]);
         assert_eq!(names("{\"a\":{port.b}}").collect::<Vec<_>>(), ["port.b"]);
         assert!(is_known("port.b") && is_known("dir") && !is_known("port.") && !is_known("x"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lab_model::plan::Plan;
-use lab_model::results::load_study::End;
+use lab_model::results::load_study::EndReason;
 use lab_model::results::run::RunResult;
 
 use super::analyse::{FinishedRun, RunFacts, progress, unusable};
@@ -24,7 +24,7 @@ use crate::study::runner::Groups;
 use crate::variant;
 
 /// How often a pause checks if the study is stopped.
-const TICK: Duration = Duration::from_millis(25);
+const POLL_INTERVAL: Duration = Duration::from_millis(25);
 
 /// An event of a running study.
 pub enum Event<'a> {
@@ -48,13 +48,13 @@ pub struct LoadStudyRuns {
     /// Runs of complete rounds, in the order of time.
     pub runs: Vec<FinishedRun>,
     /// Why no further round was run.
-    pub end: End,
+    pub end: EndReason,
 }
 
 /// What a running study needs from outside.
 pub struct Surroundings<'a> {
     /// The program that replaces `{weir}`.
-    pub weir: &'a Path,
+    pub weir_binary: &'a Path,
     /// Stops the study.
     pub stop: &'a Stop,
     /// The process groups of the servers.
@@ -78,9 +78,9 @@ pub fn run(
     on_event: &mut dyn FnMut(Event<'_>),
 ) -> Result<LoadStudyRuns, StudyFault> {
     let start = Instant::now();
-    let mut runs = store.take_rounds(study)?;
+    let mut runs = store.load_complete_rounds(study)?;
     let before: Duration = runs.iter().map(|run| seconds(run.facts.seconds)).sum();
-    let Surroundings { weir, stop, groups, write_run, random } = surroundings;
+    let Surroundings { weir_binary, stop, groups, write_run, random } = surroundings;
     if !runs.is_empty() {
         on_event(Event::Continues(count_rounds(&runs)));
     }
@@ -96,14 +96,14 @@ pub fn run(
         if let Some(end) = rounds::end(with_time, study.limits()) {
             return Ok(LoadStudyRuns { runs, end });
         }
-        let interrupted = LoadStudyRuns { runs: Vec::new(), end: End::Interrupted };
+        let interrupted = LoadStudyRuns { runs: Vec::new(), end: EndReason::Interrupted };
         if stop.is_requested() {
             return Ok(LoadStudyRuns { runs, ..interrupted });
         }
         let session = match &mut session {
             Some(session) => session,
             none => {
-                let servers = Servers::start(study, store, weir, (stop, groups))?;
+                let servers = Servers::start(study, store, weir_binary, (stop, groups))?;
                 let session = none.insert(Session { study, store, stop, servers });
                 for _ in 0..*study.file.warm_up_rounds {
                     session.round(None, write_run, on_event)?;
@@ -171,7 +171,7 @@ impl Session<'_> {
                 match round {
                     None | Some(0) if run.facts.fault.is_some() => {
                         let why = run.facts.fault.unwrap_or_default();
-                        return Err(StudyFault::Asked(format!("variant {name:?}: {why}")));
+                        return Err(StudyFault::Operation(format!("variant {name:?}: {why}")));
                     }
                     None => {}
                     Some(_) => {
@@ -179,7 +179,7 @@ impl Session<'_> {
                         let result = result.map(|finished| {
                             (&finished.result, &finished.totals, methods.as_slice())
                         });
-                        self.store.put(study, &run, result, write_run)?;
+                        self.store.write_run(study, &run, result, write_run)?;
                         finished.push(run);
                     }
                 }
@@ -201,9 +201,9 @@ impl Session<'_> {
         let prepared = self.servers.before_run(variant);
         if round == 0 {
             // A server that does not start at first will not start later.
-            prepared.as_ref().map_err(|fault| StudyFault::Asked(fault.to_string()))?;
+            prepared.as_ref().map_err(|fault| StudyFault::Operation(fault.to_string()))?;
         }
-        let machine_ms = machine::measure();
+        let calibration_ms = machine::measure();
         on_event(Event::RunBegins(&study.plans[plan], &study.variants[variant].name));
         let outcome = prepared.map_err(|fault| fault.to_string()).and_then(|()| {
             let plan = self.plan(plan, variant)?;
@@ -220,7 +220,7 @@ impl Session<'_> {
         let facts = RunFacts {
             started_unix,
             seconds: (start.elapsed() + *study.file.pause).as_secs_f64(),
-            machine_ms,
+            calibration_ms,
             fault,
         };
         let run =
@@ -241,7 +241,7 @@ impl Session<'_> {
     fn wait(&self, time: Duration) {
         let start = Instant::now();
         while start.elapsed() < time && !self.stop.is_requested() {
-            std::thread::park_timeout(TICK.min(time));
+            std::thread::park_timeout(POLL_INTERVAL.min(time));
         }
     }
 }

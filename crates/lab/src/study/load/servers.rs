@@ -16,37 +16,42 @@ use lab_model::results::load_study::Restart;
 use settings::url::NodeUrl;
 
 use super::file::{LoadStudy, Server};
-use super::placeholders::{self, Words};
+use super::placeholders::{self, PlaceholderValues};
 use super::store::Store;
 use crate::run::Stop;
 use crate::study::StudyFault;
 use crate::study::runner::exit_reason;
 use crate::study::runner::process::{Groups, Process};
 
-/// How often a server is asked for a connection while it starts.
-const TICK: Duration = Duration::from_millis(50);
+/// Interval between two attempts to connect to a server that starts.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of an attempt to connect to a server.
-const CONNECT: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Longest wait for the target of a variant after all its servers are ready.
-const TARGET_READY: Duration = Duration::from_secs(30);
+const TARGET_READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// First port for servers. Lower ones are usual ports of other programs.
 const PORT_FIRST: u16 = 20_000;
-/// Smallest number of ports below the range of outgoing connections to choose from.
+/// Smallest number of ports between [`PORT_FIRST`] and the range of outgoing connections for ports
+/// to be chosen there.
 const PORTS_MIN: u16 = 1_000;
-/// Attempts to find a free port.
+/// Maximum number of attempts to find a free port.
 const PORT_ATTEMPTS: u16 = 500;
+/// Distance between two ports that are tried.
+const PORT_STEP: u16 = 7;
 
 /// The running servers of a study.
 pub(super) struct Servers<'a> {
     study: &'a LoadStudy,
     store: &'a Store,
-    weir: &'a Path,
+    /// The program that replaces `{weir}`.
+    weir_binary: &'a Path,
     stop: &'a Stop,
     groups: &'a Groups,
-    /// Placeholders of the shared servers.
-    shared_words: Words,
-    /// Placeholders of each variant.
-    words: Vec<Words>,
+    /// Values of the placeholders of the shared servers.
+    shared_values: PlaceholderValues,
+    /// Values of the placeholders of each variant's servers.
+    values: Vec<PlaceholderValues>,
+    /// The running shared servers.
     shared: Vec<Process>,
     /// Running servers by the index of the variant that owns them.
     running: BTreeMap<usize, Vec<Process>>,
@@ -57,60 +62,64 @@ impl<'a> Servers<'a> {
     pub(super) fn start(
         study: &'a LoadStudy,
         store: &'a Store,
-        weir: &'a Path,
+        weir_binary: &'a Path,
         (stop, groups): (&'a Stop, &'a Groups),
     ) -> Result<Servers<'a>, StudyFault> {
         let mut servers = Servers {
             study,
             store,
-            weir,
+            weir_binary,
             stop,
             groups,
-            shared_words: Words::new(),
-            words: Vec::new(),
+            shared_values: PlaceholderValues::new(),
+            values: Vec::new(),
             shared: Vec::new(),
             running: BTreeMap::new(),
         };
         servers.choose_ports()?;
         let folder = servers.store.shared_folder();
-        let words = with_folder(&servers.shared_words, &folder);
-        servers.shared = servers.start_all("", &study.servers, &folder, &words)?;
+        let values = with_folder(&servers.shared_values, &folder);
+        servers.shared = servers.start_all("", &study.servers, &folder, &values)?;
         Ok(servers)
     }
 
     fn choose_ports(&mut self) -> Result<(), StudyFault> {
-        let weir = ("weir".to_owned(), self.weir.to_string_lossy().into_owned());
+        let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
         let mut taken = BTreeSet::new();
-        let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &Words| {
-            let mut words = known.clone();
+        // Returns the values that are known already, with a free port for each `{port.NAME}`.
+        let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &PlaceholderValues| {
+            let mut values = known.clone();
             for name in texts.flat_map(placeholders::names) {
                 if let Some(port) = placeholders::port(name)
-                    && !words.contains_key(&placeholders::of_port(port))
+                    && !values.contains_key(&placeholders::of_port(port))
                 {
-                    words.insert(placeholders::of_port(port), free_port(&mut taken)?.to_string());
+                    values.insert(placeholders::of_port(port), free_port(&mut taken)?.to_string());
                 }
             }
-            Ok::<_, StudyFault>(words)
+            Ok::<_, StudyFault>(values)
         };
         let mut texts = self.study.servers.iter().flat_map(Server::texts);
-        self.shared_words = choose(&mut texts, &Words::from([weir]))?;
-        self.shared_words.insert("variant".to_owned(), String::new());
+        self.shared_values = choose(&mut texts, &PlaceholderValues::from([weir]))?;
+        self.shared_values.insert("variant".to_owned(), String::new());
         for (index, variant) in self.study.variants.iter().enumerate() {
+            // A control that uses the servers of its original uses their values. The original comes
+            // before its control.
             if self.owner(index) != index {
-                let words = self.words[self.owner(index)].clone();
-                self.words.push(words);
+                let values = self.values[self.owner(index)].clone();
+                self.values.push(values);
                 continue;
             }
             let texts = variant.servers.iter().flat_map(Server::texts);
-            let mut words =
-                choose(&mut texts.chain(variant.target.as_deref()), &self.shared_words)?;
-            words.insert("variant".to_owned(), variant.name.clone());
-            self.words.push(words);
+            let mut values =
+                choose(&mut texts.chain(variant.target.as_deref()), &self.shared_values)?;
+            values.insert("variant".to_owned(), variant.name.clone());
+            self.values.push(values);
         }
         Ok(())
     }
 
-    /// Returns the index of the variant whose servers a variant uses.
+    /// Returns the index of the variant whose servers a variant uses: its own, or those of the
+    /// variant that a control repeats.
     fn owner(&self, variant: usize) -> usize {
         match self.study.variants[variant].control_of {
             Some(original) if *self.study.file.restart != Restart::Run => original,
@@ -121,7 +130,7 @@ impl<'a> Servers<'a> {
     /// Returns the URL of a variant's target; none if the plan's target is used.
     pub(super) fn target(&self, variant: usize) -> Option<String> {
         let target = self.study.variants[variant].target.as_deref()?;
-        Some(placeholders::replace(target, &self.words[variant]))
+        Some(placeholders::replace(target, &self.values[variant]))
     }
 
     /// Prepares a round: stops the servers of all variants if they restart before each round.
@@ -159,8 +168,8 @@ impl<'a> Servers<'a> {
                 continue;
             }
             let folder = self.store.server_folder(&variant.name);
-            let words = with_folder(&self.words[owner], &folder);
-            let running = self.start_all(&variant.name, &variant.servers, &folder, &words)?;
+            let values = with_folder(&self.values[owner], &folder);
+            let running = self.start_all(&variant.name, &variant.servers, &folder, &values)?;
             self.running.insert(owner, running);
             self.await_target(owner)?;
         }
@@ -175,14 +184,16 @@ impl<'a> Servers<'a> {
 
     /// Waits until the target of a variant with servers accepts connections.
     fn await_target(&self, variant: usize) -> Result<(), StudyFault> {
-        let facts = &self.study.variants[variant];
-        let Some(target) = self.target(variant).filter(|_| !facts.servers.is_empty()) else {
+        let variant_settings = &self.study.variants[variant];
+        let Some(target) = self.target(variant).filter(|_| !variant_settings.servers.is_empty())
+        else {
             return Ok(());
         };
-        let url = NodeUrl::parse_http(&target)
-            .map_err(|error| StudyFault::Asked(format!("variant {:?}: {error}", facts.name)))?;
-        let whose = format!("the target of variant {:?}", facts.name);
-        self.await_connection(&whose, &authority(&url), TARGET_READY, None)
+        let url = NodeUrl::parse_http(&target).map_err(|error| {
+            StudyFault::Operation(format!("variant {:?}: {error}", variant_settings.name))
+        })?;
+        let description = format!("the target of variant {:?}", variant_settings.name);
+        self.await_connection(&description, &authority(&url), TARGET_READY_TIMEOUT, None)
     }
 
     fn start_all(
@@ -190,7 +201,7 @@ impl<'a> Servers<'a> {
         variant: &str,
         servers: &[Server],
         folder: &Path,
-        words: &Words,
+        values: &PlaceholderValues,
     ) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
         if servers.is_empty() {
@@ -198,45 +209,49 @@ impl<'a> Servers<'a> {
         }
         empty_folder(folder)?;
         for server in servers {
-            let whose = whose(variant, server);
+            let description = describe_server(variant, server);
             for (name, text) in &server.files {
-                write_private(&folder.join(name), &placeholders::replace(text, words))?;
+                write_private(&folder.join(name), &placeholders::replace(text, values))?;
             }
-            let ready = server.ready.as_deref().map(|text| placeholders::replace(text, words));
-            if let Some(address) = ready.as_deref().filter(|address| accepts(address)) {
-                return Err(StudyFault::Asked(format!(
-                    "{whose}: another program accepts connections at {address} already"
+            let ready = server.ready.as_deref().map(|text| placeholders::replace(text, values));
+            if let Some(address) = ready.as_deref().filter(|address| accepts_connections(address)) {
+                return Err(StudyFault::Operation(format!(
+                    "{description}: another program accepts connections at {address} already"
                 )));
             }
             let command: Vec<String> =
-                server.command.iter().map(|word| placeholders::replace(word, words)).collect();
+                server.command.iter().map(|word| placeholders::replace(word, values)).collect();
             let replace = |(name, value): (&String, &String)| {
-                (name.clone(), placeholders::replace(value, words))
+                (name.clone(), placeholders::replace(value, values))
             };
             let env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
             let process = Process::start(&command, &env, self.groups).map_err(|error| {
                 let program = command.first().map_or("", String::as_str);
-                StudyFault::Asked(format!("{whose}: cannot start {program:?}: {error}"))
+                StudyFault::Operation(format!("{description}: cannot start {program:?}: {error}"))
             })?;
             self.store.add_process(process.id());
             running.push(process);
             if let Some(address) = ready {
                 let process = running.last_mut();
-                self.await_connection(&whose, &address, server.ready_timeout, process)?;
+                self.await_connection(&description, &address, server.ready_timeout, process)?;
             }
         }
         Ok(running)
     }
 
-    /// Waits until an address accepts connections, or until the process has ended.
+    /// Waits until an address accepts connections. Also returns `Ok` if the user stops the study,
+    /// because the run that follows then ends at once.
+    ///
+    /// # Errors
+    /// If the process ends before, or no connection succeeds in time.
     fn await_connection(
         &self,
-        whose: &str,
+        description: &str,
         address: &str,
         timeout: Duration,
         mut process: Option<&mut Process>,
     ) -> Result<(), StudyFault> {
-        let fault = |what: String| StudyFault::Asked(format!("{whose}: {what}"));
+        let fault = |what: String| StudyFault::Operation(format!("{description}: {what}"));
         let start = Instant::now();
         loop {
             if let Some(process) = process.as_mut()
@@ -245,13 +260,13 @@ impl<'a> Servers<'a> {
                 let why = exit_reason(status, process);
                 return Err(fault(format!("not ready: {why}")));
             }
-            if self.stop.is_requested() || accepts(address) {
+            if self.stop.is_requested() || accepts_connections(address) {
                 return Ok(());
             }
             if start.elapsed() >= timeout {
                 return Err(fault(format!("no connection at {address} within {timeout:?}")));
             }
-            std::thread::park_timeout(TICK);
+            std::thread::park_timeout(POLL_INTERVAL);
         }
     }
 }
@@ -265,23 +280,27 @@ fn check_running(
     for (server, process) in servers.iter().zip(running) {
         if let Some(status) = process.exit_status() {
             let why = exit_reason(status, process);
-            return Err(StudyFault::Asked(format!("{}: {why}", whose(variant, server))));
+            return Err(StudyFault::Operation(format!(
+                "{}: {why}",
+                describe_server(variant, server)
+            )));
         }
     }
     Ok(())
 }
 
-fn whose(variant: &str, server: &Server) -> String {
+/// Describes a server for messages. The variant of a shared server is `""`.
+fn describe_server(variant: &str, server: &Server) -> String {
     match variant {
         "" => format!("server {:?}", server.name),
         _ => format!("server {:?} of variant {variant:?}", server.name),
     }
 }
 
-fn with_folder(words: &Words, folder: &Path) -> Words {
-    let mut words = words.clone();
-    words.insert("dir".to_owned(), folder.to_string_lossy().into_owned());
-    words
+fn with_folder(values: &PlaceholderValues, folder: &Path) -> PlaceholderValues {
+    let mut values = values.clone();
+    values.insert("dir".to_owned(), folder.to_string_lossy().into_owned());
+    values
 }
 
 /// Returns host and port of a URL.
@@ -289,9 +308,12 @@ fn authority(url: &NodeUrl) -> String {
     format!("{}:{}", url.host(), url.port())
 }
 
-fn accepts(address: &str) -> bool {
+/// Returns true if a program accepts connections at an address.
+fn accepts_connections(address: &str) -> bool {
     let addresses = address.to_socket_addrs().into_iter().flatten();
-    addresses.into_iter().any(|address| TcpStream::connect_timeout(&address, CONNECT).is_ok())
+    addresses
+        .into_iter()
+        .any(|address| TcpStream::connect_timeout(&address, CONNECT_TIMEOUT).is_ok())
 }
 
 fn empty_folder(folder: &Path) -> Result<(), StudyFault> {
@@ -300,7 +322,7 @@ fn empty_folder(folder: &Path) -> Result<(), StudyFault> {
         _ => Ok(()),
     };
     removed.and_then(|()| fs::create_dir_all(folder)).map_err(|error| {
-        StudyFault::Asked(format!("cannot create the folder {}: {error}", folder.display()))
+        StudyFault::Operation(format!("cannot create the folder {}: {error}", folder.display()))
     })
 }
 
@@ -310,7 +332,7 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
         fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
     opened
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| StudyFault::Asked(format!("cannot write {}: {error}", path.display())))
+        .map_err(|error| StudyFault::Operation(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Returns a port on which nobody listens. Ports below the range of outgoing connections are
@@ -323,7 +345,8 @@ fn free_port(taken: &mut BTreeSet<u16>) -> Result<u16, StudyFault> {
     if first_outgoing >= PORT_FIRST + PORTS_MIN {
         let count = first_outgoing - PORT_FIRST;
         for attempt in 0..PORT_ATTEMPTS {
-            let port = PORT_FIRST + (start_offset().wrapping_add(attempt * 7)) % count;
+            // The step lets two studies with adjacent offsets try different ports.
+            let port = PORT_FIRST + (start_offset().wrapping_add(attempt * PORT_STEP)) % count;
             if !taken.contains(&port) && bind(port).is_ok() {
                 taken.insert(port);
                 return Ok(port);
@@ -332,12 +355,13 @@ fn free_port(taken: &mut BTreeSet<u16>) -> Result<u16, StudyFault> {
     }
     for _ in 0..PORT_ATTEMPTS {
         let listener = bind(0).and_then(|listener| listener.local_addr());
-        let port = listener.map_err(|error| StudyFault::Asked(format!("no free port: {error}")))?;
+        let port =
+            listener.map_err(|error| StudyFault::Operation(format!("no free port: {error}")))?;
         if taken.insert(port.port()) {
             return Ok(port.port());
         }
     }
-    Err(StudyFault::Asked("no free port".to_owned()))
+    Err(StudyFault::Operation("no free port".to_owned()))
 }
 
 /// Returns a number that differs between processes and times, so that two studies that start at the

@@ -21,30 +21,35 @@ use crate::import;
 use crate::study::StudyFault;
 use crate::study::runner::process::signal;
 
-/// Version of the file that identifies the study of a folder.
+/// Version of the format of [`STATE_FILE`].
 const SCHEMA: &str = "weir.study-load-state/1";
-/// The file that identifies the study of a folder.
-const STATE: &str = "state.json";
-/// The file with the processes of the servers.
-const PROCESSES: &str = "processes";
+/// The file that identifies the study whose runs a folder has.
+const STATE_FILE: &str = "state.json";
+/// The file with the id and the start time of each server process.
+const PROCESSES_FILE: &str = "processes";
 /// The folder of the runs.
-const RUNS: &str = "runs";
+const RUNS_FOLDER: &str = "runs";
 /// The folder of a run that is being written.
-const PART: &str = "unfinished-run";
-/// The file of a run that says how it was made.
-const RUN: &str = "run.json";
+const UNFINISHED_RUN_FOLDER: &str = "unfinished-run";
+/// The file with the facts of a run: when and how it was made ([`RunFacts`]).
+const RUN_FILE: &str = "run.json";
 /// The file of a run with its result.
-const RESULT: &str = "result.json";
+const RESULT_FILE: &str = "result.json";
 /// Longest wait for the end of killed processes.
-const KILLED_MAX: Duration = Duration::from_secs(2);
-const TICK: Duration = Duration::from_millis(10);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which killed processes are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Identifies the study of a folder.
 #[derive(Debug, Serialize, Deserialize)]
 struct State {
+    /// [`SCHEMA`].
     schema: String,
+    /// Version of the program.
     weir: String,
+    /// Name of the study.
     name: String,
+    /// Hash of the settings that all runs of a study share ([`LoadStudy::hash`]).
     hash: String,
 }
 
@@ -66,7 +71,7 @@ impl Store {
     /// # Errors
     /// If the folder has the runs of another study, or another program uses it.
     pub fn open(base: &Path, study: &LoadStudy) -> Result<Store, StudyFault> {
-        let fault = |what: String| StudyFault::Asked(format!("{}: {what}", base.display()));
+        let fault = |what: String| StudyFault::Operation(format!("{}: {what}", base.display()));
         let io_fault = |error: io::Error| fault(format!("cannot use the folder: {error}"));
         fs::create_dir_all(base).map_err(io_fault)?;
         let lock = File::create(base.join(".lock")).map_err(io_fault)?;
@@ -83,14 +88,14 @@ impl Store {
             name: study.file.name.to_string(),
             hash: study.hash.clone(),
         };
-        match fs::read(base.join(STATE)) {
+        match fs::read(base.join(STATE_FILE)) {
             Ok(bytes) => check_state(&bytes, &state).map_err(fault)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if base.join(RUNS).exists() {
+                if base.join(RUNS_FOLDER).exists() {
                     return Err(fault("it has runs, but not of a load study".to_owned()));
                 }
                 let bytes = serde_json::to_vec_pretty(&state).expect("a state is plain JSON");
-                write_whole(&base.join(STATE), &bytes).map_err(io_fault)?;
+                write_atomically(&base.join(STATE_FILE), &bytes).map_err(io_fault)?;
             }
             Err(error) => return Err(io_fault(error)),
         }
@@ -114,7 +119,7 @@ impl Store {
         study: &LoadStudy,
         (round, plan, variant): (usize, usize, usize),
     ) -> PathBuf {
-        let runs = self.base.join(RUNS).join(&study.variants[variant].name);
+        let runs = self.base.join(RUNS_FOLDER).join(&study.variants[variant].name);
         runs.join(&study.plans[plan]).join(label(round))
     }
 
@@ -122,36 +127,39 @@ impl Store {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub(super) fn put(
+    pub(super) fn write_run(
         &self,
         study: &LoadStudy,
         run: &FinishedRun,
         result: Option<(&RunResult, &Totals, &[Box<str>])>,
-        write_run: WriteRun<'_>,
+        write_result: WriteRun<'_>,
     ) -> Result<(), StudyFault> {
         let folder = self.run_folder(study, (run.round, run.plan, run.variant));
         let fault = |error: String| {
-            StudyFault::Asked(format!("cannot write the run to {}: {error}", folder.display()))
+            StudyFault::Operation(format!("cannot write the run to {}: {error}", folder.display()))
         };
         let io_fault = |error: io::Error| fault(error.to_string());
-        let part = self.base.join(PART);
-        remove(&part).map_err(io_fault)?;
-        fs::create_dir(&part).map_err(io_fault)?;
+        let unfinished = self.base.join(UNFINISHED_RUN_FOLDER);
+        remove_folder(&unfinished).map_err(io_fault)?;
+        fs::create_dir(&unfinished).map_err(io_fault)?;
         if let Some((result, totals, methods)) = result {
-            write_run(&part, result, totals, methods).map_err(fault)?;
+            write_result(&unfinished, result, totals, methods).map_err(fault)?;
         }
         let bytes = serde_json::to_vec_pretty(&run.facts).expect("facts are plain JSON");
-        write_whole(&part.join(RUN), &bytes).map_err(io_fault)?;
+        write_atomically(&unfinished.join(RUN_FILE), &bytes).map_err(io_fault)?;
         let parent = folder.parent().unwrap_or(&self.base);
         fs::create_dir_all(parent).map_err(io_fault)?;
-        fs::rename(&part, &folder).map_err(io_fault)
+        fs::rename(&unfinished, &folder).map_err(io_fault)
     }
 
-    /// Reads the runs of all complete rounds, and removes those of an incomplete one.
+    /// Reads the runs of all complete rounds, and removes those of the incomplete round after them.
     ///
     /// # Errors
     /// If a finished run cannot be read.
-    pub(super) fn take_rounds(&self, study: &LoadStudy) -> Result<Vec<FinishedRun>, StudyFault> {
+    pub(super) fn load_complete_rounds(
+        &self,
+        study: &LoadStudy,
+    ) -> Result<Vec<FinishedRun>, StudyFault> {
         let mut finished = Vec::new();
         let mut round = 0;
         loop {
@@ -164,14 +172,14 @@ impl Store {
         }
         for (plan, variant) in study.pairs() {
             let folder = self.run_folder(study, (round, plan, variant));
-            remove(&folder).map_err(|error| {
-                StudyFault::Asked(format!("cannot remove {}: {error}", folder.display()))
+            remove_folder(&folder).map_err(|error| {
+                StudyFault::Operation(format!("cannot remove {}: {error}", folder.display()))
             })?;
         }
         Ok(finished)
     }
 
-    /// Reads the finished runs of a round in the order of their time.
+    /// Reads the finished runs of a round in the order of their start.
     fn read_round(&self, study: &LoadStudy, round: usize) -> Result<Vec<FinishedRun>, StudyFault> {
         let mut runs = Vec::new();
         for (plan, variant) in study.pairs() {
@@ -179,7 +187,7 @@ impl Store {
             if folder.exists() {
                 let read = read_run(&folder, (round, plan, variant)).map_err(|error| {
                     let advice = "remove the folder of the study to begin again";
-                    StudyFault::Asked(format!("{}: {error}; {advice}", folder.display()))
+                    StudyFault::Operation(format!("{}: {error}; {advice}", folder.display()))
                 })?;
                 runs.push(read);
             }
@@ -191,29 +199,30 @@ impl Store {
     /// Registers a process, so that a later study in this folder can stop it if this one is killed.
     pub(super) fn add_process(&self, id: u32) {
         let Some(start) = start_time(id) else { return };
-        let path = self.base.join(PROCESSES);
+        let path = self.base.join(PROCESSES_FILE);
         let file = fs::OpenOptions::new().append(true).create(true).open(path);
-        // Without the file only a process of a killed study stays.
+        // If the file cannot be written, only one thing is lost: a process would keep running after
+        // this study was killed.
         let _ = file.and_then(|mut file| writeln!(file, "{id} {start}"));
     }
 
     /// Kills the processes that a killed study left running. A process is recognised by its id and
     /// its start time.
     fn kill_processes(&self) {
-        let path = self.base.join(PROCESSES);
+        let path = self.base.join(PROCESSES_FILE);
         let text = fs::read_to_string(&path).unwrap_or_default();
         let parse = |line: &str| -> Option<(u32, u64)> {
             let (id, start) = line.split_once(' ')?;
             Some((id.parse().ok()?, start.parse().ok()?))
         };
         let is_running = |(id, start): &(u32, u64)| start_time(*id) == Some(*start);
-        let left: Vec<(u32, u64)> = text.lines().filter_map(parse).filter(is_running).collect();
-        left.iter().for_each(|(id, _)| signal(*id, Signal::KILL));
+        let running: Vec<(u32, u64)> = text.lines().filter_map(parse).filter(is_running).collect();
+        running.iter().for_each(|(id, _)| signal(*id, Signal::KILL));
         let start = Instant::now();
-        while start.elapsed() < KILLED_MAX && left.iter().any(is_running) {
-            std::thread::park_timeout(TICK);
+        while start.elapsed() < KILL_TIMEOUT && running.iter().any(is_running) {
+            std::thread::park_timeout(POLL_INTERVAL);
         }
-        // A missing file is what this wants.
+        // It fails if the file is missing, because no server was started.
         let _ = fs::remove_file(path);
     }
 }
@@ -224,8 +233,8 @@ pub(super) fn label(round: usize) -> String {
 }
 
 fn check_state(bytes: &[u8], expected: &State) -> Result<(), String> {
-    let found: State =
-        serde_json::from_slice(bytes).map_err(|error| format!("{STATE} is damaged: {error}"))?;
+    let found: State = serde_json::from_slice(bytes)
+        .map_err(|error| format!("{STATE_FILE} is damaged: {error}"))?;
     if found.schema != expected.schema || found.weir != expected.weir {
         return Err(format!(
             "its runs were made by weir {} ({}), and this is weir {}: choose another folder",
@@ -246,14 +255,14 @@ fn read_run(
     folder: &Path,
     (round, plan, variant): (usize, usize, usize),
 ) -> Result<FinishedRun, String> {
-    let bytes = fs::read(folder.join(RUN)).map_err(|error| format!("{RUN}: {error}"))?;
+    let bytes = fs::read(folder.join(RUN_FILE)).map_err(|error| format!("{RUN_FILE}: {error}"))?;
     let facts: RunFacts =
-        serde_json::from_slice(&bytes).map_err(|error| format!("{RUN}: {error}"))?;
+        serde_json::from_slice(&bytes).map_err(|error| format!("{RUN_FILE}: {error}"))?;
     let run = match &facts.fault {
         Some(_) => None,
         None => {
             let read =
-                import::read_file(&folder.join(RESULT)).map_err(|error| error.to_string())?;
+                import::read_file(&folder.join(RESULT_FILE)).map_err(|error| error.to_string())?;
             read.into_iter().next().and_then(|variant| variant.runs.into_iter().next())
         }
     };
@@ -261,16 +270,16 @@ fn read_run(
 }
 
 /// Writes a file under a temporary name and renames it.
-fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let part = path.with_extension("part");
-    let mut file = File::create(&part)?;
+fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = path.with_extension("part");
+    let mut file = File::create(&temporary)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&part, path)
+    fs::rename(&temporary, path)
 }
 
-/// Removes a folder, which may be missing.
-fn remove(folder: &Path) -> io::Result<()> {
+/// Removes a folder if it exists.
+fn remove_folder(folder: &Path) -> io::Result<()> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -3,7 +3,7 @@
 //! and noise that the variants of a round share.
 
 use lab_model::results::compare::Metric;
-use lab_model::results::load_study::{End, LoadStudyResult};
+use lab_model::results::load_study::{EndReason, LoadStudyResult};
 use lab_model::results::{ComparisonVerdict, Outcome, schema};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -72,7 +72,7 @@ pub(crate) fn runs(
                 let facts = RunFacts {
                     started_unix: 1_700_000_000.0 + 20.0 * all.len() as f64,
                     seconds: 13.0,
-                    machine_ms: 5.0 + 0.01 * round as f64,
+                    calibration_ms: 5.0 + 0.01 * round as f64,
                     fault: None,
                 };
                 let run = Some(run(&mut random, level, factors[variant]));
@@ -85,7 +85,7 @@ pub(crate) fn runs(
 
 pub(crate) fn analysed(study: &LoadStudy, runs: &[FinishedRun]) -> LoadStudyResult {
     let mut random = StdRng::seed_from_u64(1);
-    let result = analyse(study, runs, End::RoundsMax, &mut || random.random());
+    let result = analyse(study, runs, EndReason::RoundsMax, &mut || random.random());
     let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
     let validator = jsonschema::validator_for(&schema).unwrap();
     let value = serde_json::to_value(&result).unwrap();
@@ -138,7 +138,7 @@ fn a_planted_difference_is_found_in_its_method_only() {
     };
     let (slower, (low, high)) = change("slow");
     assert!((0.27..0.33).contains(&slower) && low < 0.3 && high > 0.3, "{slower} {low} {high}");
-    let text = result.sentences.join("\n");
+    let text = result.conclusions.join("\n");
     assert!(text.contains("reads: slow compared with direct: worse in eth_call"), "{text}");
     assert!(text.contains("direct does not differ from itself"), "{text}");
 }
@@ -196,7 +196,7 @@ fn a_control_that_differs_raises_the_floor_and_is_reported() {
     let folder = TempDir::new().unwrap();
     let study = study(&folder, "");
     let result = analysed(&study, &runs(&study, 8, [1.0, 1.2, 1.0, 1.3], 3));
-    let text = result.sentences.join("\n");
+    let text = result.conclusions.join("\n");
     assert!(text.contains("A/A control: direct differs from itself in eth_call"), "{text}");
     assert_eq!(
         words(&result, 0, "slow", "eth_call"),
@@ -247,7 +247,7 @@ fn store_rounds(store: &Store, study: &LoadStudy, runs: &[FinishedRun]) -> Resul
             facts: RunFacts { fault: Some("x".to_owned()), ..run.facts.clone() },
             ..run.clone()
         };
-        store.put(study, &faulty, None, &mut |_, _, _, _| Ok(()))?;
+        store.write_run(study, &faulty, None, &mut |_, _, _, _| Ok(()))?;
     }
     Ok(())
 }
@@ -264,7 +264,7 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
     store_rounds(&store, &study, &all[..all.len() - 1]).unwrap();
     drop(store);
     let store = Store::open(&out, &study).unwrap();
-    let taken = store.take_rounds(&study).unwrap();
+    let taken = store.load_complete_rounds(&study).unwrap();
     let place = |run: &FinishedRun| (run.round, run.plan, run.variant);
     let two: Vec<_> = all.iter().filter(|run| run.round < 2).map(place).collect();
     assert_eq!(taken.iter().map(place).collect::<Vec<_>>(), two);
@@ -273,7 +273,10 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
     drop(store);
     // Another study does not use the folder, but other limits do.
     let longer = self::study(&folder, "rounds_max = 80");
-    assert_eq!(Store::open(&out, &longer).unwrap().take_rounds(&longer).unwrap().len(), two.len());
+    assert_eq!(
+        Store::open(&out, &longer).unwrap().load_complete_rounds(&longer).unwrap().len(),
+        two.len()
+    );
     let other = self::study(&folder, "order = 'latin-square'");
     let fault = Store::open(&out, &other).unwrap_err().to_string();
     assert!(fault.contains("it has runs of the study \"gateways\" with other variants"), "{fault}");

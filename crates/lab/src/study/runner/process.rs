@@ -17,8 +17,9 @@ const LINES_KEPT: usize = 5;
 /// Maximum length of a stored line, in bytes.
 const LINE_BYTES_MAX: u64 = 400;
 /// Time between SIGTERM and SIGKILL.
-const GRACE: Duration = Duration::from_secs(5);
-const TICK: Duration = Duration::from_millis(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which a stop checks if the processes have ended.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Maximum number of entries, at all depths, of a folder for its disk space to be counted.
 const ENTRIES_MAX: usize = 20_000;
 
@@ -100,8 +101,10 @@ impl Process {
                 signal(self.child.id(), Signal::KILL);
                 self.groups.0.lock().retain(|id| *id != self.child.id());
                 let begun = Instant::now();
-                while begun.elapsed() < TICK * 10 && Arc::strong_count(&self.last_lines) > 1 {
-                    std::thread::park_timeout(TICK);
+                while begun.elapsed() < POLL_INTERVAL * 10
+                    && Arc::strong_count(&self.last_lines) > 1
+                {
+                    std::thread::park_timeout(POLL_INTERVAL);
                 }
             }
         }
@@ -120,8 +123,8 @@ impl Process {
         }
         self.terminate();
         let begun = Instant::now();
-        while begun.elapsed() < GRACE && self.exit_status().is_none() {
-            std::thread::park_timeout(TICK);
+        while begun.elapsed() < STOP_TIMEOUT && self.exit_status().is_none() {
+            std::thread::park_timeout(POLL_INTERVAL);
         }
         if self.ended.is_none() {
             signal(self.child.id(), Signal::KILL);

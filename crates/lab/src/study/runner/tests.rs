@@ -185,7 +185,7 @@ fn all_groups_can_be_killed_at_once() {
     let begun = Instant::now();
     while process.exit_status().is_none() {
         assert!(begun.elapsed() < Duration::from_secs(20), "it runs on");
-        std::thread::park_timeout(TICK); // Sleeps: between two looks at another process.
+        std::thread::park_timeout(POLL_INTERVAL); // Sleeps: between two looks at another process.
     }
     assert!(!process.exit_status().unwrap().success());
 }

@@ -13,7 +13,7 @@ fn report() -> Report {
             || Quantiles { calls, p50: Some(p50), p99: Some(p99), max: Some(p99 * 2.0) };
         LatencyByKind { head: quantiles(), history: quantiles() }
     };
-    let event = |seconds, by, text: &str| Event { seconds, by, text: text.to_owned() };
+    let event = |seconds, cause, text: &str| Event { seconds, cause, text: text.to_owned() };
     Report {
         requests: 30_000,
         client_errors: 0,
@@ -45,7 +45,7 @@ fn report() -> Report {
         direct_errors: 0,
         nodes: vec![NodeCounts { name: "node-1", attempts: 1_000, failed: 0 }],
         timeline: vec![
-            event(2.0, Cause::World, "node-3 falls 5 blocks behind"),
+            event(2.0, Cause::Simulation, "node-3 falls 5 blocks behind"),
             event(2.51, Cause::Weir, "ejects node-3"),
         ],
         faults: Vec::new(),

@@ -1,10 +1,11 @@
 //! Goal: each change of a node's state becomes one event. Method: pairs of statuses.
 
-use super::{Chain, Node, describe_changes};
+use super::NodeState::{Ejected, Healthy, Lagging, Probing};
+use super::{Chain, Node, NodeState, describe_changes};
 
-fn chain(states: [&str; 3], readmissions: u64, reorgs: u64) -> Chain {
-    let node = |state: &str| Node {
-        state: state.to_owned(),
+fn chain(states: [NodeState; 3], readmissions: u64, reorgs: u64) -> Chain {
+    let node = |state| Node {
+        state,
         head: Some(7),
         attempts: 0,
         failed: 0,
@@ -18,13 +19,13 @@ fn chain(states: [&str; 3], readmissions: u64, reorgs: u64) -> Chain {
 
 #[test]
 fn each_change_has_its_description() {
-    let healthy = chain(["healthy", "healthy", "healthy"], 0, 0);
-    let lagging = chain(["healthy", "healthy", "lagging"], 0, 0);
-    let ejected = chain(["healthy", "healthy", "ejected"], 0, 0);
-    let probing = chain(["healthy", "healthy", "probing"], 0, 0);
-    let readmitted = chain(["healthy", "healthy", "healthy"], 1, 0);
-    let ejected_again = chain(["healthy", "healthy", "ejected"], 1, 0);
-    let reorganised = chain(["healthy", "healthy", "healthy"], 0, 1);
+    let healthy = chain([Healthy, Healthy, Healthy], 0, 0);
+    let lagging = chain([Healthy, Healthy, Lagging], 0, 0);
+    let ejected = chain([Healthy, Healthy, Ejected], 0, 0);
+    let probing = chain([Healthy, Healthy, Probing], 0, 0);
+    let readmitted = chain([Healthy, Healthy, Healthy], 1, 0);
+    let ejected_again = chain([Healthy, Healthy, Ejected], 1, 0);
+    let reorganised = chain([Healthy, Healthy, Healthy], 0, 1);
 
     assert!(describe_changes(&healthy, &healthy).is_empty());
     assert_eq!(

@@ -193,12 +193,12 @@ fn restarting() -> Faulty {
         for restarts in 1..=3 {
             // The uptime must be above that of the first scrape after the restart.
             let old = format!("{uptime} > 2");
-            wait_until("its uptime is scraped", || !prometheus.ask(&old).is_empty());
+            wait_until("its uptime is scraped", || !prometheus.values(&old).is_empty());
             gateway.kill().unwrap();
             gateway.wait().unwrap();
             gateway = start();
             let counted = format!("resets({uptime}[5m]) >= {restarts}");
-            wait_until("the restart is scraped", || !prometheus.ask(&counted).is_empty());
+            wait_until("the restart is scraped", || !prometheus.values(&counted).is_empty());
         }
     })
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gateway::MemoryDial;
+use gateway::MemoryConnector;
 use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -59,8 +59,8 @@ impl Nodes {
         nodes
     }
 
-    pub(crate) fn dials(&self) -> Vec<MemoryDial> {
-        let dial = |node: &Arc<Node>| -> MemoryDial {
+    pub(crate) fn connectors(&self) -> Vec<MemoryConnector> {
+        let connector = |node: &Arc<Node>| -> MemoryConnector {
             let node = Arc::clone(node);
             Arc::new(move || {
                 let (ours, theirs) = tokio::io::duplex(STREAM_BYTES);
@@ -68,7 +68,7 @@ impl Nodes {
                 Ok(ours)
             })
         };
-        self.nodes.iter().map(dial).collect()
+        self.nodes.iter().map(connector).collect()
     }
 
     /// Changes what is wrong, for ever.

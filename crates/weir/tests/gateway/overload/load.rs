@@ -19,7 +19,7 @@ const CAPACITY: f64 = 800.0;
 struct Seen {
     /// Answers per second of both classes in overload.
     goodput: f64,
-    /// Share of the better class's calls that failed.
+    /// Share of the higher class's calls that failed.
     high_failed: f64,
     /// Its p99 before and in the overload.
     calm_p99_ms: f64,
@@ -110,7 +110,7 @@ fn faults(seen: &Seen) -> Vec<&'static str> {
 
 #[test]
 fn three_times_the_capacity_harms_neither_goodput_nor_the_better_class() {
-    // Longer, and calls of the better class are late for another reason than the gateway.
+    // Longer, and calls of the higher class are late for another reason than the gateway.
     const STALL: Duration = Duration::from_millis(20);
     const TRIES: usize = 3;
     let held = (0..TRIES).any(|_| {

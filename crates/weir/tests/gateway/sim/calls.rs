@@ -133,7 +133,7 @@ impl Draw<'_> {
             4 => format!("\"fromBlock\":\"{}\",\"toBlock\":\"{}\"", self.number(), self.number()),
             // From well below the finalized block to well above it.
             5..8 => {
-                let finalized = self.world.finalized(self.head);
+                let finalized = self.world.finalized_number(self.head);
                 let from = finalized.saturating_sub(self.rng.random_range(0..24));
                 let to = finalized + self.rng.random_range(1..14);
                 format!("\"fromBlock\":\"{from:#x}\",\"toBlock\":\"{to:#x}\"")

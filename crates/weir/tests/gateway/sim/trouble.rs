@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use gateway::MemoryDial;
+use gateway::MemoryConnector;
 use parking_lot::Mutex;
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -106,7 +106,7 @@ pub(crate) struct Phase {
 /// How the gateway reaches the nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// Over streams in memory: [`Cluster::dials`].
+    /// Over streams in memory: [`Cluster::connectors`].
     Memory,
     /// Over ports that the test opens.
     Ports,
@@ -159,8 +159,8 @@ impl Cluster {
     }
 
     /// How the gateway reaches the nodes in virtual time.
-    pub(crate) fn dials(&self) -> Vec<MemoryDial> {
-        self.members.iter().map(Member::dial).collect()
+    pub(crate) fn connectors(&self) -> Vec<MemoryConnector> {
+        self.members.iter().map(Member::connector).collect()
     }
 
     /// Begins a phase.
@@ -257,7 +257,7 @@ impl Cluster {
 }
 
 impl Member {
-    fn dial(&self) -> MemoryDial {
+    fn connector(&self) -> MemoryConnector {
         let (node, up) = (Arc::clone(&self.node), Arc::clone(&self.up));
         let served = Arc::clone(&self.served);
         Arc::new(move || {

@@ -4,13 +4,12 @@ use super::*;
 
 #[test]
 fn messages_round_trip() {
-    for event in [ChainEvent::Reorg { fork: 17 }, ChainEvent::Generation] {
-        let message = Message { sender: 0xfeed, chain: "eth-main.1", event };
+    for subject in [Subject::Reorg { fork: 17 }, Subject::Generation] {
+        let message = Message { sender: 0xfeed, chain: "eth-main.1", subject };
         let text = message.to_string();
         assert_eq!(parse(text.as_bytes()), Some(message), "{text}");
     }
-    let text =
-        Message { sender: 1, chain: "eth", event: ChainEvent::Reorg { fork: 9 } }.to_string();
+    let text = Message { sender: 1, chain: "eth", subject: Subject::Reorg { fork: 9 } }.to_string();
     assert_eq!(text, "weir1 0000000000000001 eth reorg 9");
 }
 

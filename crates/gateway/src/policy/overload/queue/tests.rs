@@ -158,7 +158,7 @@ fn permits_reserved_for_a_flow_go_to_no_other() {
         !take(Class::Normal, Flow::from_index(3)),
         "who is new waits for a place that is spare"
     );
-    assert!(take(Class::High, Flow::from_index(3)), "nothing is kept from a better class");
+    assert!(take(Class::High, Flow::from_index(3)), "nothing is kept from a higher class");
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn permits_are_reserved_up_to_an_equal_share_for_a_short_time() {
     shares.renew(ms(500), 64);
     assert_eq!(shares.spare(Class::Normal, 40), 8, "32 of 64 are kept");
     assert!(shares.admits(SLOW, 8) && !shares.admits(SLOW, 0) && shares.admits(FAST, 0));
-    assert_eq!(shares.spare(Class::High, 40), 40, "nothing is kept from a better class");
+    assert_eq!(shares.spare(Class::High, 40), 40, "nothing is kept from a higher class");
     for second in 1..=2 {
         shares.renew(ms(1000 * second), 64);
     }

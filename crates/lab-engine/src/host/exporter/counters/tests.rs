@@ -51,7 +51,7 @@ node_network_speed_bytes{device=\"eth0\"} 1000
 
 #[test]
 fn names_and_units_equal_those_of_this_host() {
-    let (before, now) = (Counters::read(BEFORE), Counters::read(NOW));
+    let (before, now) = (Scrape::parse(BEFORE), Scrape::parse(NOW));
     let mut values = Values::default();
     now.add_values(&before, Duration::from_secs(2), &mut values);
     let values: BTreeMap<String, f64> = values.sample(0.0, "target").values.into_iter().collect();
@@ -79,7 +79,7 @@ fn names_and_units_equal_those_of_this_host() {
 
 #[test]
 fn every_metric_is_documented() {
-    let (before, now) = (Counters::read(BEFORE), Counters::read(NOW));
+    let (before, now) = (Scrape::parse(BEFORE), Scrape::parse(NOW));
     let mut values = Values::default();
     now.add_values(&before, Duration::from_secs(2), &mut values);
     for (name, _) in values.sample(0.0, "target").values {
@@ -89,5 +89,5 @@ fn every_metric_is_documented() {
 
 #[test]
 fn another_page_has_no_cores() {
-    assert_eq!(Counters::read("<html>hello</html>").cores, 0.0);
+    assert_eq!(Scrape::parse("<html>hello</html>").cores, 0.0);
 }

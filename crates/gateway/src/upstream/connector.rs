@@ -1,7 +1,7 @@
 //! Opens a connection to an upstream: resolves the name, then connects over TCP and TLS, or to a
 //! local socket.
 //!
-//! Each [`Dial::connect`] opens a new connection. `pool.rs` holds idle connections.
+//! Each [`Connector::connect`] opens a new connection. `pool.rs` holds idle connections.
 
 use std::sync::Arc;
 use std::{fmt, io};
@@ -14,23 +14,23 @@ use tokio_rustls::TlsConnector;
 use crate::config::upstream::{Tls, Upstream};
 use crate::upstream::stream::Stream;
 
-/// Returns one end of a stream in memory whose other end a simulated node serves.
-pub type MemoryDial = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
+/// Opens a stream in memory to a simulated node and returns the gateway's end.
+pub type MemoryConnector = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
-/// The way to connect to an upstream.
+/// Opens connections to one upstream.
 #[derive(Clone)]
-pub(crate) enum Dial {
+pub(crate) enum Connector {
     /// Connects to the upstream's URL over the network.
-    Net,
+    Network,
     /// Connects within this process, for simulations in virtual time.
-    Memory(MemoryDial),
+    Memory(MemoryConnector),
 }
 
-impl fmt::Debug for Dial {
+impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Dial::Net => "Net",
-            Dial::Memory(_) => "Memory",
+            Connector::Network => "Network",
+            Connector::Memory(_) => "Memory",
         })
     }
 }
@@ -44,7 +44,7 @@ pub(crate) enum AddressKind {
     Multiplexed,
 }
 
-impl Dial {
+impl Connector {
     /// Connects to one of the upstream's addresses within its connect timeout.
     ///
     /// # Errors
@@ -61,15 +61,17 @@ impl Dial {
         };
         let (url, tls) = address.ok_or(io::ErrorKind::Unsupported)?;
         match self {
-            Dial::Memory(dial) => dial().map(Stream::Memory),
-            Dial::Net => tokio::time::timeout(upstream.connect_timeout, connect_net(url, tls))
-                .await
-                .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())),
+            Connector::Memory(open) => open().map(Stream::Memory),
+            Connector::Network => {
+                tokio::time::timeout(upstream.connect_timeout, connect_over_network(url, tls))
+                    .await
+                    .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+            }
         }
     }
 }
 
-async fn connect_net(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<Stream> {
+async fn connect_over_network(url: &NodeUrl, tls: Option<&Tls>) -> io::Result<Stream> {
     if url.transport() == Transport::Ipc {
         return UnixStream::connect(url.target()).await.map(Stream::Unix);
     }

@@ -1,10 +1,10 @@
-//! The invalidation bus between gateways, on the watch thread: the generation of each chain, and
-//! reorgs.
+//! Messages between gateways over Redis pub/sub. They report that a chain's cache generation was
+//! replaced, or that a chain was reorganized. The watch thread sends and receives them.
 //!
 //! A generation is a random number under the key `PREFIX:CHAIN:generation` and part of every other
 //! key of the chain. Replacing it invalidates all entries at once, without a scan. Gateways read it
 //! every second, so a lost message costs at most a second. Reorgs need no new generation, because
-//! entries contain their block's hash. They are announced so that other gateways poll their
+//! entries contain their block's hash. A message about a reorg makes other gateways poll their
 //! upstreams at once.
 
 use std::sync::Arc;
@@ -29,33 +29,33 @@ use crate::upstream::topology::Topology;
 /// Interval at which generations are read.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// Timeout of a refresh, a publication or a subscription.
-const TIMEOUT: Duration = Duration::from_secs(2);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before the subscriber reconnects.
 const SUBSCRIBE_PAUSE: Duration = Duration::from_millis(500);
 
-/// The tasks of the bus under one configuration. Dropping it ends them.
+/// The tasks that send and receive messages under one configuration. Dropping it ends them.
 pub(crate) struct InvalidationBus {
     tasks: Vec<AbortHandle>,
 }
 
 impl InvalidationBus {
-    /// Starts the bus. Returns `None` without Redis.
+    /// Starts the tasks. Returns `None` without Redis.
     pub(crate) fn start(
         topology: &Arc<Topology>,
         shared: Option<&Arc<SharedState>>,
     ) -> Option<InvalidationBus> {
         let (config, shared) = (topology.config.redis.clone()?, Arc::clone(shared?));
-        let (sender, announces_reorgs) = (random_seed(), config.tell_reorgs);
+        let (process_number, sends_messages) = (random_seed(), config.messages);
         let publisher = Publisher {
             redis: RedisClient::new(&config, Role::Primary),
             topology: Arc::clone(topology),
             config: config.clone(),
             shared: Arc::clone(&shared),
-            sender,
+            process_number,
         };
         let mut tasks = vec![tokio::task::spawn_local(publisher.run()).abort_handle()];
-        if announces_reorgs {
-            let receive = receive(Arc::clone(topology), shared, config, sender);
+        if sends_messages {
+            let receive = receive(Arc::clone(topology), shared, config, process_number);
             tasks.push(tokio::task::spawn_local(receive).abort_handle());
         }
         Some(InvalidationBus { tasks })
@@ -74,7 +74,8 @@ struct Publisher {
     config: config::redis::Redis,
     shared: Arc<SharedState>,
     redis: RedisClient,
-    sender: u64,
+    /// The random number that identifies this process as a sender.
+    process_number: u64,
 }
 
 impl Publisher {
@@ -112,7 +113,7 @@ impl Publisher {
             return;
         }
         for chain in &self.topology.chains {
-            let refreshed = tokio::time::timeout(TIMEOUT, self.refresh_chain(chain)).await;
+            let refreshed = tokio::time::timeout(EXCHANGE_TIMEOUT, self.refresh_chain(chain)).await;
             match refreshed {
                 Ok(Ok(())) => self.redis.record_success(),
                 Ok(Err(_)) | Err(_) => {
@@ -130,10 +131,10 @@ impl Publisher {
         if generation.invalidated.load(Ordering::Acquire) {
             let _: () = client.set(&key, to_hex(new_generation()), None, None, false).await?;
             generation.invalidated.store(false, Ordering::Release);
-            self.shared.announce(&chain.name, message::ChainEvent::Generation);
+            self.shared.queue_message(&chain.name, message::Subject::Generation);
         } else {
-            // SET with NX stores the number only if Redis has none, because another gateway may
-            // have created the generation before, or after a flush of Redis.
+            // SET with NX keeps a number that another gateway has stored. Redis has no number at
+            // the first start and after a flush; then this gateway stores its own.
             let known = generation.number.load(Ordering::Acquire);
             let number = if known == 0 { new_generation() } else { known };
             let _: Value =
@@ -141,6 +142,7 @@ impl Publisher {
         }
         let stored: Option<String> = client.get(&key).await?;
         let stored_number = stored.and_then(|text| u64::from_str_radix(&text, 16).ok());
+        // A number that was read before an invalidation must not be used after it.
         if generation.invalidated.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -153,14 +155,18 @@ impl Publisher {
     }
 
     async fn send(&self, outgoing: &Outgoing) {
-        if !self.config.tell_reorgs || !self.redis.is_available() {
+        if !self.config.messages || !self.redis.is_available() {
             return;
         }
         let Ok(client) = self.redis.client() else { return };
-        let text = Message { sender: self.sender, chain: &outgoing.chain, event: outgoing.event }
-            .to_string();
+        let message = Message {
+            sender: self.process_number,
+            chain: &outgoing.chain,
+            subject: outgoing.subject,
+        };
+        let text = message.to_string();
         let sent = client.publish::<Value, _, _>(channel(&self.config), text);
-        if let Ok(Ok(_)) = tokio::time::timeout(TIMEOUT, sent).await {
+        if let Ok(Ok(_)) = tokio::time::timeout(EXCHANGE_TIMEOUT, sent).await {
             self.shared.messages_sent.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -171,7 +177,7 @@ async fn receive(
     topology: Arc<Topology>,
     shared: Arc<SharedState>,
     config: config::redis::Redis,
-    sender: u64,
+    process_number: u64,
 ) {
     loop {
         if let Ok(client) = builder(&config).build_subscriber_client() {
@@ -180,8 +186,8 @@ async fn receive(
                 client.wait_for_connect().await?;
                 client.subscribe(channel(&config)).await
             };
-            if let Ok(Ok(())) = tokio::time::timeout(TIMEOUT, subscribe).await {
-                listen(&topology, &shared, &client, &task.0, sender).await;
+            if let Ok(Ok(())) = tokio::time::timeout(EXCHANGE_TIMEOUT, subscribe).await {
+                listen(&topology, &shared, &client, &task.0, process_number).await;
             }
         }
         tokio::time::sleep(SUBSCRIBE_PAUSE).await;
@@ -203,7 +209,7 @@ async fn listen(
     shared: &SharedState,
     client: &SubscriberClient,
     task: &ConnectHandle,
-    sender: u64,
+    process_number: u64,
 ) {
     let mut messages = client.message_rx();
     let mut lost = client.error_rx();
@@ -213,7 +219,7 @@ async fn listen(
             received = messages.recv() => match received {
                 Ok(message) => {
                     if let Some(bytes) = message.value.as_bytes() {
-                        on_message(topology, shared, bytes, sender);
+                        on_message(topology, shared, bytes, process_number);
                     }
                 }
                 Err(RecvError::Lagged(_)) => {}
@@ -226,24 +232,26 @@ async fn listen(
     }
 }
 
-fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], own_number: u64) {
-    let Some(message) = parse(bytes).filter(|message| message.sender != own_number) else { return };
+/// Handles a message; messages of this process are ignored.
+fn on_message(topology: &Topology, shared: &SharedState, bytes: &[u8], process_number: u64) {
+    let message = parse(bytes).filter(|message| message.sender != process_number);
+    let Some(message) = message else { return };
     shared.messages_received.fetch_add(1, Ordering::Relaxed);
     let chain_index = topology.chains.iter().position(|chain| &*chain.name == message.chain);
-    let Some(chain) = chain_index else { return };
-    match message.event {
-        message::ChainEvent::Reorg { fork } => {
+    let Some(chain_index) = chain_index else { return };
+    match message.subject {
+        message::Subject::Reorg { fork } => {
             tracing::debug!(chain = message.chain, fork, "another gateway reported a reorg");
-            for upstream in &topology.config.chains[chain].upstreams {
-                topology.upstreams[*upstream].suspected.notify_one();
+            for upstream in &topology.config.chains[chain_index].upstreams {
+                topology.upstreams[*upstream].poll_now.notify_one();
             }
         }
-        message::ChainEvent::Generation => shared.wakeup.notify_one(),
+        message::Subject::Generation => shared.wakeup.notify_one(),
     }
 }
 
 fn channel(config: &config::redis::Redis) -> String {
-    format!("{}:news", config.prefix)
+    format!("{}:messages", config.prefix)
 }
 
 fn to_hex(generation: u64) -> String {

@@ -33,7 +33,8 @@ pub(crate) async fn serve_tls(
     listen: Arc<ListenTls>,
     state: Rc<ConnectionState>,
 ) {
-    // The context is dropped after the handshake, because a connection outlives configurations.
+    // `cx` keeps the current configuration alive. It is dropped after the handshake, so that a long
+    // connection does not hold an old configuration after a reload.
     let cx = thread.context();
     let Some(mut peer) = identify(&cx, &mut tcp, peer_address).await else { return };
     let handshake = Box::pin(tls::handshake(&listen.server, tcp, listen.handshake_timeout)).await;
@@ -57,7 +58,8 @@ pub(crate) async fn serve_tls(
     }
     drop(cx);
     if session.alpn_protocol() == Some(b"h2") {
-        // An HTTP/2 connection closes its own streams when a stop begins.
+        // Only the memory account is passed on: HTTP/2 needs no other state of the connection,
+        // because it closes its own streams when the gateway stops.
         let account = Rc::clone(&state.account);
         let served = Box::pin(http2::serve(thread, stream, Vec::new(), peer, account)).await;
         if let Err(error) = served {
@@ -109,17 +111,17 @@ async fn read_proxy_header(tcp: &mut TcpStream) -> io::Result<Option<IpAddr>> {
     let mut header = Vec::new();
     let mut peeked = [0; HEADER_BYTES_MAX];
     loop {
-        let bytes = tcp.peek(&mut peeked[..HEADER_BYTES_MAX - header.len()]).await?;
-        if bytes == 0 {
+        let peeked_len = tcp.peek(&mut peeked[..HEADER_BYTES_MAX - header.len()]).await?;
+        if peeked_len == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let header_bytes = header.len();
-        header.extend_from_slice(&peeked[..bytes]);
+        let consumed_len = header.len();
+        header.extend_from_slice(&peeked[..peeked_len]);
         let parsed = proxy::parse(&header).map_err(io::Error::other)?;
-        let new_bytes =
-            parsed.map_or(header.len(), |proxy_header| proxy_header.bytes) - header_bytes;
+        // An incomplete header uses all bytes so far; after a complete one, requests follow.
+        let header_len = parsed.map_or(header.len(), |proxy_header| proxy_header.bytes);
         // This read does not wait, because the bytes were peeked before.
-        tcp.read_exact(&mut peeked[..new_bytes]).await?;
+        tcp.read_exact(&mut peeked[..header_len - consumed_len]).await?;
         if let Some(proxy_header) = parsed {
             return Ok(proxy_header.source);
         }
