@@ -216,7 +216,7 @@ impl Topology {
         state.set_cordon(cordon);
         self.renew_candidates(state.config.chain);
         // The poller then excludes the upstream from the election of the head, or includes it.
-        state.suspected.notify_one();
+        state.poll_now.notify_one();
     }
 
     /// Returns the groups that would have no usable upstream without this one.

@@ -407,7 +407,7 @@ fn a_failing_method_is_named_beside_its_own_broken_latency() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);
     let case = Case::new(plan, &[(Class::Ok, 72), (Class::RpcError, 28)]);
     let mut case = case.threshold(Metric::Latency, false, false).beyond(0.001).doubt(late);
-    case.rulings[0].outcome.method = Some("eth_getLogs".to_owned());
+    case.threshold_results[0].outcome.method = Some("eth_getLogs".to_owned());
     let (outcome, reasons, _) = case.verdict();
     let failed = |reason: &String| reason.starts_with("28.0 % of the calls of eth_getLogs failed");
     assert!(reasons.iter().any(failed), "{reasons:?}");
