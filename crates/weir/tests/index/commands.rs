@@ -113,19 +113,20 @@ fn headers_authorize_requests_to_nodes_and_are_never_printed() {
     for scheme in ["http", "ws"] {
         let url = format!("{scheme}://{}", gateway.address);
         let file = folder.path().join(format!("{scheme}.db"));
-        let arguments = ["sync", "--from", &url, "--end", "5", "--patience", "1", "--quiet"];
+        let arguments =
+            ["sync", "--from", url.as_str(), "--end", "5", "--patience", "1", "--quiet"];
         let message = refused(&arguments, &file);
         assert!(message.contains("401"), "{message}");
-        fine(&[&arguments[..], &["--header", &header]].concat(), &file);
-        let verify = ["verify", "--from", &url, "--quiet"];
+        fine(&[&arguments[..], &["--header", header.as_str()]].concat(), &file);
+        let verify = ["verify", "--from", url.as_str(), "--quiet"];
         let message = refused(&verify, &file);
         assert!(message.contains("401"), "{message}");
         assert_eq!(
-            fine(&[&verify[..], &["-H", &header]].concat(), &file),
+            fine(&[&verify[..], &["-H", header.as_str()]].concat(), &file),
             "blocks 0 to 5: sound (level full)\n"
         );
         let wrong = format!("x-api-key: {SECRET}-wrong");
-        let message = refused(&[&verify[..], &["-H", &wrong]].concat(), &file);
+        let message = refused(&[&verify[..], &["-H", wrong.as_str()]].concat(), &file);
         assert!(message.contains("401") && !message.contains(SECRET), "{message}");
     }
     for (header, reason) in [
