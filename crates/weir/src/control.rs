@@ -18,7 +18,7 @@ use gateway::admin::process::start_ticks;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde_json::Value;
 
-use crate::{FAULTY, source};
+use crate::{EXIT_FAULTY, source};
 
 /// Default admin address of a gateway.
 pub(crate) const DEFAULT_ADMIN: &str = "127.0.0.1:8646";
@@ -87,7 +87,7 @@ struct Target {
 
 impl Reload {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(FAULTY)) };
+        let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(EXIT_FAULTY)) };
         gateway.send(Signal::HUP)?;
         let reload_count = |status: &Value| {
             let config = &status["config"];
@@ -100,7 +100,7 @@ impl Reload {
         if reload["applied"] != true {
             eprintln!("{}", reload["why"].as_str().unwrap_or_default().trim_end());
             eprintln!("refused: the old configuration stays in use");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         for change in reload["changes"].as_array().into_iter().flatten() {
             println!("{}", change.as_str().unwrap_or_default());
@@ -112,7 +112,7 @@ impl Reload {
 
 impl Upgrade {
     pub(crate) fn run(self) -> Result<ExitCode> {
-        let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(FAULTY)) };
+        let Some(gateway) = self.target.find()? else { return Ok(ExitCode::from(EXIT_FAULTY)) };
         gateway.send(Signal::USR2)?;
         let failures = |status: &Value| count(&status["config"]["upgrades_failed"]);
         let old_failures = failures(&gateway.status);

@@ -17,7 +17,7 @@ use gateway::admin::control::{Command, Reply};
 use gateway::policy::cordon;
 use settings::value::{format_duration, parse_duration};
 
-use crate::FAULTY;
+use crate::EXIT_FAULTY;
 use crate::control::{DEFAULT_ADMIN, read_status_of_gateway};
 
 /// Timeout of a command.
@@ -90,7 +90,7 @@ impl Cordon {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(fault) = cordon::check(self.reason.as_deref(), self.duration) {
             eprintln!("weir: {fault}");
-            return Ok(ExitCode::from(FAULTY));
+            return Ok(ExitCode::from(EXIT_FAULTY));
         }
         let command = Command::Cordon {
             upstream: self.upstream.clone(),

@@ -41,7 +41,6 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit code for a faulty configuration or faulty arguments; clap ends with the same.
 const EXIT_FAULTY: u8 = 2;
-use EXIT_FAULTY as FAULTY;
 
 /// A gateway, a load tester and a chain index for blockchain JSON-RPC nodes.
 ///

@@ -93,7 +93,7 @@ impl Exporter {
             return Err(Fault::Status(response.status().as_u16()));
         }
         let page = response.body_mut().with_config().limit(PAGE_BYTES_MAX).read_to_string()?;
-        let counters = Scrape::read(&page);
+        let counters = Scrape::parse(&page);
         if counters.cores == 0.0 { Err(Fault::NotMetrics) } else { Ok(counters) }
     }
 

@@ -125,7 +125,7 @@ pub fn next(settings: &Settings, history: &[Probe]) -> Step {
     }
     let levels = Levels::of(history);
     if probe_count(history) >= probes_max(settings) {
-        return Step::EndReason(EndReason::ProbesMax);
+        return Step::End(EndReason::ProbesMax);
     }
     if let Some(rate) = levels.contradicted_rate(settings.repeats) {
         return probe(Kind::Repeat, rate);

@@ -3,7 +3,7 @@
 //! Each search is one value: its highest passing rate. The smallest change that matters is the
 //! resolution of the searches, so two searches that ended between the same rates never differ.
 
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{Difference, Metric};
 
 use crate::analysis::assessment::{CapacityComparison, System};
@@ -80,5 +80,5 @@ fn bounds(search: &CapacityResult) -> Option<(f64, f64, u64)> {
     let pass = answer.highest_pass.filter(|pass| *pass > 0.0)?;
     let fail = answer.lowest_fail?;
     let calls = search.probes.iter().map(|probe| probe.latency.count).sum();
-    (answer.end == End::Converged && !answer.at_least).then_some((pass, fail, calls))
+    (answer.end == EndReason::Converged && !answer.at_least).then_some((pass, fail, calls))
 }

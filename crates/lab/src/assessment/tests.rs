@@ -2,7 +2,7 @@
 //! results with one planted fact each, through grouping, comparison and assessment.
 
 use lab_model::record::Class;
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, Confidence, Finding as Cited, Outcome};
 use rand::rngs::StdRng;
@@ -286,7 +286,7 @@ fn a_confirmed_capacity_is_a_limit_for_the_load() {
     assert!(short.assessment.caveats.iter().any(no_soak));
 
     let mut limited = search_on("bench-1", 1.0);
-    limited.answer.end = End::ClientLimited;
+    limited.answer.end = EndReason::ClientLimited;
     limited.answer.at_least = true;
     let limited = assessed(Vec::new(), vec![limited]);
     let is_capacity = |kind: &&&FindingKind| matches!(kind, FindingKind::Capacity { .. });

@@ -7,7 +7,7 @@
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Weight};
 use lab_model::results::equal::{EqualResult, EqualVerdict};
-use lab_model::results::load_study::{End as StudyEnd, LoadStudyResult};
+use lab_model::results::load_study::{EndReason as StudyEndReason, LoadStudyResult};
 use lab_model::results::run::RunResult;
 use lab_model::results::study::StudyResult;
 use lab_model::results::{ComparisonVerdict, Outcome, ThresholdOutcome};
@@ -176,7 +176,7 @@ impl Checks {
                 .map(|row| format!("{}: {}", row.variant, wording::difference(row)))
                 .collect();
             let outcome = match result.end {
-                StudyEnd::Interrupted => {
+                StudyEndReason::Interrupted => {
                     CaseOutcome::Error("partial", wording::PARTIAL_STUDY.to_owned())
                 }
                 _ if output.is_empty() => {

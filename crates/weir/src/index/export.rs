@@ -10,7 +10,7 @@ use clap::Args;
 use index::export::{self, ExportError, Table};
 
 use super::{IndexArgs, format_bytes, progress_bar};
-use crate::load::INTERRUPTED;
+use crate::load::EXIT_INTERRUPTED;
 use crate::{EXIT_FAULTY, stop};
 
 /// Export Parquet tables, or requests for load tests

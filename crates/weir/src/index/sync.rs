@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use super::{IndexArgs, NODE, NodeArgs, format_bytes};
-use crate::load::INTERRUPTED;
+use crate::load::EXIT_INTERRUPTED;
 use crate::{EXIT_FAULTY, stop};
 
 /// Interval at which samples are written and the progress bar is redrawn.

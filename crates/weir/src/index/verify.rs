@@ -16,7 +16,7 @@ use wire::json::walk;
 use wire::quantity;
 
 use super::{IndexArgs, NODE, NodeArgs, progress_bar};
-use crate::load::INTERRUPTED;
+use crate::load::EXIT_INTERRUPTED;
 use crate::stop;
 
 /// Verify that an index is complete and correct

@@ -174,7 +174,7 @@ impl LoadStudy {
         let fault = |error: &dyn std::fmt::Display| StudyFault::Operation(error.to_string());
         let weir_binary = std::env::current_exe().map_err(|error| fault(&error))?;
         let (stop, groups) = (Arc::new(Stop::new()), Groups::default());
-        stop_study_on_signals(&stop, &groups).map_err(|error| asked(&error))?;
+        stop_study_on_signals(&stop, &groups).map_err(|error| fault(&error))?;
         let progress = ProgressOutput::new(self.quiet);
         let mut random = StdRng::seed_from_u64(SEED);
         let mut write_run = |dir: &Path, run: &RunResult, totals: &Totals, methods: &[Box<str>]| {

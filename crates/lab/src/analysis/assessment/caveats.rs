@@ -1,6 +1,6 @@
 //! Caveats: what the results do not support, and why.
 
-use lab_model::results::capacity::{CapacityResult, End};
+use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Difference, Weight};
 use lab_model::results::run::RunResult;
 use lab_model::results::{Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
@@ -52,7 +52,7 @@ fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
     };
     add(Caveat::Invalid, runs_with(&|run| run.verdict.outcome == Outcome::Invalid));
     let limited_runs = runs_with(&|run| run.verdict.outcome == Outcome::ClientLimited);
-    let limited_searches = searches_with(&|search| search.answer.end == End::ClientLimited);
+    let limited_searches = searches_with(&|search| search.answer.end == EndReason::ClientLimited);
     add(Caveat::ClientLimited, [limited_runs, limited_searches].concat());
     let partial_searches = searches_with(&|search| search.partial);
     add(Caveat::Partial, [runs_with(&|run| run.partial), partial_searches].concat());
@@ -106,7 +106,7 @@ fn cause(source: Source, cited: &Cited) -> Option<Caveat> {
 
 fn of_search(source: Source, search: &CapacityResult, caveats: &mut Vec<Caveat>) {
     let answer = &search.answer;
-    let is_found = matches!(answer.end, End::Converged | End::NothingPassed);
+    let is_found = matches!(answer.end, EndReason::Converged | EndReason::NothingPassed);
     if !is_found || answer.at_least {
         caveats.push(match answer.highest_pass {
             Some(_) => Caveat::LowerBound(source),

@@ -2,7 +2,7 @@
 
 use lab_model::metrics::Unit;
 use lab_model::record::Class;
-use lab_model::results::capacity::{Boundary, CapacityResult, End};
+use lab_model::results::capacity::{Boundary, CapacityResult, EndReason};
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::run::{Row, RunResult, StageRow};
 use lab_model::results::{Basis, Cause, ComparisonVerdict, Confidence, Finding as Cited, Outcome};
@@ -176,19 +176,21 @@ fn of_search(result: &CapacityResult) -> Vec<FindingKind> {
     let answer = &result.answer;
     let mut kinds = Vec::new();
     match (answer.end, answer.highest_pass, answer.lowest_fail) {
-        (End::Converged, Some(pass), Some(fail)) if !answer.at_least => {
+        (EndReason::Converged, Some(pass), Some(fail)) if !answer.at_least => {
             let soaked = answer.soak_held == Some(true);
             kinds.push(FindingKind::Capacity { pass, fail, soaked });
             if answer.boundary == Boundary::Cliff {
                 kinds.push(FindingKind::Cliff { pass, fail });
             }
         }
-        (End::RateMax, Some(pass), _) => kinds.push(FindingKind::CapacityAtLeast { pass }),
-        (End::NothingPassed, _, Some(fail)) => kinds.push(FindingKind::NothingPassed { fail }),
+        (EndReason::RateMax, Some(pass), _) => kinds.push(FindingKind::CapacityAtLeast { pass }),
+        (EndReason::NothingPassed, _, Some(fail)) => {
+            kinds.push(FindingKind::NothingPassed { fail })
+        }
         _ => {}
     }
     if let Some(broken) = &result.binding
-        && matches!(answer.end, End::Converged | End::NothingPassed)
+        && matches!(answer.end, EndReason::Converged | EndReason::NothingPassed)
     {
         kinds.push(FindingKind::LimitBroken {
             threshold: broken.threshold.clone(),

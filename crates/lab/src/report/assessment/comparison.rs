@@ -65,7 +65,7 @@ fn add(section: Section, comparison: &Comparison) -> Section {
     let result: &CompareResult = &comparison.result;
     let mut section = section
         .on(FILES, Block::Subheading(format!("Plan {}", comparison.name)))
-        .on(FILES, Block::List(List::of(&result.sentences)));
+        .on(FILES, Block::List(List::of(&result.conclusions)));
     let differences = result.variants.iter().skip(1);
     let differences = differences.map(|variant| compare::differences(result, &variant.name));
     let parts = std::iter::once(compare::mismatches(result))

@@ -146,9 +146,9 @@ fn the_case_of_a_plan_has_the_differences_of_a_study() {
         let is_reason = |(key, value): &(String, String)| key == "type" && value == reason;
         elements.iter().any(|(name, values)| name == "error" && values.iter().any(is_reason))
     };
-    result.end = StudyEnd::Interrupted;
+    result.end = StudyEndReason::Interrupted;
     assert!(has_error(&Checks::load_study(&result), "partial"));
-    result.end = StudyEnd::Faults;
+    result.end = StudyEndReason::Faults;
     result.plans[0].comparison.differences.clear();
     assert!(has_error(&Checks::load_study(&result), "no-result"));
 }
