@@ -359,8 +359,8 @@ impl FilledColumn {
 
 /// Returns the table of upstreams, with the columns that fit into the width.
 fn table(upstreams: &[&UpstreamView], width: usize) -> Vec<Line> {
-    let columns = COLUMNS.iter().map(|column| FilledColumn::new(column, upstreams));
-    let mut columns: Vec<FilledColumn> = columns.collect();
+    let mut columns: Vec<FilledColumn> =
+        COLUMNS.iter().map(|column| FilledColumn::new(column, upstreams)).collect();
     let total = |columns: &[FilledColumn]| {
         columns.iter().map(|column| column.width + GAP).sum::<usize>().saturating_sub(GAP)
     };
