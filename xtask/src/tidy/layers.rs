@@ -42,7 +42,13 @@ const LAYERS: &[Layers] = &[
     },
     Layers {
         folder: "crates/lab-model/src",
-        layers: &[&["named"], &["record"], &["metrics"], &["plan", "results"], &["samples"]],
+        layers: &[
+            &["named", "number"],
+            &["record"],
+            &["metrics"],
+            &["plan", "results"],
+            &["samples"],
+        ],
     },
     Layers {
         folder: "crates/lab-engine/src",

@@ -208,7 +208,7 @@ fn all_upstream_errors_are_reported() {
     let upstreams = ["localhost:8545", "ftp://h", "ws://ok"].map(str::to_owned);
     let two = Config::from_upstreams(&upstreams, None, None, false).unwrap_err();
     expect_test::expect![[r#"
-        --upstream: location least one upstream url is required
+        --upstream: at least one upstream url is required
              allowed: http[s]://host[:port][/path], ws[s]://… or ipc:/path
         --
         --upstream 1 = localhost:8545: a url begins with http://, https://, ws://, wss:// or ipc:

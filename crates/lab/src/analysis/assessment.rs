@@ -302,7 +302,7 @@ pub enum Caveat {
     /// The evidence for the cause has several gaps.
     CauseUncertain { source: Source, cause: Cause },
     /// Percentiles of few calls.
-    FewCalls { source: Source, methods: Vec<String> },
+    FewCalls { sources: Vec<Source>, methods: Vec<String> },
     /// A load of workers slows down with the target.
     ClosedLoad(Vec<Source>),
     /// Two systems have no results of the same plan.

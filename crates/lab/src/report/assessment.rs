@@ -17,7 +17,9 @@ use super::document::{
     ALL, Block, Column, Document, FILES, List, MARKDOWN, PAGE, Section, Span, TERMINAL, Text, bold,
     table, text,
 };
-use crate::analysis::assessment::{Basis, Conclusion, Derived, Finding, FindingKind};
+use crate::analysis::assessment::{
+    Advice, Basis, Conclusion, Derived, Finding, FindingKind, Recommendation,
+};
 use crate::assessment::Assessed;
 use crate::wording::assessment::Writer;
 use crate::wording::assessment::advice::NO_RECOMMENDATION;
@@ -232,8 +234,18 @@ fn caveats(assessed: &Assessed) -> Section {
 
 fn recommendations(assessed: &Assessed) -> Section {
     let assessment = &assessed.assessment;
+    // A rate is advice for one system.
+    let system_of = |given: &Recommendation| {
+        let has_rate =
+            matches!(given.advice, Advice::KeepBelow { .. } | Advice::LimitAdmission { .. });
+        let finding = assessment.findings.get(given.finding).filter(|_| has_rate)?;
+        let system = finding.sources.first()?.system().filter(|_| assessed.systems.len() > 1)?;
+        Some(format!("{}: ", assessed.systems.get(system)?.name))
+    };
     let items = assessment.recommendations.iter().map(|given| {
-        text![given.advice.to_string(), " Because of ", link_to_finding(given.finding), "."]
+        let system = system_of(given).unwrap_or_default();
+        let advice = format!("{system}{}", given.advice);
+        text![advice, " Because of ", link_to_finding(given.finding), "."]
     });
     let section = section("recommendations", "Recommendations")
         .lead("Each recommendation rests on the finding that it links to.");

@@ -21,7 +21,7 @@ fn weir(arguments: &[&str], folder: &Path) -> (i32, String, String) {
 fn plan(url: &str) -> String {
     format!(
         "name = \"small\"\n[target]\nurl = \"{url}\"\n\
-         [validity]\nlateness_p99_max = \"10m\"\nwaited_share_max = 1\n\
+         [validity]\nscheduling_delay_p99_max = \"10m\"\nwaited_share_max = 1\n\
          [thresholds]\nfailed = \"rate<0.01\"\n\
          [[scenario]]\nname = \"main\"\nmix = \"own\"\nworkers_max = 50\n\
          stages = [{{ name = \"steady\", duration = \"3s\", rate = 100 }}]\n\

@@ -63,13 +63,17 @@ fn of_system(evidence: Evidence<'_>, system: usize, caveats: &mut Vec<Caveat>) {
     };
     add(Caveat::ClosedLoad, runs_with(&is_closed));
     caveats.extend(single_runs(evidence, system));
+    let (mut few_sources, mut few_methods) = (Vec::new(), Vec::new());
     for (source, run) in runs.iter().filter(|(_, run)| is_valid(run.verdict.outcome)) {
-        let few = run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
-        let methods: Vec<String> = few.map(|row| row.method.clone()).collect();
-        if !methods.is_empty() {
-            caveats.push(Caveat::FewCalls { source: *source, methods });
+        let few = || run.methods.iter().filter(|row| (1..CALLS_MIN).contains(&row.calls));
+        few_sources.extend(few().next().map(|_| *source));
+        for row in few().filter(|row| !few_methods.contains(&row.method)).collect::<Vec<_>>() {
+            few_methods.push(row.method.clone());
         }
         caveats.extend(run.bottleneck.as_ref().and_then(|cited| cause(*source, cited)));
+    }
+    if !few_sources.is_empty() {
+        caveats.push(Caveat::FewCalls { sources: few_sources, methods: few_methods });
     }
     if searches.is_empty() && !runs.is_empty() {
         caveats.push(Caveat::NoCapacity { system });

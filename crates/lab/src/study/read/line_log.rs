@@ -36,18 +36,13 @@ pub struct LogFormat {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LineFormat {
-    #[serde(deserialize_with = "pattern")]
-    pattern: Regex,
+    pattern: String,
     #[serde(default = "has_year")]
     has_year: bool,
 }
 
 fn has_year() -> bool {
     true
-}
-
-fn pattern<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Regex, D::Error> {
-    Regex::new(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 impl LogFormat {
@@ -60,11 +55,15 @@ impl LogFormat {
 pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.run();
     let mut clock = Clock { year: FIRST_YEAR, last: None };
+    // The patterns are compiled here, because every command of the program lists the formats.
+    let pattern = |line: &LineFormat| Regex::new(&line.pattern).expect("a test reads each format");
+    let patterns: Vec<Regex> = format.line.iter().map(pattern).collect();
     while let Some(line) = lines.next()? {
         let found = format
             .line
             .iter()
-            .find_map(|line_format| Some((line_format, line_format.pattern.captures(line)?)));
+            .zip(&patterns)
+            .find_map(|(line_format, pattern)| Some((line_format, pattern.captures(line)?)));
         let Some((line_format, captures)) = found else { continue };
         let sample = sample(line_format, &captures, &mut clock);
         let added = sample.and_then(|sample| run.push(sample));

@@ -73,10 +73,10 @@ impl Writer<'_> {
                 self.named(*source),
                 cause.as_str()
             ),
-            Caveat::FewCalls { source, methods } => format!(
+            Caveat::FewCalls { sources, methods } => format!(
                 "The p99 of {} is uncertain in {}, because each method has fewer than {} calls.",
                 listed(methods),
-                self.named(*source),
+                self.list(sources),
                 count(CALLS_MIN)
             ),
             search @ (Caveat::LowerBound(source)
