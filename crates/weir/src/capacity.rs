@@ -174,7 +174,7 @@ impl SearchOptions {
         let measured_time = search.probe.saturating_sub(search.probe_warmup);
         if measured_time < MEASURED_TIME_MIN {
             return Err(format!(
-                "a probe of {:?} with a warm-up of {:?} is outcome for less than \
+                "a probe of {:?} with a warm-up of {:?} is judged for less than \
                  {MEASURED_TIME_MIN:?}: too short to see a backlog grow",
                 search.probe, search.probe_warmup
             ));

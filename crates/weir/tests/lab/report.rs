@@ -49,7 +49,7 @@ fn two_nodes_in_one_report() {
     let url = nodes[0].url();
     let search = [
         &["capacity", &url, "--threshold", "latency p(50)<10000", "--yes", "--quiet"][..],
-        &["--rate-start", "20", "--rate-max", "40", "--probe", "2s", "--probe-warmup", "500ms"],
+        &["--rate-start", "20", "--rate-max", "40", "--probe", "5s", "--probe-warmup", "500ms"],
         &["--repeats", "1", "--drain", "0s", "--soak", "0s", "--out", "capacity"],
     ]
     .concat();

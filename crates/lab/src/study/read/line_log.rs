@@ -1,6 +1,6 @@
 //! Reads logs of nodes in which one line announces a new block. `log_formats.toml` has the formats.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -37,12 +37,23 @@ pub struct LogFormat {
 #[serde(deny_unknown_fields)]
 struct LineFormat {
     pattern: String,
+    /// The compiled pattern. It is compiled at its first use, because every command of the program
+    /// lists the formats.
+    #[serde(skip)]
+    compiled: OnceLock<Regex>,
     #[serde(default = "has_year")]
     has_year: bool,
 }
 
 fn has_year() -> bool {
     true
+}
+
+impl LineFormat {
+    fn regex(&self) -> &Regex {
+        let compile = || Regex::new(&self.pattern).expect("a test reads a log of each format");
+        self.compiled.get_or_init(compile)
+    }
 }
 
 impl LogFormat {
@@ -55,15 +66,11 @@ impl LogFormat {
 pub(super) fn read(mut lines: Lines<'_>, format: &LogFormat) -> Result<RunBuilder, StudyFault> {
     let mut run = lines.run();
     let mut clock = Clock { year: FIRST_YEAR, last: None };
-    // The patterns are compiled here, because every command of the program lists the formats.
-    let pattern = |line: &LineFormat| Regex::new(&line.pattern).expect("a test reads each format");
-    let patterns: Vec<Regex> = format.line.iter().map(pattern).collect();
     while let Some(line) = lines.next()? {
         let found = format
             .line
             .iter()
-            .zip(&patterns)
-            .find_map(|(line_format, pattern)| Some((line_format, pattern.captures(line)?)));
+            .find_map(|line_format| Some((line_format, line_format.regex().captures(line)?)));
         let Some((line_format, captures)) = found else { continue };
         let sample = sample(line_format, &captures, &mut clock);
         let added = sample.and_then(|sample| run.push(sample));
