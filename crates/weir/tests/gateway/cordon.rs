@@ -175,7 +175,11 @@ fn the_last_usable_upstream_is_cordoned_only_by_force() {
     assert_eq!(served.attempts(0) + served.attempts(1), attempts, "no node was called");
     let ready = served.look("/readyz");
     assert_eq!(ready.status, 503);
-    assert!(ready.text().contains("chain sim: no upstream can be used"), "{}", ready.text());
+    assert!(
+        ready.text().contains("chain sim: no usable upstream (2 cordoned)"),
+        "{}",
+        ready.text()
+    );
 
     succeed(&served, &["uncordon", "node-a"]);
     wait_until("it is ready", || served.look("/readyz").status == 200);

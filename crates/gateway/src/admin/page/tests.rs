@@ -52,7 +52,7 @@ fn it_shows_every_chain_upstream_and_method() {
         assert!(page.contains(text), "{text} is not shown");
     }
     assert!(page.contains("<span class=\"badge bad\">ejected</span>"));
-    assert!(page.contains("not ready</span> chain side: no healthy upstream (1 foreign);"));
+    assert!(page.contains("not ready</span> chain side: no usable upstream (1 foreign);"));
     assert!(page.contains("60.0\u{202f}%"), "the hit ratio is shown");
     balanced(&page).unwrap();
     assert!(balanced("<p><b></p></b>").is_err() && balanced("<p>").is_err());

@@ -71,7 +71,7 @@ impl Status {
             let name = &chain.name;
             if !chain.upstreams.iter().any(usable) {
                 let states = state_counts(&chain.upstreams);
-                reasons.push(format!("chain {name}: no healthy upstream ({states})"));
+                reasons.push(format!("chain {name}: no usable upstream ({states})"));
             }
             match &chain.last_head {
                 _ if chain.head.is_some() => {}
@@ -86,11 +86,16 @@ impl Status {
     }
 }
 
-/// Lists the number of upstreams in each state: "2 ejected, 1 foreign".
+/// Lists the number of upstreams in each state: "2 ejected, 1 cordoned".
 fn state_counts(upstreams: &[UpstreamStatus]) -> String {
-    let counts = HealthState::ALL.into_iter().filter_map(|state| {
-        let count = upstreams.iter().filter(|upstream| upstream.state == state).count();
-        (count > 0).then(|| format!("{count} {}", state.as_str()))
+    let state_of = |upstream: &UpstreamStatus| match upstream.cordon {
+        Some(_) => "cordoned",
+        None => upstream.state.as_str(),
+    };
+    let states = HealthState::ALL.map(HealthState::as_str).into_iter().chain(["cordoned"]);
+    let counts = states.filter_map(|state| {
+        let count = upstreams.iter().filter(|upstream| state_of(upstream) == state).count();
+        (count > 0).then(|| format!("{count} {state}"))
     });
     counts.collect::<Vec<_>>().join(", ")
 }

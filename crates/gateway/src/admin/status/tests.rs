@@ -296,7 +296,7 @@ fn readiness_names_what_is_missing() {
     );
     let snapshot = populated();
     let side_reasons = [
-        "chain side: no healthy upstream (1 foreign)",
+        "chain side: no usable upstream (1 foreign)",
         "chain side: no upstream has reported a head yet",
     ];
     assert_eq!(Status::of(&snapshot).unready(), side_reasons);
@@ -312,7 +312,7 @@ fn readiness_names_what_is_missing() {
     assert_eq!(
         status.unready()[..2],
         [
-            "chain main: no healthy upstream (2 ejected)",
+            "chain main: no usable upstream (2 ejected)",
             "chain main: no upstream confirms a head; the last was block 22431084, 0 s ago"
         ]
     );

@@ -90,7 +90,7 @@ fn readiness_follows_the_nodes() {
     wait_until("both reasons are reported", || {
         let reasons = served.look("/readyz");
         let reports = |reason: &str| reasons.text().contains(reason);
-        reports("chain sim: no healthy upstream (2 ejected)") && reports(&last_head)
+        reports("chain sim: no usable upstream (2 ejected)") && reports(&last_head)
     });
     assert_eq!(served.status("/chains/0/last_head/number"), HEAD);
     // It lives all the same.
