@@ -223,7 +223,7 @@ fn verdicts() -> Vec<Truth> {
         Truth {
             name: "too few workers for the rate",
             target: || after(ms(50), |_| ok()),
-            load: "workers_max = 2\nlate = \"drop\"\nstages = [{ duration = \"2s\", rate = 100 }]",
+            load: "workers_max = 2\ndelayed = \"drop\"\nstages = [{ duration = \"2s\", rate = 100 }]",
             rest: "",
             timeout: SHORT,
             expected: |it| is(it, Outcome::ClientLimited),
