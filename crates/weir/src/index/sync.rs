@@ -40,7 +40,7 @@ Examples:
   weir index sync --from ipc:/var/geth.ipc --from wss://node.example --db chain.db --end follow
   weir index sync --from http://127.0.0.1:8545 --db logs.db --start 20000000 --what logs
   weir index sync --from http://127.0.0.1:9500 --db one.db --what blocks,receipts,logs,hmyv2
-  weir index sync --from https://node.example -H 'authorization: Bearer TOKEN' --db chain.db
+  weir index sync --from http://127.0.0.1:8545 -H 'authorization: Bearer TOKEN' --db chain.db
   PGPASSWORD=secret weir index sync --from http://127.0.0.1:8545 \\
     --db postgres://weir@db.example/chains
 
