@@ -17,9 +17,9 @@ use thiserror::Error;
 use crate::variant;
 use crate::variant::{Run, Variant};
 
-/// Maximum size of a file in bytes. The result of a run of a day, with one sample per second, has a
-/// tenth of it.
-const FILE_BYTES_MAX: u64 = 512 << 20;
+/// Maximum size of a result file in bytes. A run of a day, with one sample per second, has about
+/// 50 MB.
+pub(crate) const FILE_BYTES_MAX: u64 = 512 << 20;
 
 /// Reason why a file or folder cannot be used as a variant.
 #[derive(Debug, Error)]

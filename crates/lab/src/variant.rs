@@ -1,7 +1,7 @@
 //! A variant of a comparison: a name with the runs of one target, build or setting. The runs come
 //! from results of `weir load` or of other tools.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lab_engine::aggregate;
 use lab_model::record::Class;
@@ -28,6 +28,19 @@ pub struct Variant {
     pub left_out: Vec<String>,
     /// Remarks on the import of its runs.
     pub notes: Vec<String>,
+}
+
+/// Adds numbers to equal names.
+pub(crate) fn make_unique<'a>(names: impl Iterator<Item = &'a mut String>) {
+    let mut taken = BTreeSet::new();
+    for name in names {
+        let base_name = name.clone();
+        let mut number = 2;
+        while !taken.insert(name.clone()) {
+            *name = format!("{base_name} ({number})");
+            number += 1;
+        }
+    }
 }
 
 /// The compared values of one run.

@@ -1,19 +1,18 @@
 //! `weir report`: one document from several results. `lab::assessment` reads, compares and assesses
 //! them; this file has the arguments and the output.
 
-use std::io;
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use lab::assessment;
-use lab::report::{self, Colour};
+use lab::report;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::compare::parse_variant;
+use crate::terminal::stdout_colour;
 
 /// Seed of the resampling, constant so that the same files give the same verdicts.
 const SEED: u64 = 1;
@@ -67,12 +66,10 @@ impl Report {
         let mut random = StdRng::seed_from_u64(SEED);
         let assessed = assessment::assess_results(results, &mut || random.random());
         let report = report::Report::assessment(&assessed);
-        let colour = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let colour = if colour { Colour::Ansi } else { Colour::Plain };
         match () {
             () if self.markdown => print!("{}", report.markdown()),
             () if self.html => println!("{}", report.html()),
-            () => print!("{}", report.text(colour)),
+            () => print!("{}", report.text(stdout_colour())),
         }
         if let Some(dir) = &self.out {
             let written = report::write_assessment(dir, &assessed)

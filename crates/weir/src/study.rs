@@ -83,8 +83,8 @@ Exit codes:
   0  the study is complete, with any result
   1  a file or program could not be read, run or written
   2  faulty study file, arguments or data
-  4  no reliable result: a variant has no usable run, or a variant did not reach the height to compare, or
-     that height is above the newest block
+  4  no reliable result: no other variant can be compared with the first, because one of the two has
+     no usable run, did not reach the height to compare, or that height is above the newest block
   6  interrupted by Ctrl-C: the samples until then are saved and reported; a second Ctrl-C ends at
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]

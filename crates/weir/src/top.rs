@@ -18,6 +18,7 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::control::{DEFAULT_ADMIN, read_status, read_status_of_gateway};
+use crate::terminal::no_color;
 
 /// Lays out the view as lines, and draws them.
 mod draw;
@@ -93,7 +94,7 @@ impl Top {
     /// Shows the values until the user quits.
     fn show_live(&self, first: Status) -> Result<()> {
         let readings = start_reader(self.admin)?;
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = !no_color();
         let mut screen = Screen::new(self.admin, View::new(&first, None));
         let (mut last, mut last_read) = (first, Instant::now());
         let _full_screen = FullScreen::enter().context("the terminal is not suitable")?;

@@ -20,6 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 
+use crate::admin::ACCEPT_PAUSE;
 use crate::policy::cordon;
 use crate::policy::cordon::Cordon;
 use crate::state::snapshot::Snapshot;
@@ -28,8 +29,6 @@ use crate::state::snapshot::Snapshot;
 const COMMAND_BYTES_MAX: u64 = 16 * 1024;
 /// Timeout of one command. Commands are handled one after another.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
-/// Pause after a failed accept. The usual cause is a lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A command of an operator.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -80,7 +80,7 @@ settings::table! {
         /// calls in flight, smooth weighted round robin, or consistent hash.
         balance: BalanceName = "least_loaded";
         /// The input of `hash`: method and params, the client's address, or a header of the
-        /// request.
+        /// request. All groups that hash a header must hash the same one.
         hash_key: HashKeyName = "call";
         /// Load limit of one upstream with `hash`, as a multiple of the mean load. Further calls go
         /// to the next upstream on the ring.
@@ -149,6 +149,16 @@ pub struct Group {
     pub hedge: Option<Hedge>,
     /// Bounds of the limit of calls in flight at its upstreams.
     pub in_flight: LimiterSettings,
+}
+
+impl Group {
+    /// Returns the header that the group hashes for load balancing, if any.
+    pub(crate) fn hash_header(&self) -> Option<&http::HeaderName> {
+        match &self.balance {
+            Balance::Hash { key: HashKey::Header(name), .. } => Some(name),
+            _ => None,
+        }
+    }
 }
 
 /// Load balancing algorithms.
@@ -251,7 +261,33 @@ pub(super) fn check(
     for (index, chain) in chains.iter_mut().enumerate() {
         serve_all_methods(index, chain, defaults, tables, upstreams, &mut groups, report);
     }
+    check_hash_headers(&groups, tables, call, report);
     groups
+}
+
+/// Checks that all groups that hash a header hash the same one. Requests keep only one header for
+/// load balancing.
+fn check_hash_headers(
+    groups: &[Group],
+    tables: &[GroupTable],
+    call: &CallTable,
+    report: &mut Report<'_>,
+) {
+    let mut with_header = groups.iter().filter_map(|group| Some((group, group.hash_header()?)));
+    let Some((first_group, header)) = with_header.next() else { return };
+    for (group, other) in with_header.filter(|(_, other)| *other != header) {
+        let message = format!("group {} hashes another header", first_group.name);
+        let allowed =
+            format!("\"header:{}\" for every group that hashes a header", header.as_str());
+        let sets_header = |table: &&GroupTable| {
+            **table.name == *group.name
+                && matches!(&*table.hash_key, Some(HashKey::Header(own)) if own == other)
+        };
+        match tables.iter().find(sets_header) {
+            Some(table) => report.error(&table.hash_key, message, allowed),
+            None => report.error(&call.hash_key, message, allowed),
+        }
+    }
 }
 
 fn check_group(

@@ -15,7 +15,7 @@ use crate::access_log::write::Queues;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
 use crate::config::Config;
-use crate::config::group::{Balance, HashKey};
+use crate::config::group::Group;
 use crate::config::listen_tls::ListenTls;
 use crate::io::memory;
 use crate::limits::clients::Clients;
@@ -128,7 +128,11 @@ impl Snapshot {
             counters,
             head_fields: Arc::new(HeadFields::new(
                 &config,
-                hash_header(&config),
+                config
+                    .groups
+                    .iter()
+                    .find_map(Group::hash_header)
+                    .map(|name| name.as_str().to_owned()),
                 key_headers(&config),
             )),
             key_index: KeyIndex::new(&config),
@@ -200,13 +204,4 @@ fn checks_methods(config: &Config) -> bool {
         || config.groups.iter().any(|group| !group.methods_deny.is_empty())
         || access.keys.iter().any(|key| !key.grant.methods.is_open())
         || !access.issuers.is_empty()
-}
-
-/// Returns the header that the first group with such a key hashes for load balancing. Requests keep
-/// only one header for this purpose, so other groups that hash a header use the same one.
-fn hash_header(config: &Config) -> Option<String> {
-    config.groups.iter().find_map(|group| match &group.balance {
-        Balance::Hash { key: HashKey::Header(name), .. } => Some(name.as_str().to_owned()),
-        _ => None,
-    })
 }

@@ -208,8 +208,8 @@ impl Topology {
         match &cordon {
             Some(Cordon { reason, until }) => {
                 let reason = reason.as_deref().unwrap_or_default();
-                let duration = until.saturating_sub(self.now());
-                tracing::warn!(upstream = name, ?duration, reason, "upstream cordoned");
+                let seconds = until.saturating_sub(self.now()).as_secs_f64().round();
+                tracing::warn!(upstream = name, seconds, reason, "upstream cordoned");
             }
             None => tracing::info!(upstream = name, "upstream uncordoned"),
         }

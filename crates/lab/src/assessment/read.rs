@@ -13,9 +13,8 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::analysis::assessment::Labelled;
+use crate::import::FILE_BYTES_MAX;
 
-/// Maximum size of a file. The result of a day with one sample per second has a tenth of it.
-const FILE_BYTES_MAX: u64 = 512 << 20;
 /// Maximum number of results in a report. Each run has several charts on the page.
 const RESULTS_MAX: usize = 200;
 /// Files that the commands write into their folders.

@@ -1,11 +1,10 @@
 //! Groups results by system: by the name that the user gave, else by target and machine.
 
-use std::collections::BTreeSet;
-
 use lab_model::results::{Fingerprint, TargetFacts};
 
 use super::read::{Input, SystemResult};
 use crate::analysis::assessment::{Labelled, System};
+use crate::variant::make_unique;
 
 /// The identity of a system.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,25 +67,21 @@ fn names(identities: &[Identity], facts: &[(TargetFacts, Fingerprint)]) -> Vec<S
             _ => authority(&target.url).to_owned(),
         };
     let short: Vec<String> = identities.iter().zip(facts).map(short).collect();
-    let mut taken = BTreeSet::new();
-    let mut unique = Vec::new();
-    for (index, (identity, (target, machine))) in identities.iter().zip(facts).enumerate() {
+    let full = |(index, (identity, (target, machine))): (
+        usize,
+        (&Identity, &(TargetFacts, Fingerprint)),
+    )| {
         let is_shared = short.iter().filter(|name| **name == short[index]).count() > 1;
-        let mut name = match identity {
+        match identity {
             Identity::Measured { .. } if is_shared => {
                 [authority(&target.url), machine.host.as_str()].join(" on ")
             }
             _ => short[index].clone(),
-        };
-        let base = name.clone();
-        let mut number = 2;
-        while !taken.insert(name.clone()) {
-            name = format!("{base} ({number})");
-            number += 1;
         }
-        unique.push(name);
-    }
-    unique
+    };
+    let mut names: Vec<String> = identities.iter().zip(facts).enumerate().map(full).collect();
+    make_unique(names.iter_mut());
+    names
 }
 
 /// Returns the host and port of a URL.

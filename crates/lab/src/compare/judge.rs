@@ -12,7 +12,7 @@ use crate::analysis::compare::{
     Design, MetricDifference, Values, classify_all, compare as compare_values, spread,
 };
 use crate::analysis::statistics::median;
-use crate::variant::{ALL, Key, Run, Variant};
+use crate::variant::{ALL, Key, Run, Variant, make_unique};
 use crate::wording::{comparability, difference};
 
 /// How variants are compared.
@@ -46,7 +46,7 @@ pub fn compare(
     options: &Options,
     random: &mut dyn FnMut() -> u64,
 ) -> CompareResult {
-    make_names_unique(&mut variants);
+    make_unique(variants.iter_mut().map(|variant| &mut variant.name));
     let mut result = CompareResult {
         schema: SCHEMA.to_owned(),
         weir: env!("CARGO_PKG_VERSION").to_owned(),
@@ -107,19 +107,6 @@ pub fn compare(
     result.warnings.extend(others.iter().filter_map(|other| one_after_another(first, other)));
     result.warnings.extend(against_medians(&result));
     result
-}
-
-/// Adds numbers to equal names of variants.
-fn make_names_unique(variants: &mut [Variant]) {
-    let mut taken = BTreeSet::new();
-    for variant in variants {
-        let base_name = variant.name.clone();
-        let mut number = 2;
-        while !taken.insert(variant.name.clone()) {
-            variant.name = format!("{base_name} ({number})");
-            number += 1;
-        }
-    }
 }
 
 /// Removes invalid runs from a variant, and returns the mismatches between its remaining runs.
