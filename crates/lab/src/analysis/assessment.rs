@@ -196,6 +196,8 @@ pub enum FindingKind {
     WrongResponses { method: String, compared: u64, wrong: u64 },
     /// A threshold was broken.
     ThresholdBroken { threshold: String, observed: f64, unit: Unit },
+    /// A run failed for a reason that no other finding shows, such as a threshold without data.
+    RunFails { reason: String },
     /// The target did not start all iterations in time.
     NotDelivered { share: f64 },
     /// The target rejects calls with HTTP 429.
@@ -246,6 +248,7 @@ impl FindingKind {
             MethodFails { .. }
                 | WrongResponses { .. }
                 | ThresholdBroken { .. }
+                | RunFails { .. }
                 | NotDelivered { .. }
                 | RateLimited { .. }
                 | NothingPassed { .. }

@@ -98,6 +98,22 @@ fn has_choice(assessed: &Assessed) -> bool {
     given.iter().any(|given| matches!(given.advice, Advice::Prefer { .. }))
 }
 
+/// A threshold without data has no observed value, and stalls have no threshold at all.
+#[test]
+fn a_failed_run_has_a_finding_whatever_the_reason() {
+    let reason = "a threshold without a stall would be broken";
+    let mut failed = run_on("bench-1", 1.0);
+    failed.verdict.outcome = Outcome::Fail;
+    failed.verdict.reasons = vec![reason.to_owned()];
+    failed.thresholds[0].kept = false;
+    failed.thresholds[0].observed = None;
+    let assessed = assessed(vec![failed], Vec::new());
+    let found = kinds(&assessed);
+    assert!(found.contains(&&FindingKind::RunFails { reason: reason.to_owned() }), "{found:?}");
+    let text = crate::report::Report::assessment(&assessed).text(crate::report::Colour::Plain);
+    assert!(text.contains("FAILURES FOUND") && text.contains(reason), "{text}");
+}
+
 #[test]
 fn a_method_that_fails_wholly_is_found_below_a_low_total_error_rate() {
     let assessed = assessed(vec![with_failing_method("bench-1")], Vec::new());

@@ -66,6 +66,7 @@ impl Writer<'_> {
                 "{subject}: the threshold {threshold} was broken; the observed value is {}.",
                 with_unit(*observed, *unit)
             ),
+            FindingKind::RunFails { reason } => format!("{subject}: a run failed: {reason}."),
             FindingKind::NotDelivered { share } => format!(
                 "{subject}: only {} of the scheduled iterations started in time.",
                 percent(*share)

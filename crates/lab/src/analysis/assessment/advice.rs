@@ -37,6 +37,7 @@ fn advice(kind: &FindingKind) -> Vec<Advice> {
             }
         }
         FindingKind::ThresholdBroken { .. }
+        | FindingKind::RunFails { .. }
         | FindingKind::NotDelivered { .. }
         | FindingKind::Capacity { .. }
         | FindingKind::CapacityAtLeast { .. }

@@ -66,6 +66,7 @@ fn is_same_kind(a: &FindingKind, b: &FindingKind) -> bool {
         (MethodFails { method: a, .. }, MethodFails { method: b, .. })
         | (WrongResponses { method: a, .. }, WrongResponses { method: b, .. })
         | (ThresholdBroken { threshold: a, .. }, ThresholdBroken { threshold: b, .. }) => a == b,
+        (RunFails { reason: a }, RunFails { reason: b }) => a == b,
         (Bottleneck { cause: a, .. }, Bottleneck { cause: b, .. }) => a == b,
         (NotDelivered { .. }, NotDelivered { .. })
         | (RateLimited { .. }, RateLimited { .. })
@@ -79,6 +80,7 @@ fn severity(kind: &FindingKind) -> u8 {
     match kind {
         MethodFails { .. } | WrongResponses { .. } => 0,
         ThresholdBroken { .. }
+        | RunFails { .. }
         | NothingPassed { .. }
         | NotDelivered { .. }
         | RateLimited { .. } => 1,
@@ -113,6 +115,11 @@ fn of_run(result: &RunResult) -> Vec<FindingKind> {
     }
     if result.overall.limited_share >= LIMITED_SHARE {
         kinds.push(FindingKind::RateLimited { share: result.overall.limited_share });
+    }
+    let has_failure = kinds.iter().any(FindingKind::is_failure);
+    if result.verdict.outcome == Outcome::Fail && !has_failure {
+        let reason = result.verdict.reasons.first().cloned().unwrap_or_default();
+        kinds.push(FindingKind::RunFails { reason });
     }
     kinds.extend(result.bottleneck.as_ref().and_then(bottleneck));
     kinds
