@@ -140,7 +140,10 @@ async fn run_steps<'a>(
     progress: &mut Progress,
 ) -> Result<(UpstreamResponse, CacheStatus), Stop> {
     let mut now = cx.tick();
-    let _in_flight_guard = apply_limits(cx, request, item, &mut now).await?;
+    let _in_flight_guard = match &cx.snapshot.limits {
+        Some(limits) => apply_limits(cx, limits, request, item, &mut now).await?,
+        None => None,
+    };
     let call = item.as_ref().map_err(|_| Stop::Unreadable)?;
     if let Some(grant) = &request.caller.grant {
         cx.counters.keys[grant.index].calls.add(1);

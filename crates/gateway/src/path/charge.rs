@@ -30,11 +30,11 @@ fn charged_method(cx: &ThreadContext, chain: usize, name: &str) -> Option<&'stat
 /// Charges the limits of the chain in the URL, and waits if a limit delays the call.
 pub(super) async fn apply_limits<'a>(
     cx: &'a ThreadContext,
+    limits: &'a Limits,
     request: &Request<'_>,
     item: &Result<Call<'_>, Rejection<'_>>,
     now: &mut Instant,
 ) -> Result<Option<Box<InFlightGuard<'a>>>, Failure> {
-    let Some(limits) = &cx.snapshot.limits else { return Ok(None) };
     let name = method_name(item);
     let method = charged_method(cx, request.chain, name);
     let caller = limited_call(cx, request, name, method);
