@@ -414,8 +414,8 @@ fn rank(attempt: &Attempt) -> (u8, usize) {
     (rank, items)
 }
 
-/// Makes one attempt. If it is slow and the call may be repeated, races further attempts
-/// (`race.rs`).
+/// Makes one attempt. If it is slow, the call may be repeated and the group has another upstream,
+/// races further attempts (`race.rs`).
 async fn attempt_or_race(
     cx: &Rc<UpstreamContext>,
     request: &UpstreamRequest<'_>,
@@ -424,8 +424,11 @@ async fn attempt_or_race(
     fresh: bool,
     attempts: &mut Attempts,
 ) -> Attempt {
-    let began = cx.now();
     let group = &cx.topology.config.groups[request.group];
+    if group.upstreams.len() == 1 {
+        return run_attempt(cx, upstream, request, deadline, fresh).await;
+    }
+    let began = cx.now();
     let hedge = &cx.hedges[request.group];
     let other_upstream = group.upstreams.len() > attempts.tried.len();
     let delay =
