@@ -175,7 +175,7 @@ fn split_transactions(
     while encoder.next_element()? {
         let index = transactions.len() as u64;
         if index == INDEX_MAX {
-            return Err(malformed_error("block.transactions: more than 2^20"));
+            return Err(malformed_error("block.transactions: 2^20 or more"));
         }
         let read_element = if full { split_transaction } else { read_hash };
         transactions.push(read_element(encoder, index)?);

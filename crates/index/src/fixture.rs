@@ -18,6 +18,16 @@ pub(crate) const LAST: u64 = FIRST + BLOCKS - 1;
 
 /// Writes an index that holds these contents, with this number of blocks in each transaction.
 pub(crate) fn write(location: &Location, contents: &str, blocks_per_transaction: usize) {
+    write_from(FIRST, location, contents, blocks_per_transaction);
+}
+
+/// Writes an index like [`write`] whose first block has this number.
+pub(crate) fn write_from(
+    first: u64,
+    location: &Location,
+    contents: &str,
+    blocks_per_transaction: usize,
+) {
     let contents: Contents = contents.parse().unwrap();
     let mut store = store::open(location, Settings::default()).unwrap();
     let chain = Chain { family: "ethereum".to_owned(), id: "1".to_owned(), genesis: [7; 32] };
@@ -33,7 +43,7 @@ pub(crate) fn write(location: &Location, contents: &str, blocks_per_transaction:
     store.initialize(&metadata, &dictionaries).unwrap();
     let mut compressor = Compressor::new(&dictionaries).unwrap();
     let mut rows = Vec::new();
-    for sample in TestBlock::chain(FIRST, BLOCKS) {
+    for sample in TestBlock::chain(first, BLOCKS) {
         let mut block = sample.block.clone();
         if !contents.blocks {
             for transaction in block["transactions"].as_array_mut().unwrap() {
@@ -53,7 +63,7 @@ pub(crate) fn write(location: &Location, contents: &str, blocks_per_transaction:
         rows.push(encode::encode(&mut compressor, raw, contents).unwrap());
     }
     for batch in rows.chunks(blocks_per_transaction) {
-        store.append(batch, LAST).unwrap();
+        store.append(batch, first + BLOCKS - 1).unwrap();
     }
 }
 

@@ -22,6 +22,9 @@ use crate::reader::Reader;
 use crate::search::SearchLimits;
 use crate::store::TransactionPart;
 
+#[cfg(test)]
+mod tests;
+
 /// The caller's knowledge of the chain, and the limits of its query.
 pub struct QueryContext<'a> {
     /// The last block that the caller knows to be finalized, if any.
@@ -236,19 +239,17 @@ impl Query<'_> {
         Ok(block.is_some_and(|(hash, _)| (self.context.is_canonical)(number, &hash)))
     }
 
-    /// Returns the highest block, at most `to`, up to which all blocks are confirmed. Finalized
-    /// blocks are confirmed. Each block contains the hash of the previous block, so all blocks are
-    /// confirmed if the highest one is.
-    fn confirmed_up_to(&self, to: u64) -> Result<u64, ReadError> {
+    /// Returns the highest block, at most `to`, up to which all blocks are confirmed; `None` if no
+    /// block is confirmed. Finalized blocks are confirmed. Each block contains the hash of the
+    /// previous block, so all blocks are confirmed if the highest one is.
+    fn confirmed_up_to(&self, to: u64) -> Result<Option<u64>, ReadError> {
         let range = self.range;
         let highest = to.min(range.last);
         if self.is_confirmed(highest)? {
-            return Ok(highest);
+            return Ok(Some(highest));
         }
-        // The block below the first one means that no block is confirmed.
-        let before_first = range.first.saturating_sub(1);
         let finalized = self.context.finalized.map(|finalized| finalized.min(range.finalized));
-        Ok(finalized.map_or(before_first, |finalized| finalized.min(highest)))
+        Ok(finalized.map(|finalized| finalized.min(highest)))
     }
 
     /// Returns true if nodes must serve this response form.
@@ -352,7 +353,7 @@ impl Query<'_> {
         let (Some(from), Some(to)) = (parse_number(from), parse_number(to)) else {
             return Ok(Lookup::Miss);
         };
-        let confirmed_to = self.confirmed_up_to(to)?;
+        let Some(confirmed_to) = self.confirmed_up_to(to)? else { return Ok(Lookup::Miss) };
         let is_invalid = from > to || to - from > harmony::BLOCKS_APART_MAX;
         if is_invalid || from < self.range.first || from > confirmed_to {
             return Ok(Lookup::Miss);
@@ -420,7 +421,10 @@ impl Query<'_> {
                 (number, number, number)
             }
             (None, Some(from), Some(to)) => match (stated_number(from), stated_number(to)) {
-                (Some(from), Some(to)) if from <= to => (from, to, self.confirmed_up_to(to)?),
+                (Some(from), Some(to)) if from <= to => match self.confirmed_up_to(to)? {
+                    Some(confirmed_to) => (from, to, confirmed_to),
+                    None => return Ok(Lookup::Miss),
+                },
                 _ => return Ok(Lookup::Miss),
             },
             _ => return Ok(Lookup::Miss),

@@ -39,7 +39,7 @@ use exporter::{Exporter, ScrapeCounts};
 use machine::Machine;
 use network::Network;
 use pace::Cost;
-use process::Processes;
+use process::{PROCESSES_MAX, Processes};
 use target_sockets::TargetSockets;
 use values::Values;
 
@@ -62,6 +62,9 @@ pub enum HostFault {
     /// A process of the plan does not exist.
     #[error("cannot watch process {0}: it does not exist")]
     NoProcess(u32),
+    /// The plan names too many processes.
+    #[error("cannot watch process {0}: {PROCESSES_MAX} processes are watched already")]
+    TooManyProcesses(u32),
     /// The first scrape of the node-exporter failed.
     #[error("cannot use the node-exporter at {url}: {reason}")]
     Exporter {
@@ -230,7 +233,10 @@ impl Sampler {
         processes.add(std::process::id(), ProcessRole::Generator);
         for &pid in &watch.pids {
             if !processes.add(pid, ProcessRole::Watched) && processes.name(pid).is_none() {
-                return Err(HostFault::NoProcess(pid));
+                return Err(match processes.is_full() {
+                    true => HostFault::TooManyProcesses(pid),
+                    false => HostFault::NoProcess(pid),
+                });
             }
         }
         Ok(Sampler {

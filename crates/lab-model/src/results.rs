@@ -136,7 +136,7 @@ pub struct ThresholdOutcome {
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
-    /// The confidence, by the share of the evidence that agrees.
+    /// The confidence, by the number of doubts.
     pub confidence: Confidence,
     /// The finding as a sentence.
     pub sentence: String,

@@ -138,6 +138,9 @@ fn compare_systems(
     compared
 }
 
+/// Name of plans that have equal settings and different names.
+const EQUAL_PLANS: &str = "plans with equal settings";
+
 fn runs_by_plan(systems: &[System]) -> Vec<PlanRuns> {
     let mut plans: Vec<PlanRuns> = Vec::new();
     for (system, with) in systems.iter().enumerate() {
@@ -153,6 +156,10 @@ fn runs_by_plan(systems: &[System]) -> Vec<PlanRuns> {
                 plans.push(PlanRuns { name, systems: Vec::new(), facts });
             }
             let plan = &mut plans[index];
+            // The plan of a run without a plan file has the name of its target.
+            if plan.name != labelled.result.plan.name {
+                EQUAL_PLANS.clone_into(&mut plan.name);
+            }
             match plan.systems.iter_mut().find(|(index, _)| *index == system) {
                 Some((_, runs)) => runs.push(run),
                 None => plan.systems.push((system, vec![run])),

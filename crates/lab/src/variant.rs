@@ -232,6 +232,7 @@ pub(crate) fn plan_facts(plan: &PlanFacts, target: &TargetFacts, machine: &Finge
         connections: Some(format!("HTTP/{}, {}", plan.http, plan.connections)),
         family: known(&target.family),
         chain_id: target.chain_id.clone(),
+        scheme: target.url.split_once(':').map(|(scheme, _)| scheme.to_owned()),
         client: target.client.clone(),
         head: target.head_start,
         machine: Some(machine.clone()),

@@ -39,8 +39,9 @@ pub struct WorldOptions {
     pub transactions_min: u64,
     /// Maximum number of transactions of a block, at most [`TRANSACTIONS_MAX`].
     pub transactions_max: u64,
-    /// Number of addresses in logs, with frequencies as skewed as on a real chain. With 0, logs
-    /// have only the few accounts and contracts of the world.
+    /// Number of addresses in logs, with frequencies as skewed as on a real chain. The number is
+    /// rounded up to one below a power of two. With 0, logs have only the few accounts and contracts
+    /// of the world.
     pub log_parties: u64,
     /// Reorgs at fixed heights, in rising order; at most [`REORGS_MAX`].
     pub reorgs: Vec<Reorg>,

@@ -136,7 +136,7 @@ impl Logs {
         let mut number = 0;
         while next_line(&mut input, &mut line)? {
             number += 1;
-            let text = std::str::from_utf8(&line).map_err(|_| LineFault::Shape);
+            let text = line_text(&line);
             match text.and_then(|text| parser.parse(text)) {
                 Ok(parsed) => {
                     let in_range = since.is_none_or(|since| parsed.seconds >= since)
@@ -156,6 +156,14 @@ impl Logs {
         }
         Ok(())
     }
+}
+
+/// Returns a line as text. A line that is too long may end within a character.
+fn line_text(line: &[u8]) -> Result<&str, LineFault> {
+    if line.len() > LINE_BYTES_MAX {
+        return Err(LineFault::Length);
+    }
+    std::str::from_utf8(line).map_err(|_| LineFault::Shape)
 }
 
 fn argument_error(message: &str) -> ExitCode {
@@ -204,5 +212,21 @@ fn next_line(input: &mut dyn BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
             }
             return Ok(true);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_truncated_within_a_character_is_too_long() {
+        let text = format!("{{\"client\":\"{}\"}}\n", "ü".repeat(LINE_BYTES_MAX));
+        for start in 0..2 {
+            let (mut input, mut line) = (&text.as_bytes()[start..], Vec::new());
+            assert!(next_line(&mut input, &mut line).unwrap());
+            assert_eq!(line_text(&line), Err(LineFault::Length));
+        }
+        assert_eq!(line_text(b"\xff"), Err(LineFault::Shape));
     }
 }

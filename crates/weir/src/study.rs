@@ -1,6 +1,7 @@
 //! `weir study`: several runs that answer one question. `lab::study` does the work; this file has
 //! the arguments, the progress output and the exit codes.
 
+mod input;
 mod load;
 mod variants;
 
@@ -10,7 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand};
 use lab::analysis::sync::VariantRuns;
 use lab::analysis::sync::judge::main_row;
@@ -30,6 +30,7 @@ use crate::ci::CiOutput;
 use crate::load::{EXIT_INTERRUPTED, EXIT_INVALID};
 use crate::terminal::{ProgressOutput, stdout_colour};
 use crate::{EXIT_FAULTY, stop};
+use input::InputArgs;
 use variants::{parse_nodes, read_variants};
 pub(crate) use variants::{split_name, variant_name};
 
@@ -76,6 +77,7 @@ Examples:
   weir study sync --log geth pebble=a/geth.log leveldb=b/geth.log
   weir study sync --csv 5MB=a1.csv,a2.csv 500MB=b1.csv,b2.csv          # two runs of each variant
   weir study sync --samples small=a.jsonl large=b.jsonl                # written by --samples
+  weir study sync --csv 5MB=a.csv 50MB=a2.csv --log pocketcoin 500MB=b/debug.log
   weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000
   weir study sync --csv a.csv b.csv --at 100000,500000 --bin 50000 --subtract-stalls
 
@@ -89,13 +91,14 @@ Exit codes:
      once and saves nothing. Without --duration and --until-height, Ctrl-C is the usual end of
      watching nodes, with code 0")]
 struct Sync {
+    // This field is before `given`: it reads the places of the variants before they are taken.
+    #[command(flatten)]
+    input: InputArgs,
+
     /// A study file; or, with --log, --csv, --samples or --rpc, the variants. The first variant is the
     /// baseline
     #[arg(value_name = "STUDY.TOML | [NAME=]FILE[,FILE…] | NAME=URL", required = true)]
     given: Vec<String>,
-
-    #[command(flatten)]
-    from: InputArgs,
 
     #[command(flatten)]
     analysis: Analysis,
@@ -122,29 +125,6 @@ struct Sync {
 
     #[command(flatten)]
     ci: CiOutput,
-}
-
-#[derive(Args)]
-#[group(multiple = false)]
-#[command(next_help_heading = "Input")]
-struct InputArgs {
-    /// The variants are log files of nodes: pocketcoin (debug.log with debug=stat), geth, or
-    /// bitcoind (debug.log)
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Form::log_names()))]
-    log: Option<String>,
-
-    /// The variants are CSV files with a header: time (or seconds), height, and columns of the page
-    /// cache (docs/studies.md)
-    #[arg(long)]
-    csv: bool,
-
-    /// The variants are JSON lines, as `weir index sync --samples` writes them
-    #[arg(long)]
-    samples: bool,
-
-    /// The variants are running nodes; Weir polls their heights
-    #[arg(long)]
-    rpc: bool,
 }
 
 #[derive(Args)]
@@ -222,15 +202,13 @@ impl Sync {
             let context = || format!("cannot make the folder {}", dir.display());
             std::fs::create_dir_all(dir).with_context(context)?;
         }
-        let form = match (self.from.log.as_deref(), self.from.csv, self.from.samples) {
-            (Some(name), _, _) => Form::log(name).map(|form| (form, Source::Logs)),
-            (_, true, _) => Some((Form::Table, Source::Tables)),
-            (_, _, true) => Some((Form::Samples, Source::Samples)),
-            _ => None,
+        let formats = match self.input.formats() {
+            Ok(formats) => formats,
+            Err(message) => return Ok(argument_error(&message)),
         };
-        let result = match form {
-            Some((form, source)) => self.run_files(form, source),
-            None if self.from.rpc => self.run_nodes(),
+        let result = match formats {
+            Some(formats) => self.run_files(&formats),
+            None if self.input.rpc => self.run_nodes(),
             None => self.run_study_file(),
         };
         match result {
@@ -251,11 +229,15 @@ impl Sync {
     }
 
     /// Analyses runs from files.
-    fn run_files(&self, form: Form, source: Source) -> Result<ExitCode> {
-        let variants = match read_variants(&self.given, form)? {
+    fn run_files(&self, formats: &[(Form, Source)]) -> Result<ExitCode> {
+        let forms: Vec<Form> = formats.iter().map(|(form, _)| *form).collect();
+        let variants = match read_variants(&self.given, &forms)? {
             Ok(variants) => variants,
             Err(message) => return Ok(argument_error(&message)),
         };
+        let (_, first) = formats[0];
+        let is_mixed = formats.iter().any(|(_, source)| *source != first);
+        let source = if is_mixed { Source::Mixed } else { first };
         let options = self.override_options(Options::new("", source));
         self.report(&variants, &[], options, 0)
     }

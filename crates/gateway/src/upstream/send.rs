@@ -173,7 +173,7 @@ async fn exchange(
     match exchanged {
         Some(exchanged) => exchanged,
         // Nothing was sent.
-        None if over_http => Box::pin(exchange_http(cx, upstream, request, deadline, false)).await,
+        None if over_http => Box::pin(exchange_http(cx, upstream, request, deadline, fresh)).await,
         None => Err(PostError::new(upstream, Kind::Connect, Sent::No)),
     }
 }

@@ -10,6 +10,9 @@ use crate::contents::{Chain, Metadata};
 use crate::planner::verification;
 use crate::store::Store;
 
+#[cfg(test)]
+mod tests;
+
 /// Checks that a sync with these options may continue an index.
 ///
 /// # Errors
@@ -82,10 +85,21 @@ pub(super) fn prepare(
     let samples = Samples::fetch(options, nodes)?;
     let dictionaries = store.dictionaries()?;
     let trial = FormTrial::run(&metadata, &dictionaries, samples.richest.as_ref(), nodes)?;
-    // The trial is recorded only if it could compare more forms than the previous trial.
-    if !nodes.is_stopped() && trial.untested.len() < metadata.untested_forms.len() {
-        store.set_response_forms(&trial.differing, &trial.untested)?;
-        (metadata.differing_forms, metadata.untested_forms) = (trial.differing, trial.untested);
+    let (differing, untested) = combine_trials(&metadata, &trial);
+    // The trial is recorded only if it could compare more forms than the previous trials.
+    if !nodes.is_stopped() && untested.len() < metadata.untested_forms.len() {
+        store.set_response_forms(&differing, &untested)?;
+        (metadata.differing_forms, metadata.untested_forms) = (differing, untested);
     }
     Ok(metadata)
+}
+
+/// Returns the forms that differed in any trial, and the forms that no trial could compare.
+fn combine_trials(metadata: &Metadata, trial: &FormTrial) -> (Vec<String>, Vec<String>) {
+    let earlier = &metadata.differing_forms;
+    let new = trial.differing.iter().filter(|form| !earlier.contains(form));
+    let differing = earlier.iter().chain(new).cloned().collect();
+    let still_untested = |form: &&String| trial.untested.contains(form);
+    let untested = metadata.untested_forms.iter().filter(still_untested).cloned().collect();
+    (differing, untested)
 }

@@ -16,7 +16,7 @@ use super::threads::{Threads, metric_name_part};
 use super::values::{Values, float, rate};
 
 /// Maximum number of watched processes. Further workers of a server are not watched.
-const PROCESSES_MAX: usize = 256;
+pub(super) const PROCESSES_MAX: usize = 256;
 /// Shortest interval between two readings of all threads of a group.
 const THREADS_INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Divisor of CPU time: reading the threads of a group uses at most 1/250 of a core, and so does
@@ -36,6 +36,8 @@ pub(super) struct Processes {
 
 #[derive(Debug)]
 struct Group {
+    /// Name of the program, from which `unique_name` derives `name`.
+    program: String,
     name: String,
     role: ProcessRole,
     members: Vec<Member>,
@@ -88,7 +90,6 @@ impl Processes {
     /// Starts to watch a process. Returns false if the process does not exist or is already
     /// watched, or if there are too many.
     pub(super) fn add(&mut self, pid: u32, role: ProcessRole) -> bool {
-        let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
         let has_process =
             |group: &Group| group.members.iter().any(|member| member.pid == pid && !member.ended);
         // In tests the generator's process may be the target too, and is watched in both roles.
@@ -96,7 +97,7 @@ impl Processes {
             let may_repeat = group.role == ProcessRole::Generator && role == ProcessRole::Target;
             has_process(group) && !may_repeat
         };
-        if members >= PROCESSES_MAX || self.groups.iter().any(is_watched) {
+        if self.is_full() || self.groups.iter().any(is_watched) {
             return false;
         }
         let Some(stat) = stat(pid) else { return false };
@@ -118,23 +119,26 @@ impl Processes {
         true
     }
 
+    /// Returns true if no further process can be watched.
+    pub(super) fn is_full(&self) -> bool {
+        let members: usize = self.groups.iter().map(|group| group.members.len()).sum();
+        members >= PROCESSES_MAX
+    }
+
     fn cpu(&self, stat: &Stat) -> f64 {
         float(stat.utime + stat.stime) / self.ticks_per_second
     }
 
     fn group(&mut self, stat: &Stat, role: ProcessRole, pid: u32) -> &mut Group {
-        let name = match role {
+        let program = match role {
             ProcessRole::Generator => "generator".to_owned(),
             _ => metric_name_part(&stat.comm),
         };
-        // `unique_name` may have appended a number to the name of the group.
-        let is_same_group = |group: &Group| {
-            group.role == role
-                && (group.name == name || group.name.starts_with(&format!("{name}-")))
-        };
+        let is_same_group = |group: &Group| group.role == role && group.program == program;
         let index = self.groups.iter().position(is_same_group).unwrap_or_else(|| {
-            let name = unique_name(&self.groups, name);
+            let name = unique_name(&self.groups, program.clone());
             self.groups.push(Group {
+                program,
                 name,
                 role,
                 members: Vec::new(),

@@ -42,6 +42,31 @@ fn an_interval_out_of_range_is_rejected() {
     assert_eq!(fault.to_string(), "the interval of watching is 50ms; allowed: 100 ms to 1 s");
 }
 
+/// `/proc` has the threads of this process under their own ids, too.
+#[test]
+fn too_many_processes_are_reported_as_such() {
+    let (end, waits) = std::sync::mpsc::sync_channel::<()>(1);
+    let waits = Arc::new(Mutex::new(waits));
+    let (send_id, ids) = std::sync::mpsc::sync_channel(PROCESSES_MAX);
+    thread::scope(|scope| {
+        for _ in 0..PROCESSES_MAX {
+            let (send_id, waits) = (send_id.clone(), Arc::clone(&waits));
+            scope.spawn(move || {
+                send_id
+                    .send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())
+                    .unwrap();
+                let _ = waits.lock().recv();
+            });
+        }
+        let pids = ids.iter().take(PROCESSES_MAX).collect();
+        let watch = Watch { pids, ..watch() };
+        let fault = Watcher::start(&watch, None, Instant::now()).unwrap_err();
+        drop(end);
+        let expected = ": 256 processes are watched already";
+        assert!(fault.to_string().ends_with(expected), "{fault}");
+    });
+}
+
 #[test]
 fn which_addresses_are_local() {
     assert!(is_local("127.0.0.1:1".parse().unwrap()));

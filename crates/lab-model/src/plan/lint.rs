@@ -244,16 +244,12 @@ pub fn samples(plan: &Plan, threshold: &Threshold) -> Option<f64> {
         let selection =
             Scenario { stages: selected.into_iter().cloned().collect(), ..scenario.clone() };
         let iterations = selection.iterations().bound()?;
-        let steps = plan.mixes[scenario.mix].steps.len() as f64;
-        let share = match threshold.selector.method {
-            Some(method) => {
-                plan.shares_of(|other| other.name == scenario.name).map_or(0.0, |s| s[method])
-            }
-            None => 1.0,
+        let calls_by_method = plan.calls_per_iteration(scenario);
+        let calls = match threshold.selector.method {
+            _ if counts_iterations => 1.0,
+            Some(method) => calls_by_method[method],
+            None => calls_by_method.iter().sum(),
         };
-        let batched =
-            scenario.batch.map_or(1.0, |batch| 1.0 + batch.probability * (batch.size as f64 - 1.0));
-        let calls = if counts_iterations { 1.0 } else { steps * share * batched };
         let window = threshold.window.map_or(1.0, |window| {
             (window.as_secs_f64() / selection.duration().as_secs_f64()).min(1.0)
         });

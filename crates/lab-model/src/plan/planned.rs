@@ -95,12 +95,15 @@ impl Plan {
             self.scenarios.iter().filter(|scenario| is_selected(scenario)).collect();
         let (first, rest) = scenarios.split_first()?;
         let mut shares = vec![0.0; self.methods.len()];
-        if rest.iter().all(|scenario| scenario.mix == first.mix) {
-            self.add_shares(first.mix, 1.0, &mut shares);
+        let load = |scenario: &Scenario| {
+            (scenario.mix, scenario.batch.map(|batch| (batch.probability, batch.size)))
+        };
+        if rest.iter().all(|scenario| load(scenario) == load(first)) {
+            self.add_calls(first, 1.0, &mut shares);
         } else {
             for scenario in &scenarios {
                 let Planned::Exactly(iterations) = scenario.iterations() else { return None };
-                self.add_shares(scenario.mix, iterations, &mut shares);
+                self.add_calls(scenario, iterations, &mut shares);
             }
         }
         let sum: f64 = shares.iter().sum();
@@ -110,19 +113,31 @@ impl Plan {
         Some(shares)
     }
 
-    fn add_shares(&self, mix: usize, iterations: f64, shares: &mut [f64]) {
-        for step in &self.mixes[mix].steps {
+    /// Returns the mean number of calls of each method in one iteration of a scenario, by index.
+    pub fn calls_per_iteration(&self, scenario: &Scenario) -> Vec<f64> {
+        let mut calls = vec![0.0; self.methods.len()];
+        self.add_calls(scenario, 1.0, &mut calls);
+        calls
+    }
+
+    /// Adds the mean number of calls of each method in a number of iterations.
+    fn add_calls(&self, scenario: &Scenario, iterations: f64, sums: &mut [f64]) {
+        // Recorded bodies are sent unchanged. Only other requests are sent as batches.
+        let calls_per_request =
+            scenario.batch.map_or(1.0, |batch| 1.0 + batch.probability * (batch.size as f64 - 1.0));
+        for step in &self.mixes[scenario.mix].steps {
             match step {
                 Step::Choose(calls) => {
                     let sum: f64 = calls.iter().map(|call| call.weight).sum();
+                    let chosen = iterations * calls_per_request;
                     for call in calls {
-                        shares[call.template.method] += iterations * call.weight / sum;
+                        sums[call.template.method] += chosen * call.weight / sum;
                     }
                 }
                 Step::Replay(bodies) => {
-                    let calls: usize = bodies.iter().map(|body| body.calls).sum();
+                    let repeats = iterations / bodies.len().max(1) as f64;
                     for body in bodies {
-                        shares[body.method] += iterations * body.calls as f64 / calls.max(1) as f64;
+                        sums[body.method] += repeats * body.calls as f64;
                     }
                 }
             }

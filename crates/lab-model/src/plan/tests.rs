@@ -312,15 +312,15 @@ fn there_are_five_connection_modes() {
 #[test]
 fn the_harmony_study_gets_a_warning_about_few_requests() {
     let weak = study("harmony-plan", &[]);
-    assert_eq!(weak.scenarios.len(), 8);
-    assert_eq!(weak.iterations(), Planned::AtMost(400.0));
+    assert_eq!(weak.scenarios.len(), 15);
+    assert_eq!(weak.iterations(), Planned::AtMost(750.0));
     assert!(weak.scenarios.iter().all(|s| s.iterations_max == Some(50) && s.workers_max == 15));
     let few_samples =
         |plan: &Plan| plan.warnings.iter().filter(|text| text.contains("use at least")).count();
-    assert_eq!(few_samples(&weak), 8, "{:#?}", weak.warnings);
+    assert_eq!(few_samples(&weak), 15, "{:#?}", weak.warnings);
     let enough = study("harmony-plan", &[("requests", 20_000.0), ("seconds", 120.0)]);
     assert_eq!(few_samples(&enough), 0, "{:#?}", enough.warnings);
-    assert_eq!(enough.scenarios[7].start, Duration::from_secs(840));
+    assert_eq!(enough.scenarios[14].start, Duration::from_secs(1_680));
 }
 
 #[test]

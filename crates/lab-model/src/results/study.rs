@@ -56,6 +56,8 @@ named! {
         Tables = "tables",
         /// Files of samples.
         Samples = "samples",
+        /// Files of different formats.
+        Mixed = "mixed",
         /// Running nodes.
         Nodes = "nodes",
         /// Variants that the study ran itself.

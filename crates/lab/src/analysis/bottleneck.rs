@@ -56,6 +56,8 @@ pub struct BottleneckInput<'a> {
     pub generator: &'a Generator,
     /// Connections and handshakes.
     pub wire: &'a WireFacts,
+    /// End of the warm-up, in seconds since the start of the run.
+    pub warmup: f64,
     /// Limits above which sends count as late.
     pub validity: Validity,
     /// Time at which the first threshold was broken, in seconds since the start of the run.
@@ -73,6 +75,7 @@ impl<'a> BottleneckInput<'a> {
             overall: &result.overall,
             generator: &result.generator,
             wire: &result.wire,
+            warmup: result.plan.warmup,
             validity,
             broken_at,
         }

@@ -60,6 +60,8 @@ pub struct Facts {
     pub family: Option<String>,
     /// Chain id.
     pub chain_id: Option<String>,
+    /// Scheme of the target's URL.
+    pub scheme: Option<String>,
     /// The target's client version (`web3_clientVersion`).
     pub client: Option<String>,
     /// Head of the chain at the start.
@@ -87,6 +89,7 @@ impl Facts {
             load: None,
             family: None,
             chain_id: None,
+            scheme: None,
             client: None,
             head: None,
             machine: None,
@@ -151,6 +154,8 @@ pub enum Fact {
     Threads,
     /// The chain's head.
     Head,
+    /// Scheme of the target's URL: `https` includes TLS, `http` does not.
+    Scheme,
     /// The target's client version.
     Client,
     /// A property of the generator's machine.
@@ -235,6 +240,7 @@ pub fn mismatches(a: &Facts, b: &Facts) -> Vec<Mismatch> {
     let heads_apart = a.head.zip(b.head).is_some_and(|(x, y)| x.abs_diff(y) > HEADS_APART_MAX);
     let weight = if heads_apart { Weight::Warn } else { Weight::Note };
     both(&mut add, Fact::Head, &a.head, &b.head, weight);
+    both(&mut add, Fact::Scheme, &a.scheme, &b.scheme, Weight::Warn);
     both(&mut add, Fact::Client, &a.client, &b.client, Weight::Note);
     if let Some((x, y)) = a.machine.as_ref().zip(b.machine.as_ref()) {
         for ((property, x), (_, y)) in machine(x).into_iter().zip(machine(y)) {
@@ -264,7 +270,7 @@ pub fn plan_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
 pub fn system_differences(a: &Facts, b: &Facts) -> Vec<Fact> {
     let is_of_system = |fact: &Fact| match fact {
         Fact::Machine(property) => *property != MachineProperty::Host,
-        Fact::Client => true,
+        Fact::Client | Fact::Scheme => true,
         _ => false,
     };
     mismatches(a, b).into_iter().map(|mismatch| mismatch.what).filter(is_of_system).collect()

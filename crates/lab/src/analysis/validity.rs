@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lab_engine::aggregate;
 use lab_model::plan::{Model, Plan, Scenario, Validity};
-use lab_model::record::{Iterations, Slot, Totals};
+use lab_model::record::{Class, Iterations, Slot, Totals};
 use lab_model::results::run::{Row, Second};
 
 #[cfg(test)]
@@ -358,11 +358,17 @@ fn check_delivery(input: ValidityInput<'_>, scenario: &Scenario) -> Option<(Doub
     Some((doubt, input.plan.validity.delivered_share_min - delivered))
 }
 
-/// Returns the seconds of an iteration if each call takes the best time of its method.
+/// Returns the seconds of an iteration if each call takes the best time of its method. Failed calls
+/// count only if no call succeeded, because a target may reject calls faster than it serves them.
 fn best_time(input: ValidityInput<'_>, scenario: &Scenario) -> f64 {
+    let is_of_scenario =
+        |slot: &Slot| scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage));
+    let cells = input.all.cells.iter().filter(|(slot, _)| is_of_scenario(slot));
+    let cells: Vec<_> = cells.filter(|(_, cell)| !cell.service.is_empty()).collect();
+    let any_succeeded = cells.iter().any(|(slot, _)| slot.class == Class::Ok);
     let mut by_method = std::collections::BTreeMap::<u16, (u64, u64)>::new();
-    for (slot, cell) in &input.all.cells {
-        if scenario.stages.iter().any(|stage| stage.index == usize::from(slot.stage)) {
+    for (slot, cell) in cells {
+        if slot.class == Class::Ok || !any_succeeded {
             let (calls, best) = by_method.entry(slot.method).or_insert((0, u64::MAX));
             *calls += cell.service.len();
             *best = (*best).min(cell.service.min());

@@ -249,6 +249,18 @@ fn other_targets_seeds_and_thresholds_are_the_same_plan() {
 }
 
 #[test]
+fn equal_plans_that_have_the_names_of_their_targets_get_a_common_name() {
+    let runs = ["bench-1", "bench-2"].map(|host| {
+        let mut runs = runs_on(host, 1.0);
+        runs.iter_mut().for_each(|run| run.plan.name = format!("{host}:8545"));
+        runs
+    });
+    let assessed = assessed(runs.concat(), Vec::new());
+    assert_eq!(assessed.comparisons[0].name, "plans with equal settings");
+    assert_eq!(assessed.plans.len(), 1);
+}
+
+#[test]
 fn invalid_runs_give_a_caveat_and_nothing_else() {
     for outcome in [Outcome::Invalid, Outcome::ClientLimited] {
         let mut run = with_bottleneck(with_failing_method("bench-1"), Cause::Cpu, Confidence::High);

@@ -19,7 +19,8 @@ const BASELINE_CALLS: f64 = 20.0;
 /// short, because the target must drain it after the probe, and dropped iterations reveal a rate
 /// that is too high as well as a long queue does.
 const QUEUE: Duration = Duration::from_secs(2);
-/// Minimum length of the queue, in iterations. At low rates a short pause then drops none.
+/// Minimum length of the queue, in iterations, unless the plan sets a shorter one. At low rates a
+/// short pause then drops none.
 const QUEUE_MIN: usize = 100;
 /// Smallest number of calls that must lie beyond a percentile.
 const BEYOND_MIN: f64 = 10.0;
@@ -184,7 +185,8 @@ impl Probes {
             scenario.start = Duration::ZERO;
             scenario.iterations_max = None;
             if let Model::Open { delayed: Delayed::Queue { max } } = &mut scenario.model {
-                *max = (*max).min((level * QUEUE.as_secs_f64()).ceil() as usize).max(QUEUE_MIN);
+                let length = (level * QUEUE.as_secs_f64()).ceil() as usize;
+                *max = (*max).min(length.max(QUEUE_MIN));
             }
             scenario.stages =
                 vec![Stage { index, name: "probe".to_owned(), duration, from: level, to: level }];

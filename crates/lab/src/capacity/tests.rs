@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lab_model::plan::{self, Plan};
+use lab_model::plan::{self, Delayed, Model, Plan};
 use lab_model::record::{Iterations, Totals};
 use lab_model::results::capacity::{CapacityResult, EndReason, Kind, ProbeOutcome};
 use lab_model::results::run::{Row, RunResult, Second};
@@ -209,6 +209,24 @@ fn probes_keep_the_ratio_of_scenarios() {
     assert_eq!(seen[0], (50.0, 7), "a baseline judges half as long");
     assert_eq!(seen[1], (100.0, 12));
     assert_eq!(seen.last().unwrap().1, 62, "the soak");
+}
+
+#[test]
+fn a_queue_of_the_plan_is_never_lengthened() {
+    let mut plan = plan("");
+    let queue = |max| Model::Open { delayed: Delayed::Queue { max } };
+    (plan.scenarios[0].model, plan.scenarios[1].model) = (queue(10), queue(100_000));
+    let mut longest = [0, 0];
+    let mut make = |probe: &Plan| {
+        for (scenario, longest) in probe.scenarios.iter().zip(&mut longest) {
+            let Model::Open { delayed: Delayed::Queue { max } } = scenario.model else { panic!() };
+            *longest = max.max(*longest);
+        }
+        Ok(run(probe, 1500.0))
+    };
+    search(&plan, None, &mut make, &never).0.unwrap();
+    assert_eq!(longest[0], 10);
+    assert!((100..10_000).contains(&longest[1]), "{longest:?}");
 }
 
 #[test]

@@ -98,6 +98,7 @@ fn how(result: &StudyResult) -> String {
         Source::Logs => "from logs",
         Source::Tables => "from tables",
         Source::Samples => "from samples",
+        Source::Mixed => "from files of different formats",
         Source::Nodes => "from running nodes",
         Source::Runs => "run by this study",
     };

@@ -37,6 +37,7 @@ fn explain(what: &Fact, weight: Weight) -> &'static str {
             "the generator had other resources"
         }
         Fact::Head => "parameters are drawn from blocks below the head",
+        Fact::Scheme => "only one of them includes the cost of TLS or of another transport",
         Fact::Client => "may be the subject of the comparison",
         Fact::Machine(
             MachineProperty::Host
@@ -72,6 +73,7 @@ impl Display for Fact {
             Fact::Seed => "seed",
             Fact::Threads => "generator threads",
             Fact::Head => "head",
+            Fact::Scheme => "target: scheme",
             Fact::Client => "client",
             Fact::Machine(MachineProperty::Host) => "machine: host",
             Fact::Machine(MachineProperty::Cpu) => "machine: CPU",

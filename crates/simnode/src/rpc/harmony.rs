@@ -69,6 +69,7 @@ impl Call<'_> {
             "getValidatorKeys" => self.validator_keys(),
             "getValidatorInformation" => self.validator(format),
             "getNodeMetadata" => self.metadata(),
+            "getCurrentUtilityMetrics" => self.utility_metrics(format),
             "getCode" => self.code(),
             "getStorageAt" => self.storage(),
             "call" => self.call(),
@@ -249,6 +250,18 @@ impl Call<'_> {
             b",\"currently-in-committee\":true,\"epos-status\":\"currently elected\",\
               \"epos-winning-stake\":null,\"booted-status\":null,\"active-status\":\"active\",\
               \"lifetime\":null}",
+        );
+        Ok(out.into())
+    }
+
+    /// Returns the metrics of the staked share of the supply, which moves the block reward.
+    fn utility_metrics(&self, format: NumberFormat) -> RpcResult {
+        let mut out = b"{\"AccumulatorSnapshot\":".to_vec();
+        let block_reward = U256::from(7_000_000_000_000_000_000_u64);
+        format.push(&mut out, block_reward * U256::from(self.view.head));
+        out.extend_from_slice(
+            b",\"CurrentStakedPercentage\":\"0.350000000000000000\",\
+              \"Deviation\":\"0.000000000000000000\",\"Adjustment\":\"0.000000000000000000\"}",
         );
         Ok(out.into())
     }

@@ -295,6 +295,7 @@ fn harmony_prints_decimal_numbers_above_2_to_the_53() {
         ("getValidatorKeys", json!([0])),
         ("getBlockSignersKeys", json!([12])),
         ("getNodeMetadata", json!([])),
+        ("getCurrentUtilityMetrics", json!([])),
         ("getTransactionsCount", json!([address, "ALL"])),
         ("getStakingTransactionsCount", json!([address, "ALL"])),
         ("getStakingTransactionsHistory", json!([{ "address": address }])),

@@ -10,11 +10,11 @@ use lab::study::read::{Form, read_run};
 /// Maximum number of runs of one variant.
 const RUNS_MAX: usize = 64;
 
-/// Reads variants from files. The outer error is a file that cannot be read; the inner one
-/// describes an error in the arguments.
+/// Reads variants from files, each with its format. The outer error is a file that cannot be read;
+/// the inner one describes an error in the arguments.
 pub(super) fn read_variants(
     arguments: &[String],
-    form: Form,
+    forms: &[Form],
 ) -> Result<Result<Vec<VariantRuns>, String>> {
     let mut named: Vec<(String, Vec<PathBuf>)> = Vec::new();
     for text in arguments {
@@ -31,11 +31,11 @@ pub(super) fn read_variants(
         named.push((name, paths));
     }
     make_names_unique(&mut named);
-    let read = |(name, paths): (String, Vec<PathBuf>)| -> Result<VariantRuns> {
-        let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, form)).collect();
+    let read = |((name, paths), form): ((String, Vec<PathBuf>), &Form)| -> Result<VariantRuns> {
+        let runs: Result<Vec<_>, _> = paths.iter().map(|path| read_run(path, *form)).collect();
         Ok(VariantRuns { name, runs: runs? })
     };
-    named.into_iter().map(read).collect::<Result<_>>().map(Ok)
+    named.into_iter().zip(forms).map(read).collect::<Result<_>>().map(Ok)
 }
 
 /// Parses nodes given as `NAME=URL` or `URL`.

@@ -4,6 +4,9 @@
 //! each a process of its own; faults are switched on at the node's admin address while calls are
 //! under way.
 
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
@@ -259,6 +262,58 @@ fn a_call_too_long_for_the_websocket_does_not_go_there() {
     assert!(refused.text().contains(text), "{}", refused.text());
     assert!(ask(&mut client, BLOCK).contains("result"), "others are served on");
     assert_eq!(status(&alone)["state"], "healthy", "the node has done nothing wrong");
+}
+
+/// Relays connections to a node and returns the relay's address. Once `is_stale` is true, a connection
+/// that was opened before is closed when it carries a request, as a node closes idle connections.
+fn aging_relay(node: &str, is_stale: &Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (node, is_stale) = (node.to_owned(), Arc::clone(is_stale));
+    std::thread::spawn(move || {
+        for client in listener.incoming().flatten() {
+            let Ok(server) = TcpStream::connect(&node) else { continue };
+            let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            let (is_new, is_stale) = (is_stale.load(Ordering::SeqCst), Arc::clone(&is_stale));
+            std::thread::spawn(move || {
+                let mut bytes = [0; 65_536];
+                while let Ok(count @ 1..) = from.read(&mut bytes) {
+                    let is_open = is_new || !is_stale.load(Ordering::SeqCst);
+                    if !is_open || to.write_all(&bytes[..count]).is_err() {
+                        break;
+                    }
+                }
+                // The other side may have closed the connections before.
+                let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+            });
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut &server, &mut &client);
+                let _ = client.shutdown(Shutdown::Both);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_repeated_call_uses_a_new_connection_over_http_too() {
+    let node = node(&[]);
+    let is_stale = Arc::new(AtomicBool::new(false));
+    let relay = aging_relay(&node.address, &is_stale);
+    let gateway = gateway(&format!(
+        "url = \"http://{relay}\"\nws_url = \"ws://{relay}\"\nmessage_bytes_max = \"2KiB\""
+    ));
+    let mut client = Client::connect(&gateway.address);
+    wait_until("a call over the websocket", || {
+        ask(&mut client, BLOCK);
+        status(&gateway)["multiplexed_calls"].as_u64() > Some(0)
+    });
+    // This call is too long for the WebSocket, so an HTTP connection stays in the pool.
+    let long = BLOCK.replace("true]", &format!("{:4000}]", "true"));
+    assert!(ask(&mut client, &long).contains("result"));
+    is_stale.store(true, Ordering::SeqCst);
+    let response = ask(&mut client, BLOCK);
+    assert!(response.contains("result"), "{response}");
 }
 
 #[test]

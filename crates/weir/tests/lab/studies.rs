@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use front::Front;
+use test_support::raw::Client;
 use test_support::running::Weir;
 
 /// A run of `weir load`: exit code and result.
@@ -85,7 +86,7 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
 /// variables are the study's own; a study of syncs has none, and `examples.rs` runs it.
 const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("connection-modes.toml", &[], &["seconds=3", "connections=4"]),
-    ("harmony-plan.toml", HARMONY, &["seconds=1", "concurrency=4"]),
+    ("harmony-plan.toml", HARMONY, &["seconds=0.6", "concurrency=4"]),
     // Few workers and long pauses: what the study sends stays far below what they allow.
     ("rpcstest.toml", &["--latency", "20ms"], &["seconds=5", "workers=20"]),
     ("somnia.toml", &[], &["load_percent=0.2", "time_percent=1"]),
@@ -137,6 +138,23 @@ fn the_rpcstest_study_is_limited_by_its_own_pauses() {
     let rate = number(&result, "/overall/calls") / 5.0;
     // Fewer where this machine is busy, never more.
     assert!((800.0..=985.0).contains(&rate), "the report's figure is 980: {rate}");
+}
+
+/// `ab` counts a response as failed if its length differs from that of the first one.
+#[test]
+fn responses_of_another_length_are_no_failures() {
+    let node = Weir::node()
+        .args(&[HARMONY, &["--head", "90", "--block-time", "100ms"][..]].concat())
+        .start();
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"hmyv2_getNodeMetadata","params":[]}"#;
+    let length = || Client::connect(&node.address).call("/", call.as_bytes()).body.len();
+    let length_before = length();
+    let url = node.url();
+    let (_, result) =
+        load(&url, &[&url, "--method", "hmyv2_getNodeMetadata", "-c", "2", "-d", "2s"]);
+    assert_ne!(length(), length_before, "the number of the block has one digit more");
+    assert!(number(&result, "/overall/calls") > 20.0, "{result}");
+    assert_eq!(number(&result, "/overall/failed_share"), 0.0, "{result}");
 }
 
 #[test]

@@ -95,7 +95,9 @@ fn faulty_input_ends_with_two_and_says_where() {
     check(&["--log", "geth", "good.csv", "good.csv"], 2, "no line announces a new block");
     check(&["--log", "reth", "a", "b"], 2, "[possible values: pocketcoin, geth, bitcoind]");
     check(&["--csv", "good.csv", "gone.csv"], 1, "cannot read gone.csv");
-    check(&["--csv", "--samples", "good.csv"], 2, "cannot be used with");
+    check(&["--csv", "--samples", "good.csv"], 2, "no variant stands after --csv");
+    check(&["good.csv", "--csv", "good.csv", "--samples", "b"], 2, "must stand after the option");
+    check(&["--csv", "--rpc", "good.csv"], 2, "cannot be used with");
     check(&["--csv", "a=", "good.csv"], 2, "names 0 files");
     check(&["--csv", "good.csv", "good.csv", "--bin", "0"], 2, "--bin");
     check(
@@ -108,6 +110,51 @@ fn faulty_input_ends_with_two_and_says_where() {
     check(&["a.csv", "b.csv"], 2, "need --log, --csv, --samples or --rpc");
     // What was to be compared was not reached by all.
     check(&["--csv", "a=good.csv", "b=good.csv", "--at", "1000"], 4, "");
+}
+
+#[test]
+fn variants_come_from_files_of_different_formats() {
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let record = |minute: u64, blocks: u64| {
+        format!(
+            "2021-12-13T23:{minute:02}:00Z Statistic for last 60s:\n{{\n \"General\": {{\n  \
+             \"Height\": {}\n }}\n}}\n",
+            minute * blocks
+        )
+    };
+    write("debug.log", &(0..50).map(|minute| record(minute, 100)).collect::<String>());
+    let rows = |blocks: u64| (0..50).map(move |at| format!("{},{}\n", at * 60, at * blocks));
+    for (name, blocks) in [("slow.csv", 80), ("slower.csv", 50)] {
+        write(name, &format!("seconds,height\n{}", rows(blocks).collect::<String>()));
+    }
+    let arguments = [
+        "--log",
+        "pocketcoin",
+        "5MB=debug.log",
+        "--csv",
+        "50MB=slow.csv",
+        "500MB=slower.csv",
+        "--at",
+        "2000",
+        "--json",
+    ];
+    let (code, json, complaints) = weir(folder.path(), &arguments);
+    assert_eq!(code, 0, "{complaints}");
+    let json = published(&json);
+    assert_eq!(json["source"], "mixed");
+    let variants = json["variants"].as_array().unwrap();
+    let seconds: Vec<(&str, f64)> = variants
+        .iter()
+        .map(|variant| {
+            let reached = &variant["runs"][0]["times"][0]["elapsed"];
+            (
+                variant["name"].as_str().unwrap(),
+                reached.as_f64().unwrap_or_else(|| panic!("{json:#}")),
+            )
+        })
+        .collect();
+    assert_eq!(seconds, [("5MB", 1200.0), ("50MB", 1500.0), ("500MB", 2400.0)]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::fixture;
 use crate::postings::position;
 use crate::search::SearchLimits;
 use crate::serve::{Lookup, QueryContext};
+use crate::store::interface::AuditRows;
 use crate::store::test_backends::{self, TestBackend};
 use crate::store::tests::{all_postings, block, blocks, metadata};
 use crate::store::{self, Location, Settings, Store, StoreError, TransactionPart};
@@ -178,6 +179,28 @@ fn a_failed_append_changes_nothing() {
         // A block cannot be appended twice.
         let error = store.append(&blocks(12..=12), 5).unwrap_err();
         assert!(error.to_string().contains("duplicate key"), "{error}");
+    });
+}
+
+#[test]
+fn limits_are_restored_after_a_failed_query() {
+    test_backends::with_postgres(|backend| {
+        let (location, store) = index_of_ten_blocks(backend);
+        let Location::Server(server) = &location else { unreachable!() };
+        let settings =
+            Settings { query_timeout: Duration::from_millis(7_500), ..Settings::default() };
+        let postgres = Postgres::open_to_read(server, settings).unwrap();
+        let show = |name: &'static str| {
+            let row = postgres.session.query_one(name, &[]).unwrap();
+            super::session::value::<String>(&row, 0).unwrap()
+        };
+        let limits = || (show("SHOW statement_timeout"), show("SHOW enable_seqscan"));
+        let limits_before = limits();
+        assert_eq!(limits_before, ("7500ms".to_owned(), "off".to_owned()));
+        store.execute("DROP TABLE blocks CASCADE");
+        let error = postgres.missing_blocks().unwrap_err();
+        assert!(error.to_string().contains("blocks"), "{error}");
+        assert_eq!(limits(), limits_before);
     });
 }
 

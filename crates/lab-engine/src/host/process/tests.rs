@@ -111,6 +111,28 @@ fn programs_of_one_name_in_two_roles_have_two_names() {
 }
 
 #[test]
+fn a_program_does_not_join_one_whose_name_begins_with_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("sh-worker");
+    std::os::unix::fs::symlink("/bin/sh", &script).unwrap();
+    let mut one = Command::new(&script)
+        .args(["-c", "while :; do :; done"])
+        .stdin(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut two = spin();
+    let mut processes = Processes::new();
+    assert!(processes.add(one.id(), ProcessRole::Target));
+    assert!(processes.add(two.id(), ProcessRole::Target));
+    let names: Vec<String> = processes.facts().into_iter().map(|process| process.name).collect();
+    for child in [&mut one, &mut two] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(names, ["sh-worker", "sh"]);
+}
+
+#[test]
 fn a_missing_process_is_rejected() {
     assert!(!Processes::new().add(u32::MAX, ProcessRole::Watched));
 }

@@ -66,3 +66,30 @@ fn shares_of_different_closed_mixes_depend_on_the_target() {
     assert_eq!(plan.shares(), None);
     assert_eq!(plan.shares_of(|scenario| scenario.name == "x").unwrap()[..2], [0.75, 0.25]);
 }
+
+#[test]
+fn shares_count_the_calls_of_batches() {
+    // Two iterations of one method per second, one of them as a batch of 5; 6 calls in 2 requests.
+    let plan = plan(
+        "[[scenario]]\nname = \"x\"\nmix = \"two\"\nworkers_max = 9\n\
+         batch = { probability = 0.5, size = 5 }\nstages = [{ duration = \"10s\", rate = 10 }]\n\
+         [[scenario]]\nname = \"y\"\nmix = \"one\"\nworkers_max = 9\n\
+         stages = [{ duration = \"10s\", rate = 40 }]",
+    );
+    // x: 300 a and 300 c; y: 300 a and 100 b.
+    assert_eq!(plan.calls_per_iteration(&plan.scenarios[0]).iter().sum::<f64>(), 6.0);
+    let shares = plan.shares().unwrap();
+    let share = |name: &str| shares[plan.methods.iter().position(|m| **m == *name).unwrap()];
+    assert_eq!((share("a"), share("b"), share("c")), (0.6, 0.1, 0.3));
+}
+
+#[test]
+fn shares_count_the_calls_of_recorded_batches() {
+    let text = "[[scenario]]\nmix = \"mine\"\nworkers_max = 9\n\
+                stages = [{ duration = \"10s\", rate = 10 }]\n\
+                [[mix.mine.step]]\ncalls = [{ method = \"a\" }]\n\
+                [[mix.mine.step]]\nbodies = ['[{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"b\"},\
+                {\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"b\"},{\"jsonrpc\":\"2.0\",\"id\":3,\"method\":\"b\"}]']\n";
+    let plan = read(text, "t", &[]).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(plan.shares().unwrap(), [0.25, 0.75]);
+}

@@ -95,14 +95,15 @@ fn count_calls(context: &Context<'_>, is_counted: impl Fn(Class) -> bool) -> (f6
     (counted, total)
 }
 
-/// Returns the end of the first second in which the counted classes made up at least `share` of the
-/// calls.
+/// Returns the end of the first second after the warm-up in which the counted classes made up at
+/// least `share` of the calls.
 fn first_second_with(
     context: &Context<'_>,
     is_counted: impl Fn(Class) -> bool,
     share: f64,
 ) -> Option<f64> {
-    let onset = context.input.series.iter().find(|second| {
+    let mut seconds = context.input.series.iter().filter(|second| second.at > context.input.warmup);
+    let onset = seconds.find(|second| {
         let classes = || second.methods.iter().flat_map(|method| &method.classes);
         let total: u64 = classes().map(|(_, count)| count).sum();
         let counted = classes().filter(|(class, _)| is_counted(*class)).map(|(_, count)| count);

@@ -54,6 +54,7 @@ struct Scene {
     stages: Vec<StageRow>,
     overall: Row,
     wire: WireFacts,
+    warmup: f64,
     from: f64,
 }
 
@@ -119,6 +120,7 @@ impl Scene {
             stages: vec![empty_stage()],
             overall: empty_row(),
             wire: WireFacts::default(),
+            warmup: 0.0,
             from: -1.0,
         };
         for (name, value) in [
@@ -198,6 +200,7 @@ impl Scene {
             overall: &self.overall,
             generator: &Generator::default(),
             wire: &self.wire,
+            warmup: self.warmup,
             validity: Validity {
                 delivered_share_min: 0.99,
                 scheduling_delay_p99_max: Duration::from_millis(1),
@@ -389,6 +392,24 @@ fn iowait_without_a_queue_is_no_disk() {
     tells(&finding, &["iowait is high"]);
 }
 
+/// The CPU panels of the Somnia report show cores that are 43 to 95 % busy and no iowait. Its text
+/// calls this an iowait of 40 to 95 % and the disk the bottleneck.
+#[test]
+fn busy_cores_without_iowait_are_no_disk() {
+    for busy in [0.68, 0.95, 0.43, 0.66] {
+        let mut scene = Scene::local();
+        scene
+            .set("cpu_busy", from_five(0.2, busy))
+            .set("cpu_iowait", |_| 0.0)
+            .set("disk.sda.util", from_five(0.02, 0.1))
+            .set("disk.sda.queue", |_| 0.1);
+        let finding = scene.find();
+        assert_ne!(finding.cause, Cause::Disk, "{busy}: {finding:#?}");
+        let text = finding.evidence.join(" ");
+        assert!(!text.contains("iowait"), "{busy}: {text}");
+    }
+}
+
 #[test]
 fn a_busy_disk_that_the_target_does_not_use_is_not_its_limit() {
     let mut scene = Scene::local();
@@ -515,6 +536,16 @@ fn a_rate_limit() {
     tells(&finding, &["40 %", "429"]);
     scene.calls(&[(Class::Ok, 50), (Class::Limited, 10), (Class::Timeout, 40)]);
     assert_ne!(scene.find().cause, Cause::RateLimit, "more calls fail than are limited");
+}
+
+#[test]
+fn a_rate_limit_begins_after_the_warm_up() {
+    let mut scene = Scene::local();
+    scene.calls(&[(Class::Ok, 60), (Class::Limited, 40)]);
+    scene.series[1].methods[0].classes = vec![(Class::Ok, 60), (Class::Limited, 40)];
+    assert_eq!(scene.find().at, Some(2.0));
+    scene.warmup = 3.0;
+    assert_eq!(scene.find().at, Some(5.0));
 }
 
 #[test]

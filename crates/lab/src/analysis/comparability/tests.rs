@@ -18,6 +18,7 @@ fn facts() -> Facts {
         shares: [("eth_call".to_owned(), 0.5), ("eth_getLogs".to_owned(), 0.5)].into(),
         family: Some("ethereum".to_owned()),
         chain_id: Some("1".to_owned()),
+        scheme: Some("http".to_owned()),
         client: Some("geth".to_owned()),
         head: Some(1000),
         machine: Some(Fingerprint { host: "one".to_owned(), cores: 8, ..Fingerprint::default() }),
@@ -66,6 +67,17 @@ fn possible_causes_of_a_difference_are_warned_about() {
         b.shares.insert("eth_call".into(), 0.6);
     });
     assert_eq!(shares, warned("share of eth_call"));
+}
+
+/// The Harmony report compares a public endpoint over TLS with a proxy nearby over plain HTTP.
+#[test]
+fn a_public_endpoint_and_a_proxy_nearby_are_no_equal_targets() {
+    let found = found(|nearby| {
+        nearby.machine.as_mut().unwrap().target_local = true;
+        nearby.scheme = Some("https".to_owned());
+    });
+    let warned = |what: &str| (what.to_owned(), Weight::Warn);
+    assert_eq!(found, [warned("target: scheme"), warned("machine: target")]);
 }
 
 #[test]

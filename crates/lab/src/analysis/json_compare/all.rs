@@ -215,6 +215,9 @@ fn objects(
         return;
     };
     for (pointer, left, right) in members {
+        if found.len() >= DIFFERENCES_MAX {
+            return;
+        }
         if let (Some(left), Some(right)) = (left, right) {
             walk(left.get(), right.get(), &pointer, depth + 1, found);
             continue;

@@ -205,6 +205,18 @@ fn a_target_that_falls_behind_is_distinguished_from_a_plan_with_too_few_workers(
     );
 }
 
+/// 10 ms at best: five workers make 500/s, however fast the target rejects other calls.
+#[test]
+fn fast_rejections_do_not_count_as_the_best_time() {
+    let mut plan = samples::open(1_000.0, 10, &["eth_call"]);
+    plan.scenarios[0].workers_max = 5;
+    let calls = [(0, 0, Class::Ok, 900, 10), (0, 0, Class::Limited, 100, 1)];
+    let totals = samples::counted(&plan, &calls, iterations(10_000, 5_000));
+    let doubts_found = look(&plan, &totals, &[]);
+    assert!(doubts_found.behind.is_empty(), "{doubts_found:?}");
+    assert_eq!(doubts_found.workers.len(), 1, "{doubts_found:?}");
+}
+
 #[test]
 fn weak_percentiles_are_named() {
     let plan = samples::open(100.0, 10, &["eth_call", "eth_getLogs"]);

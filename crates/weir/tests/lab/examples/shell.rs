@@ -80,7 +80,7 @@ impl Drop for Shell {
     }
 }
 
-/// Where the commands of one text run.
+/// Where the commands of one text run. The folder is removed at the end of the text.
 pub(crate) struct Place<'a> {
     folder: PathBuf,
     world: &'a World,
@@ -88,6 +88,14 @@ pub(crate) struct Place<'a> {
     servers: Vec<Shell>,
     /// Addresses that the text names, and those of its servers.
     addresses: BTreeMap<&'static str, String>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.servers.clear();
+        // The folder of all texts is removed at the end, too.
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
 }
 
 impl Place<'_> {

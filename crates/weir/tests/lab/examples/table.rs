@@ -452,6 +452,12 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ),
     ("weir study sync --samples small=a.jsonl large=b.jsonl", &[], Ends(&[0], &["small", "large"])),
     (
+        "weir study sync --csv 5MB=a.csv 50MB=a2.csv --log pocketcoin 500MB=b/debug.log",
+        // The log of this folder ends far below the heights of the tables.
+        &[("--csv", "--at 2000 --csv")],
+        Ends(&[0, 4], &["50MB", "500MB", "from files of different formats"]),
+    ),
+    (
         "weir study sync --rpc geth=http://127.0.0.1:8545 reth=http://127.0.0.1:8645 --until-height 100000",
         // These are at the tip already, so that what is measured is how fast blocks are made.
         &[("--until-height 100000", "--duration 5s")],

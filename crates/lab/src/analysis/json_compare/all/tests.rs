@@ -96,3 +96,10 @@ fn the_number_of_differences_is_bounded() {
     let list = |value: &str| format!("[{}]", vec![value; 5_000].join(","));
     assert_eq!(compare(&result(&list("1")), &result(&list("2"))).len(), DIFFERENCES_MAX);
 }
+
+#[test]
+fn the_number_of_missing_members_is_bounded() {
+    let members = (0..5_000).map(|index| format!("\"m{index}\":1")).collect::<Vec<_>>();
+    let object = format!("{{{}}}", members.join(","));
+    assert_eq!(compare(&result(&object), &result("{}")).len(), DIFFERENCES_MAX);
+}
