@@ -44,7 +44,7 @@ impl fmt::Debug for SpanId {
 impl TraceId {
     /// Creates an id from random numbers.
     pub(crate) fn new(random: &impl Fn() -> u64) -> TraceId {
-        let id = u128::from(random()) << 64 | u128::from(random());
+        let id = (u128::from(random()) << 64) | u128::from(random());
         TraceId(id.max(1).to_be_bytes())
     }
 
@@ -52,7 +52,7 @@ impl TraceId {
     /// because the decision depends only on the lower half of the id, as in OpenTelemetry's
     /// `TraceIdRatioBased`.
     pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
-        let lower = self.0[8..].iter().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        let lower = self.0[8..].iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
         // The upper 53 bits are a number below one.
         ((lower >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
     }

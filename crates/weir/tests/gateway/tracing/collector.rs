@@ -31,8 +31,7 @@ impl Collector {
         let text = format!(
             "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {}\n\
              exporters:\n  otlp_http:\n    endpoint: {}\n    encoding: json\n    compression: none\n\
-             service:\n  telemetry:\n    metrics:\n      level: none\n\
-             \x20 pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [otlp_http]\n",
+             service:\n  pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [otlp_http]\n",
             port.address,
             receiver.url(),
         );
@@ -115,10 +114,8 @@ impl Span {
 
 /// Returns the spans with this name in this trace, the first to start first.
 pub(super) fn named<'a>(spans: &'a [Span], trace: &str, name: &str) -> Vec<&'a Span> {
-    let matching = spans.iter();
-    let matching =
-        matching.filter(|span| span.text("traceId") == trace && span.text("name") == name);
-    let mut matching: Vec<&Span> = matching.collect();
+    let is_named = |span: &&Span| span.text("traceId") == trace && span.text("name") == name;
+    let mut matching: Vec<&Span> = spans.iter().filter(is_named).collect();
     matching.sort_by_key(|span| span.times());
     matching
 }

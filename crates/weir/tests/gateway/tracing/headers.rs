@@ -42,5 +42,5 @@ fn a_valid_trace_context_is_passed_on_and_a_malformed_one_is_not() {
         assert_eq!(last.values("tracestate"), state.flatten().as_slice(), "{lines}");
     }
     let metrics = served.look("/metrics");
-    assert!(!metrics.text().contains("weir_trace_spans"), "nothing is sampled");
+    assert!(!metrics.text().contains("weir_trace_spans_total{"), "nothing is sampled");
 }

@@ -41,7 +41,7 @@ fn no_span_holds_a_secret() {
         (format!("/?key={key}"), format!("cookie: {MARK}=1\r\n"), "eth_getCode"),
         (format!("/wrong_{MARK}_0123456789abcdef"), String::new(), READ),
         ("/".to_owned(), format!("x-api-key: wrong_{MARK}_0123456789abcdef\r\n"), READ),
-        ("/".to_owned(), format!("tracestate: {MARK}=1\r\n"), &unknown),
+        ("/".to_owned(), format!("tracestate: {MARK}=1\r\n"), unknown.as_str()),
     ] {
         for number in 0..4 {
             // The upstream's error repeats a block that it does not know.

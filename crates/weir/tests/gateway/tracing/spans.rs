@@ -34,19 +34,19 @@ fn a_retried_call_has_an_attempt_for_each_upstream_in_the_trace_of_its_client() 
     let broken = Recorder::relay(&a, READ, Some(500));
     let healthy = Recorder::relay(&b, READ, None);
     let served = Served::start(&format!(
-        "{}{}{}",
+        "{}[health]\nfailures_max = 100\n{}{}",
         tracing(&collector, "sample_ratio = 0"),
         entry("broken", &broken.url(), ""),
         entry("healthy", &healthy.url(), "backup = true"),
     ));
     served.wait_for_candidates(&["broken"]);
+    wait_until("both heads are seen", || !served.upstream(1, "head").is_null());
     let mut client = served.client();
     // Neither a request without a trace nor one that its client did not sample has spans.
     let plain = account(1, "latest");
     result(&ask_with(&mut client, "x-plain: 1", READ, &plain));
     let other = account(2, "latest");
     result(&ask_with(&mut client, &trace_line(TRACE, "00"), READ, &other));
-    served.wait_for_candidates(&["broken"]);
     let params = account(3, "latest");
     let answer = ask_with(&mut client, &trace_line(TRACE, "01"), READ, &params);
     result(&answer);
