@@ -1,5 +1,6 @@
 //! `[tracing]`: spans of sampled requests for a collector.
 
+use std::fmt;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
@@ -42,13 +43,20 @@ settings::table! {
 }
 
 /// The settings of tracing. The struct dereferences to its keys.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct Tracing {
     /// Address of the collector.
     pub endpoint: NodeUrl,
     /// Content of `tls_ca`, if it is set.
     pub(crate) ca_pem: Option<Arc<[u8]>>,
     keys: TracingKeys,
+}
+
+impl fmt::Debug for Tracing {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tracing { endpoint: _, ca_pem: _, keys } = self;
+        formatter.debug_struct("Tracing").field("keys", keys).finish_non_exhaustive()
+    }
 }
 
 impl Deref for Tracing {

@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use alloy_primitives::hex;
-
 #[cfg(test)]
 mod tests;
 
@@ -31,13 +29,13 @@ pub(crate) struct SpanId(pub(crate) [u8; 8]);
 
 impl fmt::Debug for TraceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 
 impl fmt::Debug for SpanId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex::encode(self.0))
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
     }
 }
 
@@ -97,19 +95,35 @@ impl TraceParent {
     /// Returns the header of version 00.
     pub(crate) fn to_header(self) -> [u8; PARENT_BYTES] {
         let mut header = *b"00-00000000000000000000000000000000-0000000000000000-00";
-        // The slices have the lengths of the ids.
-        let _encoded = hex::encode_to_slice(self.trace.0, &mut header[3..35]);
-        let _encoded = hex::encode_to_slice(self.span.0, &mut header[36..52]);
+        write_hex(&mut header[3..35], &self.trace.0);
+        write_hex(&mut header[36..52], &self.span.0);
         header[54] += u8::from(self.sampled);
         header
     }
 }
 
-/// Decodes lower-case hexadecimal digits; upper case is malformed in a `traceparent`.
+/// Writes two lower-case hexadecimal digits for each byte.
+fn write_hex(digits: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+/// Decodes lower-case hexadecimal digits; upper case is malformed in a `traceparent`. Returns `None`
+/// for other characters.
 fn hex_bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
-    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    let is_valid = digits.iter().all(is_digit);
-    is_valid.then(|| hex::decode_to_array(digits).ok()).flatten()
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (value(pair[0])? << 4) | value(pair[1])?;
+    }
+    Some(bytes)
 }
 
 /// The trace context that a client sends.

@@ -78,7 +78,7 @@ fn spans_have_their_parents_and_are_queued_together() {
     assert_eq!((sent.trace, sent.span, sent.sampled), (client.parent.trace, SpanId::new(30), true));
     assert_eq!(attempt.context().state(), Some("a=1"));
     drop((attempt, call));
-    traced.span.as_mut().unwrap().set("a", 7);
+    traced.span.as_mut().unwrap().set("a", 7_i64);
     assert!(queues.take().is_empty(), "the request has not ended");
     drop(traced);
     let spans = queues.take();
