@@ -11,6 +11,8 @@ mod chunked;
 mod fuzz;
 #[path = "../../crates/gateway/src/downstream/head.rs"]
 mod head;
+#[path = "../../crates/gateway/src/policy/trace_context.rs"]
+mod trace_context;
 
 /// Stubs of the types that the files above import; they collect no optional fields.
 mod access {
@@ -64,6 +66,9 @@ mod peer {
 /// The parsers under their paths in the gateway.
 mod io {
     pub(crate) use crate::chunked;
+}
+mod policy {
+    pub(crate) use crate::trace_context;
 }
 
 #[cfg(fuzzing)]

@@ -37,6 +37,7 @@ pub mod redis_url;
 pub mod rule;
 pub mod server;
 pub mod tls;
+pub mod tracing;
 pub mod upstream;
 pub mod values;
 
@@ -62,6 +63,7 @@ use quota::{Quota, QuotaTable};
 use redis::{Redis, RedisTable};
 use rule::RuleTable;
 use server::{Server, ServerTable};
+use tracing::{Tracing, TracingTable};
 use upstream::{Upstream, UpstreamTable};
 
 use crate::policy::direct::Rule;
@@ -112,6 +114,8 @@ settings::table! {
         rule: Listed<RuleTable> = empty;
         /// The access log.
         access_log: Once<AccessLogTable> = empty;
+        /// Spans of sampled requests.
+        tracing: Once<TracingTable> = empty;
         /// The gateway's own log.
         log: Once<LogTable> = empty, at_start;
     }
@@ -158,6 +162,8 @@ pub struct Config {
     pub quota: Option<Quota>,
     /// The access log; `None` if it is off.
     pub access_log: Option<AccessLog>,
+    /// Spans of sampled requests; `None` if no request is sampled.
+    pub tracing: Option<Tracing>,
     /// Lower-case names of the headers that rules and the access log need, and that are stored with
     /// each request.
     pub used_headers: Vec<Box<str>>,
@@ -405,6 +411,7 @@ fn check(
         rules,
         quota,
         access_log,
+        tracing: tracing::check(&file.tracing, folder, &mut report),
         used_headers,
         chains,
         upstreams,

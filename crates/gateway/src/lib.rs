@@ -7,6 +7,7 @@
 //! | `policy` | decisions as pure functions: `now` and randomness are arguments |
 //! | `config` | the configuration: keys, validation, what a reload changes |
 //! | `io` | bytes to and from peers: chunks, WebSocket frames, write stalls, memory |
+//! | `trace` | spans of sampled requests, and the thread that sends them to a collector |
 //! | `call` | a call in flight: request, response, failure |
 //! | `metrics` | counters |
 //! | `access` | authentication and authorization of clients |
@@ -38,6 +39,7 @@ mod resolve;
 pub mod runtime;
 mod state;
 mod subscribe;
+mod trace;
 mod upstream;
 
 pub use cache::index;

@@ -29,6 +29,8 @@ use crate::policy::memory::Purpose;
 use crate::resolve::{Route, resolve};
 use crate::state::context::ThreadContext;
 use crate::subscribe::{self, Outcome, SubscribeContext};
+use crate::trace::context::TraceContext;
+use crate::trace::span::SpanKind;
 
 mod charge;
 mod respond;
@@ -56,6 +58,8 @@ pub(crate) struct Request<'a> {
     pub(crate) extra: Option<&'a ExtraValues>,
     /// The access-log records of its calls; `None` while the log is off.
     pub(crate) calls: Option<&'a CallRecords>,
+    /// The trace of the request; `None` if it has none.
+    pub(crate) trace: Option<&'a TraceContext>,
     /// Value of the header that a group hashes for load balancing, if any.
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Values of the headers that rate-limit keys use.
@@ -128,14 +132,20 @@ async fn serve_call<'a>(
     item: Result<Call<'a>, Rejection<'a>>,
 ) -> Option<CallReply<'a>> {
     let mut progress = Progress::default();
-    let served = run_steps(cx, request, &item, &mut progress).await;
-    respond(cx, request, item, &progress, served)
+    progress.span = request
+        .trace
+        .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstream.random()));
+    let trace = progress.span.as_ref().map(|span| span.context().clone());
+    let trace = trace.as_ref().or(request.trace);
+    let served = run_steps(cx, request, trace, &item, &mut progress).await;
+    respond(cx, request, item, progress, served)
 }
 
-/// Runs the steps in order.
+/// Runs the steps in order. `trace` is the context of the call's span.
 async fn run_steps<'a>(
     cx: &Rc<ThreadContext>,
     request: &Request<'a>,
+    trace: Option<&TraceContext>,
     item: &Result<Call<'a>, Rejection<'a>>,
     progress: &mut Progress,
 ) -> Result<(UpstreamResponse, CacheStatus), Stop> {
@@ -150,7 +160,7 @@ async fn run_steps<'a>(
     }
     progress.began = Some(cx.now());
     progress.record = request.calls.map_or(0, CallRecords::begin);
-    let route = route(cx, request, call)?;
+    let route = Route { trace, ..route(cx, request, call)? };
     progress.routed = Some((route.chain, route.row.map(|(row_index, _)| row_index)));
     authorize(cx, &route)?;
     charge_quota(cx, &route)?;
@@ -186,7 +196,10 @@ async fn subscribe_or_resolve(
                 if is_same_chain { Ok(log_route) } else { Err(Failure::ours(Kind::Forbidden)) }
             });
             match log_route {
-                Ok(log_route) => resolve(cx, &log_route, now).await,
+                Ok(log_route) => {
+                    let log_route = Route { trace: call_route.trace, ..log_route };
+                    resolve(cx, &log_route, now).await
+                }
                 Err(failure) => (UpstreamResponse::from_failure(failure), CacheStatus::Bypass),
             }
         }

@@ -27,6 +27,7 @@
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
 //! | `shareable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
 //! | `memory` | which connections may hold how many bytes |
+//! | `trace_context` | the trace of a request, and whether it is sampled |
 
 pub mod access;
 pub mod batch;
@@ -56,3 +57,4 @@ pub mod retry;
 pub mod route;
 pub mod shareable;
 pub mod stall;
+pub(crate) mod trace_context;

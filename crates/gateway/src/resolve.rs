@@ -37,6 +37,7 @@ use crate::policy::overload::Class;
 use crate::policy::plan::{Lookup, Plan, Switches, plan};
 use crate::policy::{blocks, complete};
 use crate::state::context::ThreadContext;
+use crate::trace::context::TraceContext;
 use crate::upstream::fetch::fetch;
 use crate::upstream::overload;
 use crate::upstream::topology::NO_UPSTREAM;
@@ -59,6 +60,8 @@ pub(crate) struct Route<'a> {
     pub(crate) hash_header: Option<&'a [u8]>,
     /// Number of calls of the request that are delayed or queued.
     pub(crate) waiting: &'a Cell<usize>,
+    /// The context of the call's span; `None` if the request has no trace.
+    pub(crate) trace: Option<&'a TraceContext>,
 }
 
 impl<'a> Route<'a> {
@@ -167,6 +170,7 @@ fn upstream_request<'a>(
         balance_key,
         deadline: now + config.deadline,
         waiting: Some(route.waiting),
+        trace: route.trace.cloned(),
     }
 }
 

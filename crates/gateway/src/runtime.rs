@@ -37,6 +37,7 @@ use crate::runtime::quota::QuotaSync;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
+use crate::trace::export::Exporter;
 use crate::upstream::connector::Connector;
 use crate::upstream::watch::Watcher;
 
@@ -86,6 +87,8 @@ pub struct Gateway {
     /// The writers of the access log, the current one last. A replaced writer ends once no request
     /// uses its configuration any more. Only reloads and the stop lock the list.
     access_log: Mutex<Vec<Writer>>,
+    /// The exporters of spans, the current one last; they end as the writers do.
+    exporters: Mutex<Vec<Exporter>>,
 }
 
 /// A snapshot with its sequence number.
@@ -132,6 +135,13 @@ impl Gateway {
             Some(queues) => {
                 let writer = Writer::start(Arc::clone(queues));
                 vec![writer.map_err(|source| Error::AccessLog { source })?]
+            }
+            None => Vec::new(),
+        };
+        let exporters = match &snapshot.spans {
+            Some(queues) => {
+                let exporter = Exporter::start(Arc::clone(queues));
+                vec![exporter.map_err(|source| Error::Thread { source })?]
             }
             None => Vec::new(),
         };
@@ -187,6 +197,7 @@ impl Gateway {
             threads,
             watcher,
             access_log,
+            exporters: Mutex::new(exporters),
         })
     }
 
@@ -199,6 +210,7 @@ impl Gateway {
         let changes = previous.config.changes_to(&config);
         let snapshot = previous.reload(config);
         self.follow_access_log(&previous, &snapshot);
+        self.follow_tracing(&previous, &snapshot);
         let numbered = NumberedSnapshot { number: number + 1, snapshot: Arc::clone(&snapshot) };
         // The serving threads switch before the watch thread. Once the watch thread stops polling
         // the former upstreams, their known heads become outdated, and new calls must not use these
@@ -226,6 +238,20 @@ impl Gateway {
         match Writer::start_anyway(Arc::clone(queues)) {
             Ok(writer) => writers.push(writer),
             Err(error) => tracing::error!(%error, "the access log has no thread to write it"),
+        }
+    }
+
+    /// Starts an exporter if the next snapshot has other settings of tracing.
+    fn follow_tracing(&self, previous: &Snapshot, next: &Snapshot) {
+        let mut exporters = self.exporters.lock();
+        exporters.retain(|exporter| !exporter.has_ended());
+        let Some(queues) = &next.spans else { return };
+        if previous.spans.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, queues)) {
+            return;
+        }
+        match Exporter::start(Arc::clone(queues)) {
+            Ok(exporter) => exporters.push(exporter),
+            Err(error) => tracing::error!(%error, "spans have no thread to send them"),
         }
     }
 
@@ -287,6 +313,9 @@ impl Gateway {
         }
         for writer in self.access_log.into_inner() {
             writer.stop();
+        }
+        for exporter in self.exporters.into_inner() {
+            exporter.stop();
         }
     }
 }

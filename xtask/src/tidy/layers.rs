@@ -72,6 +72,7 @@ const LAYERS: &[Layers] = &[
         layers: &[
             &["policy"],
             &["config", "io"],
+            &["trace"],
             &["call"],
             &["metrics"],
             &["access"],

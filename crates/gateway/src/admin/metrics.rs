@@ -22,6 +22,7 @@ use crate::metrics::export::{Description, MetricSet, Metrics};
 use crate::metrics::thread::{Counters, Labelled};
 use crate::policy::memory::Purpose;
 use crate::state::snapshot::Snapshot;
+use crate::trace::queue::SpanCounts;
 
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ struct Scrape {
     counters: Counters,
     quotas: Option<QuotaScrape>,
     certificates: Vec<CertificateExpiry>,
+    spans: Option<Arc<SpanCounts>>,
     has_shared_limits: bool,
 }
 
@@ -67,6 +69,7 @@ fn sets() -> Vec<AnyMetricSet> {
     vec![
         AnyMetricSet::new(|scrape: &Scrape| unlabelled(Some(scrape))),
         AnyMetricSet::new(|scrape| unlabelled(scrape.quotas.as_ref())),
+        AnyMetricSet::new(|scrape| unlabelled(scrape.spans.as_deref())),
         AnyMetricSet::new(|scrape| {
             let certificates = scrape.certificates.iter();
             certificates.map(|expiry| (vec![&*expiry.chain_file], expiry)).collect()
@@ -228,6 +231,7 @@ impl Scrape {
                 local_only: quotas.is_local_only(),
                 write_failures: count(&quotas.ledger.write_failures),
             }),
+            spans: snapshot.spans.as_ref().map(|queues| Arc::clone(&queues.counts)),
             certificates: snapshot.config.certificate_expiries.clone(),
             has_shared_limits: redis::zones::has_shared_zones(&snapshot.config),
         }
@@ -325,6 +329,16 @@ readings! {
         gauge "weir_quota_local_only" = |quotas| quotas.local_only;
         /// Times that the file of quotas could not be written.
         counter "weir_quota_write_failures" = |quotas| quotas.write_failures;
+    }
+
+    SpanCounts[] {
+        /// Spans of sampled requests. `failed`: they could not be sent, or the collector rejected
+        /// them; `dropped`: the queue was full.
+        counter "weir_trace_spans" by "outcome" = |spans| [
+            ("exported", spans.exported()),
+            ("failed", spans.failed()),
+            ("dropped", spans.dropped()),
+        ];
     }
 
     CertificateExpiry["certificate"] {

@@ -9,6 +9,7 @@ use wire::method::Method;
 
 use crate::policy::cacheable::Caching;
 use crate::policy::overload::Class;
+use crate::trace::context::TraceContext;
 
 /// A call for an upstream.
 #[derive(Debug, Clone)]
@@ -37,6 +38,9 @@ pub(crate) struct UpstreamRequest<'a> {
     /// Number of delayed or queued calls of the request. While it is above zero, the connection
     /// watches for a disconnect of its client.
     pub(crate) waiting: Option<&'a Cell<usize>>,
+    /// The context of the call's span; `None` if the request has no trace. A coalesced call belongs
+    /// to the trace of its leader.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 impl UpstreamRequest<'_> {
@@ -54,6 +58,7 @@ impl UpstreamRequest<'_> {
             coalesce: self.coalesce,
             balance_key: self.balance_key,
             deadline: self.deadline,
+            trace: self.trace,
             // The waiters of a coalesced call watch for a disconnect themselves.
             waiting: None,
         }

@@ -65,6 +65,10 @@ settings::text! {
     pub UpstreamAddress: NodeUrl = NodeUrl::parse, "a url",
         "http[s]://host[:port][/path], ws[s]://… or ipc:/path", "http://127.0.0.1:8545",
         mask url::mask_quoted, mask_replaced NodeUrl::mask_unless_in;
+    /// The URL of a collector of spans; it may contain secrets.
+    pub CollectorAddress: NodeUrl = NodeUrl::parse_http, "a url",
+        "http[s]://host[:port][/path]", "http://127.0.0.1:4318",
+        mask url::mask_quoted, mask_replaced NodeUrl::mask_unless_in;
     /// The URL of a Redis; it may contain secrets.
     pub RedisAddress: RedisUrl = RedisUrl::parse, "a url",
         "redis://host[:port][/database], rediss://…, redis-sentinel://… or redis-cluster://…",

@@ -18,6 +18,7 @@ use crate::policy::access::Denial;
 use crate::state::context::ThreadContext;
 use crate::subscribe::subscriber::MessageGuard;
 use crate::subscribe::{SubscribeContext, Subscriptions};
+use crate::trace::context::{ActiveSpan, Sampler, TraceContext, TracedRequest};
 
 /// The connection that a request arrived on.
 #[derive(Debug, Clone, Copy)]
@@ -93,6 +94,7 @@ pub(crate) async fn respond(
             waiting,
             extra: head.extra.as_deref(),
             calls: calls.as_ref(),
+            trace: None,
             subscribe_context,
         };
         let chain = snapshot.router.chain(path).or_else(|| rewritten_chain(cx, &request));
@@ -119,13 +121,37 @@ pub(crate) async fn respond(
                         application/jsonrequest";
             break 'served refuse(cx, Message::refuse(415, text));
         }
-        let reply = path::serve(cx, &request).await;
-        Message::reply(reply, snapshot)
+        let mut traced = begin_trace(cx, head);
+        request.trace = traced.as_ref().map(|traced| &traced.context);
+        let message = Message::reply(path::serve(cx, &request).await, snapshot);
+        if let Some(span) = traced.as_mut().and_then(|traced| traced.span.as_mut()) {
+            describe_request(span, protocol, &message);
+        }
+        message
     };
     if let Some(calls) = calls {
         message.record = Some(log::start_record(head, caller, path, body.len(), protocol, calls));
     }
     message.with_reservation(&snapshot.registry.memory, account)
+}
+
+/// Begins the trace of a request; `None` if the request is not sampled and its client sent no trace
+/// context.
+fn begin_trace(cx: &ThreadContext, head: &Head) -> Option<TracedRequest> {
+    let queues = cx.snapshot.spans.as_ref();
+    let sampler = queues.map(|queues| Sampler { queues, thread: cx.index });
+    TraceContext::begin_request(head.trace.as_deref(), sampler, || cx.upstream.random())
+}
+
+/// Adds the attributes of a request to its span. The path is left out, because it may hold a key
+/// that the gateway does not know.
+fn describe_request(span: &mut ActiveSpan, protocol: &'static str, message: &Message) {
+    span.set("http.request.method", "POST");
+    span.set("http.response.status_code", i64::from(message.status));
+    span.set("weir.protocol", protocol);
+    if message.status >= 500 {
+        span.fail("the gateway responded with a server error");
+    }
 }
 
 /// Returns a refusal if the client was denied more often than a limit allows.

@@ -14,6 +14,7 @@ use smallvec::SmallVec;
 
 use super::peer::ForwardedHeader;
 use crate::access::caller::{ExtraValues, HeadFields, HeaderValues};
+use crate::policy::trace_context::{ClientTrace, TraceHeaders};
 
 /// Maximum number of header lines in a request; nginx and hyper allow about as many.
 const HEADERS_MAX: usize = 64;
@@ -89,6 +90,8 @@ pub(crate) struct Head {
     pub(crate) limit_headers: HeaderValues,
     /// The fields for access control, rules and the access log; `None` while all three are off.
     pub(crate) extra: Option<Arc<ExtraValues>>,
+    /// The client's trace context, if it sends a valid one.
+    pub(crate) trace: Option<Box<ClientTrace>>,
     /// The WebSocket upgrade, if requested.
     pub(crate) upgrade: Option<Upgrade>,
     /// Length of the head in bytes, including the empty line.
@@ -230,6 +233,7 @@ struct HeadBuilder {
     hash_header: Option<Box<[u8]>>,
     limit_headers: HeaderValues,
     extra: Option<Arc<ExtraValues>>,
+    trace: TraceHeaders,
     /// True if `Connection: upgrade` was found.
     connection_upgrade: bool,
     /// True if `Upgrade: websocket` was found.
@@ -254,6 +258,7 @@ impl HeadBuilder {
             hash_header: None,
             limit_headers: SmallVec::from_elem(None, limit_headers),
             extra: None,
+            trace: TraceHeaders::default(),
             connection_upgrade: false,
             upgrade_websocket: false,
             websocket: Upgrade::default(),
@@ -280,6 +285,8 @@ impl HeadBuilder {
             6 if is("origin") => self.origin = std::str::from_utf8(value).ok().map(Box::from),
             7 if is("upgrade") => self.upgrade_websocket |= has_token(value, b"websocket"),
             10 if is("connection") => self.add_connection(value),
+            10 if is("tracestate") => self.trace.add_state(value),
+            11 if is("traceparent") => self.trace.add_parent(value),
             12 if is("content-type") => self.media = media(value),
             14 if is("content-length") => self.add_length(value)?,
             15 if is("accept-encoding") => self.accept = accept(value),
@@ -358,6 +365,7 @@ impl HeadBuilder {
             forwarded: None,
             limit_headers: self.limit_headers,
             extra: self.extra,
+            trace: self.trace.finish(),
             upgrade: is_upgrade.then_some(self.websocket),
             bytes,
         })

@@ -36,6 +36,7 @@ use crate::downstream::unread::{ResponseBody, UnfinishedResponses};
 use crate::downstream::{answer, frames, head, log};
 use crate::io::memory::{Account, Full, Reservation};
 use crate::policy::memory::Purpose;
+use crate::policy::trace_context::TraceHeaders;
 
 /// Maximum concurrent streams of a connection, as nginx's `http2_max_concurrent_streams`.
 const STREAMS_MAX: u32 = 128;
@@ -276,6 +277,11 @@ fn convert_head(
         extra.set_target(host.unwrap_or(""), target, extra_fields);
         Arc::new(extra)
     });
+    let mut trace = TraceHeaders::default();
+    let values =
+        |name: &str| parts.headers.get_all(name).into_iter().map(http::HeaderValue::as_bytes);
+    values("traceparent").for_each(|value| trace.add_parent(value));
+    values("tracestate").for_each(|value| trace.add_state(value));
     let value = |name: &str| parts.headers.get(name).map(http::HeaderValue::as_bytes);
     Head {
         verb: match parts.method {
@@ -305,6 +311,7 @@ fn convert_head(
             forwarded_header.client(values.iter().map(http::HeaderValue::as_bytes))
         }),
         extra,
+        trace: trace.finish(),
         upgrade: None,
         bytes: 0,
     }

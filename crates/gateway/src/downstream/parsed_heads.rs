@@ -46,8 +46,9 @@ impl ParsedHeads {
             return Ok(None);
         };
         let head = Rc::new(head);
-        // Each WebSocket upgrade has a unique key, so its head is not cached.
-        if head.upgrade.is_none() {
+        // Each WebSocket upgrade has a unique key and each `traceparent` a unique span, so such a head
+        // is not cached.
+        if head.upgrade.is_none() && head.trace.is_none() {
             heads.insert(buf, head.bytes, Rc::clone(&head));
         }
         Ok(Some(head))

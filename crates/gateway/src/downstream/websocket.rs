@@ -241,6 +241,8 @@ where
             media: Media::Json,
             coding: Coding::Identity,
             upgrade: None,
+            // Each message has a trace of its own.
+            trace: None,
             ..head.clone()
         };
         let head_fields = Arc::clone(&thread.context().snapshot.head_fields);

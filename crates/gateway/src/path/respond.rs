@@ -8,11 +8,12 @@ use wire::call::{Call, Rejection};
 
 use super::Request;
 use crate::access_log::record::CallRecord;
-use crate::call::cache_status::CacheStatus;
-use crate::call::failure::Failure;
+use crate::call::cache_status::{CacheStatus, Tier};
+use crate::call::failure::{Failure, describe};
 use crate::call::reply::{CallReply, Content, error_code};
 use crate::call::response::{Payload, UpstreamResponse};
 use crate::state::context::ThreadContext;
+use crate::trace::context::ActiveSpan;
 
 /// Maximum bytes of a method's name in the log.
 const METHOD_BYTES_MAX: usize = 256;
@@ -26,6 +27,8 @@ pub(super) struct Progress {
     pub(super) record: usize,
     /// The chain and the index of the method's row, after routing.
     pub(super) routed: Option<(usize, Option<usize>)>,
+    /// The span of the call; `None` if its request is not sampled.
+    pub(super) span: Option<Box<ActiveSpan>>,
 }
 
 /// The reason why a call ended before it was resolved.
@@ -47,7 +50,7 @@ pub(super) fn respond<'a>(
     cx: &ThreadContext,
     request: &Request<'_>,
     item: Result<Call<'a>, Rejection<'a>>,
-    progress: &Progress,
+    mut progress: Progress,
     served: Result<(UpstreamResponse, CacheStatus), Stop>,
 ) -> Option<CallReply<'a>> {
     let counters = &cx.counters;
@@ -84,7 +87,10 @@ pub(super) fn respond<'a>(
         }
     };
     let reply = CallReply { id: b"null", content, cache_status: status, tier, upstream_index };
-    record_call(cx, request, chain, progress, &name, &reply, duration);
+    record_call(cx, request, chain, &progress, &name, &reply, duration);
+    if let Some(span) = &mut progress.span {
+        describe_call(cx, span, chain, row, &reply);
+    }
     if progress.began.is_some() && id.is_none() {
         counters.notifications.add(1);
     }
@@ -94,6 +100,37 @@ pub(super) fn respond<'a>(
     let is_single = || request.body.trim_ascii_start().first() != Some(&b'[');
     let id = id.or_else(|| (progress.began.is_none() && is_single()).then_some(&b"null"[..]))?;
     Some(CallReply { id, ..reply })
+}
+
+/// Adds the attributes of a call to its span. An unknown method is not named, because its name is
+/// the client's text.
+fn describe_call(
+    cx: &ThreadContext,
+    span: &mut ActiveSpan,
+    chain: usize,
+    row: Option<usize>,
+    reply: &CallReply<'_>,
+) {
+    let snapshot = &cx.snapshot;
+    span.set("rpc.system", "jsonrpc");
+    span.set("weir.chain", &snapshot.chains[chain].name);
+    let family = snapshot.chains[chain].family;
+    if let Some(method) = row.and_then(|row| family.methods().nth(row)) {
+        span.rename(method.name);
+        span.set("rpc.method", method.name);
+    }
+    if let Some(status) = reply.cache_status {
+        span.set("weir.cache", reply.tier.map_or(status.as_str(), Tier::hit));
+    }
+    if let Some(index) = reply.upstream_index {
+        span.set("weir.upstream", &snapshot.upstreams[index].config.name);
+    }
+    if let Some(code) = error_code(&reply.content, &snapshot.config) {
+        span.set("rpc.jsonrpc.error_code", code);
+    }
+    if let Content::Payload(Payload::Failed(failure)) = &reply.content {
+        span.fail(describe(failure.kind, &snapshot.config).1.to_owned());
+    }
 }
 
 /// Records the response to a call for the access log.

@@ -34,6 +34,7 @@ pub(super) fn route<'a>(
         caller: request.caller,
         hash_header: request.hash_header,
         waiting: request.waiting,
+        trace: request.trace,
     };
     if snapshot.config.rules.is_empty() {
         return Ok(build(request.chain, None));

@@ -123,6 +123,22 @@ pub enum Blame {
 }
 
 impl Fault {
+    /// Returns the name in spans.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Connect => "connect",
+            Self::Closed => "closed",
+            Self::Timeout => "timeout",
+            Self::Malformed => "malformed",
+            Self::Http => "http",
+            Self::Internal => "internal",
+            Self::MissingState => "missing_state",
+            Self::NotSynced => "not_synced",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+        }
+    }
+
     /// Returns whether the fault counts against the upstream.
     pub fn blame(self) -> Blame {
         match self {

@@ -54,6 +54,7 @@ pub(crate) async fn resolve_internal(
         caller: &caller,
         hash_header: None,
         waiting: &waiting,
+        trace: None,
     };
     let (rule, min_head) = (CacheRule::AtHash, internal.height);
     let caching = Caching { rule, min_head, ..Caching::never(&view) };

@@ -24,6 +24,7 @@ use crate::metrics::thread::{Counters, Labels};
 use crate::policy::route::Router;
 use crate::quota::Quotas;
 use crate::state::process::Process;
+use crate::trace;
 use crate::upstream::connector::Connector;
 use crate::upstream::topology::Topology;
 use crate::upstream::watch::{ChainEvent, OnEvent};
@@ -50,6 +51,8 @@ pub(crate) struct Snapshot {
     pub(crate) checks_methods: bool,
     /// The queues of the access log; `None` while it is off.
     pub(crate) access_log: Option<Arc<Queues>>,
+    /// The queues of spans; `None` if no request is sampled.
+    pub(crate) spans: Option<Arc<trace::queue::Queues>>,
     /// The request limits; `None` if none is configured.
     pub(crate) limits: Option<Limits>,
     /// The quotas of keys; `None` if no key has a quota.
@@ -141,6 +144,7 @@ impl Snapshot {
                 &config,
                 previous.and_then(|previous| previous.access_log.clone()),
             ),
+            spans: spans(&config, previous.and_then(|previous| previous.spans.clone())),
             limits: Limits::new(previous.and_then(Snapshot::zones), &config),
             quotas: Quotas::new(previous.and_then(|previous| previous.quotas.as_ref()), &config),
             clients: Clients::new(
@@ -193,6 +197,20 @@ fn access_log(config: &Config, previous: Option<Arc<Queues>>) -> Option<Arc<Queu
         previous
             .unwrap_or_else(|| Arc::new(Queues::new(log.clone(), headers, config.server.threads))),
     )
+}
+
+/// Returns the queues of spans. A reload reuses the former queues if the settings of tracing are
+/// unchanged.
+fn spans(
+    config: &Config,
+    previous: Option<Arc<trace::queue::Queues>>,
+) -> Option<Arc<trace::queue::Queues>> {
+    let tracing = config.tracing.as_ref()?;
+    if let Some(previous) = previous.as_ref().filter(|queues| queues.config == *tracing) {
+        return Some(Arc::clone(previous));
+    }
+    let threads = config.server.threads;
+    Some(Arc::new(trace::queue::Queues::new(tracing.clone(), threads, previous.as_deref())))
 }
 
 /// Returns true if a list of methods in the configuration restricts calls, or if tokens are

@@ -29,6 +29,7 @@ use crate::config::upstream::Upstream;
 use crate::io::memory::{Full, Reservation};
 use crate::metrics::counters::UpstreamCounters;
 use crate::policy::memory::Purpose;
+use crate::trace::context::TraceContext;
 use crate::upstream::connector::{AddressKind, Connector};
 use crate::upstream::http1::{HttpResponse, retry_after};
 use crate::upstream::post::{Body, PostError};
@@ -88,6 +89,13 @@ struct H2Connection {
     last_used: Cell<Instant>,
 }
 
+/// A request to send, and the limit of its response.
+struct Exchange<'a> {
+    body: Bytes,
+    trace: Option<&'a TraceContext>,
+    response_bytes_max: usize,
+}
+
 /// Why there is no connection for a call.
 enum NoConnection {
     /// The upstream declines HTTP/2.
@@ -143,7 +151,8 @@ impl Http2 {
     ) -> Option<Result<HttpResponse, PostError>> {
         let mut bytes = Vec::with_capacity(body.bytes());
         body.write(&mut bytes);
-        let body = Bytes::from(bytes);
+        let request =
+            Exchange { trace: body.trace(), body: Bytes::from(bytes), response_bytes_max };
         let mut tries = 0;
         loop {
             let connection = match self.acquire(deadline).await {
@@ -155,7 +164,7 @@ impl Http2 {
             };
             tries += 1;
             let hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
-            let exchange = self.exchange(&connection, body.clone(), response_bytes_max, hold);
+            let exchange = self.exchange(&connection, &request, hold);
             let fault = match timeout_at(deadline, exchange).await {
                 Ok(Ok(response)) => return Some(Ok(response)),
                 Ok(Err(fault)) => fault,
@@ -277,16 +286,20 @@ impl Http2 {
     async fn exchange(
         &self,
         connection: &H2Connection,
-        body: Bytes,
-        response_bytes_max: usize,
+        exchange: &Exchange<'_>,
         mut hold: Reservation,
     ) -> Result<HttpResponse, Fault> {
+        let Exchange { response_bytes_max, .. } = *exchange;
+        let body = exchange.body.clone();
         let _guard = CallGuard::begin(self, connection);
         let unsent = |_| Fault { kind: Kind::Closed, sent: Sent::No, connection_lost: true };
         let mut requests = connection.requests.clone();
         poll_fn(|context| requests.poll_ready(context)).await.map_err(unsent)?;
         let mut head = self.head.clone();
         head.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(body.len()));
+        if let Some(trace) = exchange.trace {
+            add_trace_headers(head.headers_mut(), trace);
+        }
         let (response, mut sending) = requests.send_request(head, false).map_err(unsent)?;
         self.counts.multiplexed_calls.add(1);
         sending.send_data(body, true).map_err(|error| fault_of(&error, Sent::Maybe))?;
@@ -313,6 +326,16 @@ impl Http2 {
         let retry_after = head.headers.get(RETRY_AFTER).and_then(|v| retry_after(v.as_bytes()));
         let (status, body) = (head.status.as_u16(), received.freeze());
         Ok(HttpResponse { status, retry_after, body, reusable: true })
+    }
+}
+
+/// Adds the headers of a trace. Both hold only printable ASCII.
+fn add_trace_headers(headers: &mut HeaderMap, trace: &TraceContext) {
+    if let Ok(parent) = HeaderValue::from_bytes(&trace.parent().to_header()) {
+        headers.insert("traceparent", parent);
+    }
+    if let Some(Ok(state)) = trace.state().map(HeaderValue::from_str) {
+        headers.insert("tracestate", state);
     }
 }
 

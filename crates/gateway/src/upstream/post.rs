@@ -10,6 +10,7 @@ use wire::quantity::write_decimal;
 use crate::call::failure::{Failure, Kind, Sent};
 use crate::io::memory::Reservation;
 use crate::policy::memory::Purpose;
+use crate::trace::context::TraceContext;
 use crate::upstream::connector::AddressKind;
 use crate::upstream::http1::{Connection, ExchangeFault, ExchangeFaultKind, HttpResponse};
 use crate::upstream::thread::UpstreamContext;
@@ -20,6 +21,10 @@ pub(crate) trait Body {
     fn bytes(&self) -> usize;
     /// Appends the body to `out`.
     fn write(&self, out: &mut Vec<u8>);
+    /// Returns the trace context for the headers. A batch of calls of several traces has none.
+    fn trace(&self) -> Option<&TraceContext> {
+        None
+    }
 }
 
 /// An exchange without a response.
@@ -82,6 +87,9 @@ pub(crate) async fn post(
     let mut request = cx.buffers.take();
     request.extend_from_slice(&state.request_head);
     write_decimal(&mut request, body.bytes() as u64);
+    if let Some(trace) = body.trace() {
+        write_trace_headers(&mut request, trace);
+    }
     request.extend_from_slice(b"\r\n\r\n");
     body.write(&mut request);
     let mut hold = Reservation::new(&cx.topology.registry.memory, Purpose::Upstream);
@@ -95,6 +103,16 @@ pub(crate) async fn post(
             Ok(response)
         }
         Err(fault) => Err(post_error(upstream, fault, was_used)),
+    }
+}
+
+/// Appends the headers of a trace, each with a line break before it.
+fn write_trace_headers(out: &mut Vec<u8>, trace: &TraceContext) {
+    out.extend_from_slice(b"\r\ntraceparent: ");
+    out.extend_from_slice(&trace.parent().to_header());
+    if let Some(state) = trace.state() {
+        out.extend_from_slice(b"\r\ntracestate: ");
+        out.extend_from_slice(state.as_bytes());
     }
 }
 

@@ -12,12 +12,14 @@ use wire::method::Repeat;
 use wire::quantity::Decimal;
 use wire::response::{Outcome, Response, parse_response};
 
-use crate::call::failure::{Failure, Kind, Sent};
+use crate::call::failure::{Failure, Kind, Sent, describe};
 use crate::call::request::UpstreamRequest;
 use crate::call::response::{Judgement, Payload};
 use crate::metrics::label::AttemptOutcome;
 use crate::policy::classify::{Blame, CallOutcome, Fault, Verdict, classify};
 use crate::policy::complete::Opinion;
+use crate::trace::context::{ActiveSpan, TraceContext};
+use crate::trace::span::SpanKind;
 use crate::upstream::http1::HttpResponse;
 use crate::upstream::multiplexed_connection::{CallFailure, MultiplexedConnection};
 use crate::upstream::multiplexed_pool::{MultiplexedPool, NoConnection};
@@ -71,7 +73,12 @@ pub(crate) async fn run_attempt(
     let epoch = overload::epoch(cx, request);
     let began = cx.now();
     let mut guard = AttemptGuard { cx, upstream, began, observed: None };
-    let exchanged = exchange(cx, upstream, request, deadline, fresh).await;
+    let mut span = begin_span(cx, upstream, request);
+    let sent = SentCall {
+        request,
+        trace: span.as_ref().map(|span| span.context()).or(request.trace.as_ref()),
+    };
+    let exchanged = exchange(cx, upstream, sent, deadline, fresh).await;
     cx.tick();
     let attempt = match exchanged {
         Ok((id, response)) => {
@@ -87,6 +94,9 @@ pub(crate) async fn run_attempt(
     };
     let elapsed = cx.now().saturating_sub(began);
     cx.counters.upstreams[upstream].record_attempt(outcome, elapsed);
+    if let Some(span) = &mut span {
+        describe_attempt(cx, span, &attempt, outcome);
+    }
     if attempt.verdict.is_response() {
         overload::record_response(cx, request, epoch, elapsed);
     }
@@ -109,6 +119,50 @@ pub(crate) async fn run_attempt(
         _ => elapsed,
     });
     attempt
+}
+
+/// A call for an upstream, with the trace context that it is sent with.
+#[derive(Clone, Copy)]
+struct SentCall<'a> {
+    request: &'a UpstreamRequest<'a>,
+    /// The context of the attempt's span or, if the request is not sampled, of the client.
+    trace: Option<&'a TraceContext>,
+}
+
+/// Begins the span of an attempt; `None` if the request is not sampled.
+fn begin_span(
+    cx: &UpstreamContext,
+    upstream: usize,
+    request: &UpstreamRequest<'_>,
+) -> Option<Box<ActiveSpan>> {
+    let name = request.method.map_or("attempt", |method| method.name);
+    let mut span = request.trace.as_ref()?.begin(SpanKind::Client, name, || cx.random())?;
+    let config = &cx.topology.config;
+    span.set("rpc.system", "jsonrpc");
+    if request.method.is_some() {
+        span.set("rpc.method", name);
+    }
+    span.set("weir.chain", &config.chains[request.chain].name);
+    span.set("weir.group", &config.groups[request.group].name);
+    span.set("weir.upstream", &cx.topology.upstreams[upstream].config.name);
+    Some(span)
+}
+
+/// Adds the outcome of an attempt to its span. A cancelled attempt has no outcome.
+fn describe_attempt(
+    cx: &UpstreamContext,
+    span: &mut ActiveSpan,
+    attempt: &Attempt,
+    outcome: AttemptOutcome,
+) {
+    span.set("weir.outcome", outcome.as_str());
+    let Verdict::UpstreamFault(fault) = attempt.verdict else { return };
+    span.set("error.type", fault.as_str());
+    // A payload is the upstream's text, which may hold a secret.
+    span.fail(match attempt.payload {
+        Some(_) => "the upstream responded with an error".to_owned(),
+        None => describe(attempt.failure.kind, &cx.topology.config).1.to_owned(),
+    });
 }
 
 /// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
@@ -138,17 +192,18 @@ impl Drop for AttemptGuard<'_> {
 async fn exchange(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
-    request: &UpstreamRequest<'_>,
+    sent: SentCall<'_>,
     deadline: Instant,
     fresh: bool,
 ) -> Result<(Decimal, HttpResponse), PostError> {
+    let request = sent.request;
     let Some(pool) = &cx.upstreams[upstream].multiplexed else {
-        return exchange_http(cx, upstream, request, deadline, fresh).await;
+        return exchange_http(cx, upstream, sent, deadline, fresh).await;
     };
     let over_http = cx.topology.upstreams[upstream].config.http().is_some();
     if !pool.accepts(request) {
         if over_http {
-            return Box::pin(exchange_http(cx, upstream, request, deadline, fresh)).await;
+            return Box::pin(exchange_http(cx, upstream, sent, deadline, fresh)).await;
         }
         return Err(PostError::new(upstream, Kind::CallTooLarge, Sent::No));
     }
@@ -173,7 +228,7 @@ async fn exchange(
     match exchanged {
         Some(exchanged) => exchanged,
         // Nothing was sent.
-        None if over_http => Box::pin(exchange_http(cx, upstream, request, deadline, fresh)).await,
+        None if over_http => Box::pin(exchange_http(cx, upstream, sent, deadline, fresh)).await,
         None => Err(PostError::new(upstream, Kind::Connect, Sent::No)),
     }
 }
@@ -212,19 +267,19 @@ async fn exchange_multiplexed(
 async fn exchange_http(
     cx: &Rc<UpstreamContext>,
     upstream: usize,
-    request: &UpstreamRequest<'_>,
+    sent: SentCall<'_>,
     deadline: Instant,
     fresh: bool,
 ) -> Result<(Decimal, HttpResponse), PostError> {
     if let Some(batcher) = cx.upstreams[upstream].batcher.as_ref().filter(|_| !fresh) {
         // Boxed, so that the future of a call without a batch stays small.
-        let batched = Box::pin(batcher.send(cx, upstream, request, deadline)).await;
+        let batched = Box::pin(batcher.send(cx, upstream, sent.request, deadline)).await;
         if let Some(batched) = batched {
             return batched;
         }
     }
-    let call = SingleCall { id: Decimal::new(cx.next_id()), request };
-    let bytes_max = cx.topology.config.groups[request.group].response_bytes_max;
+    let call = SingleCall { id: Decimal::new(cx.next_id()), sent };
+    let bytes_max = cx.topology.config.groups[sent.request.group].response_bytes_max;
     let response = post(cx, upstream, &call, deadline, fresh, bytes_max).await?;
     Ok((call.id, response))
 }
@@ -232,16 +287,22 @@ async fn exchange_http(
 /// The body of a request with one call.
 struct SingleCall<'a> {
     id: Decimal,
-    request: &'a UpstreamRequest<'a>,
+    sent: SentCall<'a>,
 }
 
 impl Body for SingleCall<'_> {
     fn bytes(&self) -> usize {
-        call_bytes(self.id.as_bytes(), &self.request.name, self.request.params.as_deref())
+        let request = self.sent.request;
+        call_bytes(self.id.as_bytes(), &request.name, request.params.as_deref())
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        write_call(out, self.id.as_bytes(), &self.request.name, self.request.params.as_deref());
+        let request = self.sent.request;
+        write_call(out, self.id.as_bytes(), &request.name, request.params.as_deref());
+    }
+
+    fn trace(&self) -> Option<&TraceContext> {
+        self.sent.trace
     }
 }
 

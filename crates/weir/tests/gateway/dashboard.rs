@@ -84,6 +84,8 @@ fn config(nodes: &[Running; 2], redis: &Redis, folder: &Path) -> String {
         deny = 403
         [access_log]
         file = "{log}"
+        [tracing]
+        endpoint = "http://127.0.0.1:1"
         "#
     )
 }

@@ -34,6 +34,7 @@ mod status_page;
 mod subscriptions;
 mod tls;
 mod top;
+mod tracing;
 mod traffic;
 mod transparency;
 mod unit;

@@ -67,6 +67,9 @@ deny = 403
 url = "redis://user:sekrit5@127.0.0.1:1"
 gateways = 2
 
+[tracing]
+endpoint = "http://user:sekrit5@127.0.0.1:1"
+
 [index]
 db = "index.db"
 chain = "main"

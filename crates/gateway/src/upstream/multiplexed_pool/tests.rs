@@ -95,6 +95,7 @@ fn request_for(name: &'static str) -> UpstreamRequest<'static> {
         balance_key: 0,
         deadline: Instant::now() + DEADLINE,
         waiting: None,
+        trace: None,
     }
 }
 

@@ -1,0 +1,176 @@
+//! Trace contexts: reads and writes the headers `traceparent` and `tracestate`, and decides which
+//! traces are sampled.
+//!
+//! The headers are those of the W3C Recommendation of 2021-11-23,
+//! <https://www.w3.org/TR/trace-context/>.
+
+use std::fmt;
+
+#[cfg(test)]
+mod tests;
+
+/// Length of a `traceparent` of version 00, in bytes. Later versions may be longer.
+pub(crate) const PARENT_BYTES: usize = 55;
+
+/// Maximum number of bytes of a `tracestate`. The Recommendation (section 3.3.1.5) asks for at
+/// least 512.
+const STATE_BYTES_MAX: usize = 1024;
+
+/// The flag of `traceparent` for a sampled trace. All other flags of version 00 are reserved.
+const SAMPLED: u8 = 1;
+
+/// The id of a trace. It is not zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TraceId(pub(crate) [u8; 16]);
+
+/// The id of a span within its trace. It is not zero.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SpanId(pub(crate) [u8; 8]);
+
+impl fmt::Debug for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
+    }
+}
+
+impl fmt::Debug for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", u64::from_be_bytes(self.0))
+    }
+}
+
+impl TraceId {
+    /// Creates an id from random numbers.
+    pub(crate) fn new(random: &impl Fn() -> u64) -> TraceId {
+        let id = (u128::from(random()) << 64) | u128::from(random());
+        TraceId(id.max(1).to_be_bytes())
+    }
+
+    /// Decides whether a trace is sampled. All services with the same ratio sample the same traces,
+    /// because the decision depends only on the lower half of the id, as in OpenTelemetry's
+    /// `TraceIdRatioBased`.
+    pub(crate) fn is_in_sample(self, ratio: f64) -> bool {
+        let lower = self.0[8..].iter().fold(0_u64, |number, byte| (number << 8) | u64::from(*byte));
+        // The upper 53 bits are a number below one.
+        ((lower >> 11) as f64) / ((1_u64 << 53) as f64) < ratio
+    }
+}
+
+impl SpanId {
+    /// Creates an id from a random number.
+    pub(crate) fn new(random: u64) -> SpanId {
+        SpanId(random.max(1).to_be_bytes())
+    }
+}
+
+/// The content of a `traceparent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TraceParent {
+    pub(crate) trace: TraceId,
+    /// The span of the sender that caused the request.
+    pub(crate) span: SpanId,
+    pub(crate) sampled: bool,
+}
+
+impl TraceParent {
+    /// Parses a header. Returns `None` for a malformed one. A later version is read as version 00,
+    /// as section 3.2.2.1 of the Recommendation requires.
+    fn parse(value: &[u8]) -> Option<TraceParent> {
+        let value = value.trim_ascii();
+        let (known, rest) = value.split_at_checked(PARENT_BYTES)?;
+        let [version] = hex_bytes(&known[..2])?;
+        let has_valid_end = match version {
+            0 => rest.is_empty(),
+            0xff => false,
+            _ => rest.is_empty() || rest.starts_with(b"-"),
+        };
+        let has_dashes = [2, 35, 52].iter().all(|index| known[*index] == b'-');
+        let (trace, span) = (hex_bytes(&known[3..35])?, hex_bytes(&known[36..52])?);
+        let [flags] = hex_bytes(&known[53..])?;
+        let is_valid = has_valid_end && has_dashes && trace != [0; 16] && span != [0; 8];
+        let (trace, span) = (TraceId(trace), SpanId(span));
+        is_valid.then_some(TraceParent { trace, span, sampled: flags & SAMPLED != 0 })
+    }
+
+    /// Returns the header of version 00.
+    pub(crate) fn to_header(self) -> [u8; PARENT_BYTES] {
+        let mut header = *b"00-00000000000000000000000000000000-0000000000000000-00";
+        write_hex(&mut header[3..35], &self.trace.0);
+        write_hex(&mut header[36..52], &self.span.0);
+        header[54] += u8::from(self.sampled);
+        header
+    }
+}
+
+/// Writes two lower-case hexadecimal digits for each byte.
+fn write_hex(digits: &mut [u8], bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+/// Decodes lower-case hexadecimal digits; upper case is malformed in a `traceparent`. Returns `None`
+/// for other characters.
+fn hex_bytes<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
+    let value = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = (value(pair[0])? << 4) | value(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// The trace context that a client sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ClientTrace {
+    pub(crate) parent: TraceParent,
+    /// The `tracestate`, which belongs to other tracing systems and is passed on unchanged.
+    pub(crate) state: Option<Box<str>>,
+}
+
+/// Collects the trace context from the headers of a request.
+#[derive(Debug, Default)]
+pub(crate) struct TraceHeaders {
+    /// Number of `traceparent` headers.
+    parents: usize,
+    parent: Option<TraceParent>,
+    /// The values of all `tracestate` headers, joined by commas.
+    state: Vec<u8>,
+}
+
+impl TraceHeaders {
+    /// Adds a `traceparent`.
+    pub(crate) fn add_parent(&mut self, value: &[u8]) {
+        self.parents += 1;
+        self.parent = TraceParent::parse(value);
+    }
+
+    /// Adds a `tracestate`.
+    pub(crate) fn add_state(&mut self, value: &[u8]) {
+        let value = value.trim_ascii();
+        // A longer value is dropped in the end, so its rest is not stored.
+        if value.is_empty() || self.state.len() > STATE_BYTES_MAX {
+            return;
+        }
+        if !self.state.is_empty() {
+            self.state.push(b',');
+        }
+        self.state.extend_from_slice(value);
+    }
+
+    /// Returns the trace context. Returns `None` if there is no `traceparent`, a malformed one, or
+    /// more than one. A `tracestate` that is too long, or not printable ASCII, is dropped.
+    pub(crate) fn finish(self) -> Option<Box<ClientTrace>> {
+        let parent = self.parent.filter(|_| self.parents == 1)?;
+        let is_printable = self.state.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\t'));
+        let has_state = !self.state.is_empty() && self.state.len() <= STATE_BYTES_MAX;
+        let state = String::from_utf8(self.state).ok().filter(|_| has_state && is_printable);
+        Some(Box::new(ClientTrace { parent, state: state.map(String::into_boxed_str) }))
+    }
+}

@@ -1,0 +1,198 @@
+//! The thread that sends spans to a collector by OTLP over HTTP.
+//!
+//! The client blocks, so a slow collector delays only this thread. While it waits, the queues fill
+//! up, and a full queue drops spans.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustls::crypto::aws_lc_rs;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::otlp;
+use super::queue::Queues;
+use super::span::Span;
+use crate::config::tracing::Tracing;
+
+/// Interval at which spans are sent.
+const EXPORT_INTERVAL: Duration = Duration::from_millis(500);
+/// Maximum number of spans in one request. A span has some hundred bytes; collectors accept 20 MiB
+/// by default.
+const BATCH_SPANS_MAX: usize = 2048;
+/// Maximum number of times that a request is sent.
+const TRIES_MAX: u32 = 3;
+/// Pause after the first failed try. It doubles with each further one.
+const BACKOFF_MIN: Duration = Duration::from_secs(1);
+/// Maximum time that a stop waits for the last spans to be sent.
+const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum bytes of a response that are read.
+const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
+
+/// The exporter's thread.
+#[derive(Debug)]
+pub(crate) struct Exporter {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Exporter {
+    /// Starts the thread. It ends once no request uses the queues any more.
+    ///
+    /// # Errors
+    /// Errors of starting the thread.
+    pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Exporter> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let sender =
+            Sender { agent: agent(&queues.config), queues, stop: Arc::clone(&stop), fails: false };
+        let thread = std::thread::Builder::new()
+            .name("weir-tracing".to_owned())
+            .spawn(move || sender.run())?;
+        Ok(Exporter { stop, thread })
+    }
+
+    /// Returns true if the thread has ended because no request uses its configuration any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits until the queued spans are sent, at most [`STOP_TIMEOUT`].
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::Release);
+        self.thread.thread().unpark();
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        while !self.thread.is_finished() && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        if !self.thread.is_finished() {
+            tracing::warn!("the last spans were not sent to the collector");
+        }
+    }
+}
+
+struct Sender {
+    agent: ureq::Agent,
+    queues: Arc<Queues>,
+    stop: Arc<AtomicBool>,
+    /// True if the last request failed; further failures are not logged.
+    fails: bool,
+}
+
+/// Why a request failed.
+struct Fault {
+    reason: String,
+    /// True if a later try may succeed.
+    may_retry: bool,
+}
+
+impl Sender {
+    fn run(mut self) {
+        loop {
+            // The flag is read before the queues, so all spans from before the stop are sent. If
+            // only this thread holds the queues, a reload has replaced them.
+            let stopping = self.is_stopping() || Arc::strong_count(&self.queues) == 1;
+            for batch in self.queues.take().chunks(BATCH_SPANS_MAX) {
+                self.send(batch);
+            }
+            if stopping {
+                return;
+            }
+            std::thread::park_timeout(EXPORT_INTERVAL);
+        }
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Sends a batch and counts its spans.
+    fn send(&mut self, batch: &[Span]) {
+        let body = otlp::encode(&self.queues.config.service_name, batch);
+        let counts = Arc::clone(&self.queues.counts);
+        let spans = batch.len() as u64;
+        let mut backoff = BACKOFF_MIN;
+        for tries in 1.. {
+            match self.post(&body) {
+                Ok(rejected) => {
+                    self.fails = false;
+                    let rejected = rejected.min(spans);
+                    counts.add_failed(rejected);
+                    counts.add_exported(spans - rejected);
+                    return;
+                }
+                Err(fault) => {
+                    if !std::mem::replace(&mut self.fails, true) {
+                        let endpoint = &self.queues.config.endpoint;
+                        tracing::warn!(%endpoint, reason = fault.reason, "cannot send spans");
+                    }
+                    if !fault.may_retry || tries >= TRIES_MAX || self.is_stopping() {
+                        counts.add_failed(spans);
+                        return;
+                    }
+                }
+            }
+            std::thread::park_timeout(backoff);
+            backoff *= 2;
+        }
+    }
+
+    /// Sends a request once. Returns the number of spans that the collector rejected.
+    fn post(&self, body: &[u8]) -> Result<u64, Fault> {
+        let config = &self.queues.config;
+        let request = self.agent.post(url(config));
+        let mut request = request.header("content-type", "application/x-protobuf");
+        if let Some(authorization) = config.endpoint.authorization() {
+            request = request.header("authorization", authorization);
+        }
+        for (name, value) in &config.headers {
+            request = request.header(name, value);
+        }
+        let fault = |error: ureq::Error| Fault { reason: error.to_string(), may_retry: true };
+        let mut response = request.send(body).map_err(fault)?;
+        let status = response.status().as_u16();
+        let reader = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX);
+        let response_body = reader.read_to_vec().map_err(fault)?;
+        match status {
+            200..=299 => Ok(otlp::rejected_spans(&response_body)),
+            // The statuses after which OTLP/HTTP allows a retry.
+            _ => Err(Fault {
+                reason: format!("the collector responded with status {status}"),
+                may_retry: matches!(status, 429 | 502 | 503 | 504),
+            }),
+        }
+    }
+}
+
+/// Returns the URL with the path of spans, unless the endpoint has a path of its own.
+fn url(config: &Tracing) -> String {
+    let endpoint = &config.endpoint;
+    let scheme = if endpoint.tls() { "https" } else { "http" };
+    let target = if endpoint.target() == "/" { "/v1/traces" } else { endpoint.target() };
+    format!("{scheme}://{}{target}", endpoint.authority())
+}
+
+fn agent(config: &Tracing) -> ureq::Agent {
+    let certificates = |pem: &Arc<[u8]>| {
+        let items = parse_pem(pem).filter_map(|item| match item {
+            Ok(PemItem::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        });
+        RootCerts::from(items.collect::<Vec<_>>())
+    };
+    let tls = TlsConfig::builder()
+        .root_certs(config.ca_pem.as_ref().map_or(RootCerts::WebPki, certificates))
+        .unversioned_rustls_crypto_provider(Arc::new(aws_lc_rs::default_provider()))
+        .build();
+    ureq::Agent::config_builder()
+        .tls_config(tls)
+        .http_status_as_error(false)
+        .proxy(None)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
+        .timeout_global(Some(config.timeout))
+        .build()
+        .new_agent()
+}

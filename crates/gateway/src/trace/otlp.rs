@@ -1,0 +1,190 @@
+//! The messages of the OpenTelemetry protocol (OTLP 1.x) that carry spans.
+//!
+//! The field numbers are those of `trace.proto`, `common.proto`, `resource.proto` and
+//! `trace_service.proto` in <https://github.com/open-telemetry/opentelemetry-proto>, which are
+//! stable. Fields that the gateway never sets are left out.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prost::{Message, Oneof};
+
+use super::span;
+
+/// Name of the code that records the spans.
+const SCOPE: &str = "weir";
+
+/// `Status.code` of a failed step.
+const STATUS_ERROR: i32 = 2;
+
+/// `SpanFlags`: the sampled flag of the trace, and whether the parent is known to be remote.
+const FLAG_SAMPLED: u32 = 0x01;
+const FLAG_REMOTE_KNOWN: u32 = 0x100;
+const FLAG_REMOTE: u32 = 0x200;
+
+#[derive(Clone, PartialEq, Message)]
+struct ExportRequest {
+    #[prost(message, repeated, tag = "1")]
+    resource_spans: Vec<ResourceSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ResourceSpans {
+    #[prost(message, optional, tag = "1")]
+    resource: Option<Resource>,
+    #[prost(message, repeated, tag = "2")]
+    scope_spans: Vec<ScopeSpans>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Resource {
+    #[prost(message, repeated, tag = "1")]
+    attributes: Vec<KeyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ScopeSpans {
+    #[prost(message, optional, tag = "1")]
+    scope: Option<Scope>,
+    #[prost(message, repeated, tag = "2")]
+    spans: Vec<Span>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Scope {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    version: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Span {
+    #[prost(bytes = "vec", tag = "1")]
+    trace_id: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    span_id: Vec<u8>,
+    /// Empty for the first span of a trace.
+    #[prost(bytes = "vec", tag = "4")]
+    parent_span_id: Vec<u8>,
+    #[prost(string, tag = "5")]
+    name: String,
+    #[prost(int32, tag = "6")]
+    kind: i32,
+    #[prost(fixed64, tag = "7")]
+    start_time_unix_nano: u64,
+    #[prost(fixed64, tag = "8")]
+    end_time_unix_nano: u64,
+    #[prost(message, repeated, tag = "9")]
+    attributes: Vec<KeyValue>,
+    #[prost(message, optional, tag = "15")]
+    status: Option<Status>,
+    #[prost(fixed32, tag = "16")]
+    flags: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Status {
+    #[prost(string, tag = "2")]
+    message: String,
+    #[prost(int32, tag = "3")]
+    code: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct KeyValue {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(message, optional, tag = "2")]
+    value: Option<AnyValue>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AnyValue {
+    #[prost(oneof = "Content", tags = "1, 3")]
+    content: Option<Content>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum Content {
+    #[prost(string, tag = "1")]
+    Text(String),
+    #[prost(int64, tag = "3")]
+    Integer(i64),
+}
+
+/// The response of a collector.
+#[derive(Clone, PartialEq, Message)]
+struct ExportResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<PartialSuccess>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct PartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_spans: i64,
+}
+
+/// Encodes spans as the body of a request to a collector.
+pub(super) fn encode(service_name: &str, spans: &[span::Span]) -> Vec<u8> {
+    let attributes = vec![
+        key_value("service.name", text(service_name)),
+        key_value("service.version", text(env!("CARGO_PKG_VERSION"))),
+    ];
+    let scope = Scope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
+    let spans = spans.iter().map(convert_span).collect();
+    let resource_spans = vec![ResourceSpans {
+        resource: Some(Resource { attributes }),
+        scope_spans: vec![ScopeSpans { scope: Some(scope), spans }],
+    }];
+    ExportRequest { resource_spans }.encode_to_vec()
+}
+
+/// Returns the number of spans that the collector rejected, by the body of its response.
+pub(super) fn rejected_spans(body: &[u8]) -> u64 {
+    let partial = ExportResponse::decode(body).ok().and_then(|response| response.partial_success);
+    partial.map_or(0, |partial| u64::try_from(partial.rejected_spans).unwrap_or(0))
+}
+
+fn convert_span(span: &span::Span) -> Span {
+    let attributes = span.attributes.iter().map(|(key, value)| {
+        key_value(
+            key,
+            match value {
+                span::Value::Static(value) => text(value),
+                span::Value::Shared(value) => text(value),
+                span::Value::Integer(number) => Content::Integer(*number),
+            },
+        )
+    });
+    let is_remote = span.kind == span::SpanKind::Server && span.parent.is_some();
+    let remote = if is_remote { FLAG_REMOTE } else { 0 };
+    Span {
+        trace_id: span.trace.0.to_vec(),
+        span_id: span.id.0.to_vec(),
+        parent_span_id: span.parent.map_or_else(Vec::new, |parent| parent.0.to_vec()),
+        name: span.name.to_owned(),
+        kind: span.kind as i32,
+        start_time_unix_nano: unix_nanos(span.start),
+        end_time_unix_nano: unix_nanos(span.end),
+        attributes: attributes.collect(),
+        status: span
+            .failure
+            .as_ref()
+            .map(|failure| Status { message: failure.to_string(), code: STATUS_ERROR }),
+        flags: FLAG_SAMPLED | FLAG_REMOTE_KNOWN | remote,
+    }
+}
+
+fn key_value(key: &str, content: Content) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: Some(AnyValue { content: Some(content) }) }
+}
+
+fn text(text: &str) -> Content {
+    Content::Text(text.to_owned())
+}
+
+fn unix_nanos(time: SystemTime) -> u64 {
+    let elapsed = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX)
+}

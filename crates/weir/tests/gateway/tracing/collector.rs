@@ -1,0 +1,121 @@
+//! A real OpenTelemetry Collector, which passes the spans on as JSON, and the spans read back.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+use test_support::port::ReservedPort;
+use test_support::running::{command_killed_with_test, spawn};
+use test_support::wait::wait_until;
+
+use super::recorder::Recorder;
+
+/// A collector and the receiver behind it. Dropping it kills the collector.
+pub(super) struct Collector {
+    child: Child,
+    port: ReservedPort,
+    receiver: Recorder,
+    _folder: tempfile::TempDir,
+}
+
+/// A span as the collector passed it on.
+#[derive(Debug, Clone)]
+pub(super) struct Span(Value);
+
+impl Collector {
+    pub(super) fn start(program: &Path) -> Collector {
+        let receiver = Recorder::start(|_| Some((200, b"{}".to_vec())));
+        let folder = tempfile::tempdir().unwrap();
+        let port = ReservedPort::new();
+        let config = folder.path().join("config.yaml");
+        let text = format!(
+            "receivers:\n  otlp:\n    protocols:\n      http:\n        endpoint: {}\n\
+             exporters:\n  otlp_http:\n    endpoint: {}\n    encoding: json\n    compression: none\n\
+             service:\n  pipelines:\n    traces:\n      receivers: [otlp]\n      exporters: [otlp_http]\n",
+            port.address,
+            receiver.url(),
+        );
+        std::fs::write(&config, text).unwrap();
+        let log = folder.path().join("log");
+        let mut command = command_killed_with_test(program);
+        command.arg("--config").arg(&config).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(&log).unwrap());
+        let mut child = spawn(command).unwrap();
+        wait_until("the collector listens", || {
+            let ended = child.try_wait().unwrap();
+            assert!(ended.is_none(), "it ended: {}", std::fs::read_to_string(&log).unwrap());
+            std::net::TcpStream::connect(port.address).is_ok()
+        });
+        Collector { child, port, receiver, _folder: folder }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.port.address)
+    }
+
+    /// Waits until this many spans were passed on, and returns them.
+    pub(super) fn wait_for_spans(&self, count: usize) -> Vec<Span> {
+        let mut spans = Vec::new();
+        wait_until(&format!("{count} spans"), || {
+            spans = self.spans();
+            spans.len() >= count
+        });
+        assert_eq!(spans.len(), count, "{spans:#?}");
+        spans
+    }
+
+    fn spans(&self) -> Vec<Span> {
+        let mut spans = Vec::new();
+        for request in self.receiver.requests("") {
+            let parsed: Value = serde_json::from_slice(&request.body).unwrap();
+            for resource_spans in parsed["resourceSpans"].as_array().unwrap() {
+                let resource = Span(resource_spans["resource"].clone());
+                assert_eq!(resource.attribute("service.name"), Some("edge"));
+                for scope_spans in resource_spans["scopeSpans"].as_array().unwrap() {
+                    spans
+                        .extend(scope_spans["spans"].as_array().unwrap().iter().cloned().map(Span));
+                }
+            }
+        }
+        spans
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        let _killed = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+impl Span {
+    /// Returns a field that is text, or an empty text if it is missing.
+    pub(super) fn text(&self, field: &str) -> &str {
+        self.0[field].as_str().unwrap_or_default()
+    }
+
+    pub(super) fn is_failed(&self) -> bool {
+        self.0["status"]["code"] == 2
+    }
+
+    /// Returns an attribute as text. OTLP's JSON writes whole numbers as text.
+    pub(super) fn attribute(&self, key: &str) -> Option<&str> {
+        let attributes = self.0["attributes"].as_array()?;
+        let value = &attributes.iter().find(|attribute| attribute["key"] == key)?["value"];
+        value["stringValue"].as_str().or_else(|| value["intValue"].as_str())
+    }
+
+    /// Returns start and end in nanoseconds since 1970.
+    pub(super) fn times(&self) -> (u64, u64) {
+        let time = |field| self.text(field).parse().unwrap();
+        (time("startTimeUnixNano"), time("endTimeUnixNano"))
+    }
+}
+
+/// Returns the spans with this name in this trace, the first to start first.
+pub(super) fn named<'a>(spans: &'a [Span], trace: &str, name: &str) -> Vec<&'a Span> {
+    let is_named = |span: &&Span| span.text("traceId") == trace && span.text("name") == name;
+    let mut matching: Vec<&Span> = spans.iter().filter(is_named).collect();
+    matching.sort_by_key(|span| span.times());
+    matching
+}
