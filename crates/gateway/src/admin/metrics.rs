@@ -13,8 +13,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GatewaysStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus, ReloadStatus, Status,
-    UpstreamStatus, ZoneStatus,
+    ChainStatus, GatewaysStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus,
+    ReloadStatus, Status, UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis;
 use crate::config::listen_tls::CertificateExpiry;

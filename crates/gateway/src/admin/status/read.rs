@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthState, IndexStatus,
-    KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
+    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthState,
+    IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
     ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals,
     UpstreamStatus, ZoneStatus,
 };

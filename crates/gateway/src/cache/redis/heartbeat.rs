@@ -18,9 +18,7 @@ use crate::cache::redis::zones::has_shared_zones;
 use crate::config;
 use crate::config::Config;
 use crate::io::random::random_seed;
-use crate::policy::gateways::{
-    GatewayCountSource, HeartbeatReply, INTERVAL, LIFETIME, Membership,
-};
+use crate::policy::gateways::{GatewayCountSource, HeartbeatReply, INTERVAL, LIFETIME, Membership};
 use crate::upstream::topology::Topology;
 
 static SCRIPT: Script = Script::new(include_str!("gateways.lua"));

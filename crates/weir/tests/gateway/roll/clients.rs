@@ -12,6 +12,8 @@ use crate::support::open_loop::{Connection, Stop, call};
 const LIMITED: u32 = 20;
 /// Clients without a limit.
 const UNLIMITED: u32 = 10;
+/// All clients.
+pub(super) const COUNT: usize = (LIMITED + UNLIMITED) as usize;
 /// Interval between two calls of a client. All together send 750 calls per second.
 const INTERVAL: Duration = Duration::from_millis(40);
 
@@ -69,16 +71,19 @@ fn client(target: &str, number: u32, stop: &AtomicBool) -> Vec<Record> {
         }
         let started = Instant::now();
         let response = connection.call(target, lines, &call(number, turn));
-        let outcome = match response {
-            Ok((head, body)) if head.starts_with("http/1.1 200") && body.contains("\"result\"") => {
-                if number < LIMITED { Outcome::Passed } else { Outcome::Unlimited }
-            }
-            Ok((head, _)) if head.starts_with("http/1.1 429") && number < LIMITED => {
-                Outcome::Rejected
-            }
-            Ok((head, body)) => Outcome::Failed(format!("{head}{body}")),
-            Err(error) => Outcome::Failed(error.to_string()),
-        };
+        let outcome =
+            match response {
+                Ok((head, body))
+                    if head.starts_with("http/1.1 200") && body.contains("\"result\"") =>
+                {
+                    if number < LIMITED { Outcome::Passed } else { Outcome::Unlimited }
+                }
+                Ok((head, _)) if head.starts_with("http/1.1 429") && number < LIMITED => {
+                    Outcome::Rejected
+                }
+                Ok((head, body)) => Outcome::Failed(format!("{head}{body}")),
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
         records.push(Record { started, ended: Instant::now(), outcome });
     }
     records
