@@ -10,6 +10,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use parking_lot::MutexGuard;
@@ -144,8 +145,13 @@ enum JudgeMode {
 
 impl Limits {
     /// Builds the limits of a configuration. A zone of the previous configuration keeps its state
-    /// if only its rate or cost has changed. Returns `None` if the configuration has no limits.
-    pub(crate) fn new(previous: Option<(&Limits, &Config)>, config: &Config) -> Option<Limits> {
+    /// if only its rate or cost has changed. `gateways` is the number of gateways that share zones.
+    /// Returns `None` if the configuration has no limits.
+    pub(crate) fn new(
+        previous: Option<(&Limits, &Config)>,
+        config: &Config,
+        gateways: &Arc<AtomicU64>,
+    ) -> Option<Limits> {
         if config.limits.is_empty() {
             return None;
         }
@@ -162,7 +168,6 @@ impl Limits {
             Some(Arc::clone(&previous_limits.zones[old_index].state))
         };
         let redis = config.redis.as_ref();
-        let gateways = redis.map_or(1, |redis| redis.gateways);
         let redis_timeout = redis.map_or(Duration::ZERO, |redis| redis.timeout);
         let zones = config.zones.iter();
         let zones = zones.map(|zone| Zone::new(zone, gateways, &headers, state(zone))).collect();
@@ -260,7 +265,7 @@ impl Limits {
             Judgement::Delayed { ms, .. } => Charge::Wait(Duration::from_millis(ms)),
             Judgement::Refused { limit_index: at } => {
                 let limit = &limits[at];
-                let gateways = self.zones[limit.zone].gateways;
+                let gateways = self.zones[limit.zone].gateways();
                 return Charge::Refuse(self.over_rate(limit, caller, now, gateways));
             }
         };
@@ -320,7 +325,7 @@ impl Limits {
             let slot = table.find(&selection.hashed_key);
             let state = slot.map(|slot| table.state(slot));
             let (cost, terms) = (zone.cost(caller), selection.terms);
-            assessed.push((assess_share(state, terms.rate, now, cost, zone.gateways), terms));
+            assessed.push((assess_share(state, terms.rate, now, cost, zone.gateways()), terms));
             slots.push(slot);
         }
         let judgement = judge(&assessed);

@@ -26,6 +26,7 @@
 //! | `health`, `heads` | the state of upstreams and of the chain |
 //! | `chain_cursor` | what changed on the chain since a subscriber was last notified |
 //! | `shareable`, `breaker` | what replicas may share through Redis, and when Redis is skipped |
+//! | `gateways` | how many gateways share limits and quotas |
 //! | `memory` | which connections may hold how many bytes |
 //! | `trace_context` | the trace of a request, and whether it is sampled |
 
@@ -43,6 +44,7 @@ pub mod complete;
 pub mod contents;
 pub mod cordon;
 pub mod direct;
+pub mod gateways;
 pub mod heads;
 pub mod health;
 pub mod hedge;

@@ -31,7 +31,7 @@ pub(crate) struct Quotas {
     /// Number of units that a call costs.
     cost: Cost,
     /// Number of gateways that share the quotas; `None` if they are not shared.
-    gateways: Option<u64>,
+    gateways: Option<Arc<AtomicU64>>,
     pub(crate) ledger: Arc<Ledger>,
 }
 
@@ -77,13 +77,18 @@ pub(crate) struct Entry {
 }
 
 impl Quotas {
-    /// Builds the quotas of a configuration with the ledger of the previous configuration. Returns
-    /// `None` if no key has a quota.
-    pub(crate) fn new(previous: Option<&Quotas>, config: &Config) -> Option<Quotas> {
+    /// Builds the quotas of a configuration with the ledger of the previous configuration.
+    /// `gateways` is the number of gateways that share quotas. Returns `None` if no key has a quota.
+    pub(crate) fn new(
+        previous: Option<&Quotas>,
+        config: &Config,
+        gateways: &Arc<AtomicU64>,
+    ) -> Option<Quotas> {
         let quota = config.quota.as_ref()?;
         let ledger = previous.map_or_else(Arc::default, |previous| Arc::clone(&previous.ledger));
         ledger.raise_to(&quota.usage);
-        let gateways = config.redis.as_ref().filter(|_| quota.shared).map(|redis| redis.gateways);
+        let is_shared = config.redis.is_some() && quota.shared;
+        let gateways = is_shared.then(|| Arc::clone(gateways));
         if previous.is_none() {
             // The other gateways count as unreachable until the first report.
             ledger.unreachable.store(gateways.is_some(), Ordering::Relaxed);
@@ -111,9 +116,9 @@ impl Quotas {
             Cost::Call => 1,
             Cost::Weight => method.map_or(1, |method| u64::from(method.weight)).max(1),
         };
-        let allowance = match self.gateways {
+        let allowance = match &self.gateways {
             Some(gateways) if self.ledger.unreachable.load(Ordering::Relaxed) => {
-                Allowance::Share(gateways)
+                Allowance::Share(gateways.load(Ordering::Relaxed))
             }
             _ => Allowance::Whole,
         };

@@ -28,6 +28,7 @@ use crate::admin;
 use crate::admin::control::ControlSocket;
 use crate::admin::{Pages, Phase};
 use crate::cache::index::Index;
+use crate::cache::redis::heartbeat::Heartbeat;
 use crate::cache::redis::invalidation_bus::InvalidationBus;
 use crate::config::Config;
 use crate::downstream::thread::{ListenAddress, Thread};
@@ -375,6 +376,7 @@ impl WatchTask {
         // Each new configuration replaces the bus. The bus ends when this function returns.
         let mut _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
         let mut quota_sync = QuotaSync::start(&snapshot);
+        let mut heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);
         // The name of the socket is published at the admin address.
         let control_socket = self.admin.as_ref().and_then(|_| ControlSocket::open());
         if let Some(control_socket) = &control_socket {
@@ -407,6 +409,10 @@ impl WatchTask {
                     watch.follow(&snapshot.topology, &snapshot.on_event());
                     _bus = InvalidationBus::start(&snapshot.topology, snapshot.redis.as_ref());
                     quota_sync = QuotaSync::start(&snapshot);
+                    if let Some(heartbeat) = heartbeat.take() {
+                        heartbeat.replace(&snapshot.config);
+                    }
+                    heartbeat = Heartbeat::start(&snapshot.topology, &snapshot.gateways);
                     publish.send_replace(snapshot);
                 }
                 changed = self.phase.changed() => {
@@ -414,6 +420,9 @@ impl WatchTask {
                     if changed.is_err() || phase == Phase::Stopped {
                         if let Some(quota_sync) = quota_sync {
                             quota_sync.finish().await;
+                        }
+                        if let Some(heartbeat) = heartbeat {
+                            heartbeat.leave().await;
                         }
                         return;
                     }

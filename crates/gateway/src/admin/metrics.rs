@@ -13,8 +13,8 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
 
 use super::status::{
-    ChainStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus, ReloadStatus, Status,
-    UpstreamStatus, ZoneStatus,
+    ChainStatus, GatewaysStatus, GroupStatus, HealthState, MemoryPurpose, QuotaStatus,
+    ReloadStatus, Status, UpstreamStatus, ZoneStatus,
 };
 use crate::cache::redis;
 use crate::config::listen_tls::CertificateExpiry;
@@ -68,6 +68,7 @@ type Encode = Box<dyn Fn(&Scrape, &mut DescriptorEncoder<'_>) -> fmt::Result>;
 fn sets() -> Vec<AnyMetricSet> {
     vec![
         AnyMetricSet::new(|scrape: &Scrape| unlabelled(Some(scrape))),
+        AnyMetricSet::new(|scrape| unlabelled(scrape.status.gateways.as_ref())),
         AnyMetricSet::new(|scrape| unlabelled(scrape.quotas.as_ref())),
         AnyMetricSet::new(|scrape| unlabelled(scrape.spans.as_deref())),
         AnyMetricSet::new(|scrape| {
@@ -319,6 +320,16 @@ readings! {
             |scrape| scrape.status.redis.as_ref().map(|redis| {
                 [("sent", redis.messages_sent), ("received", redis.messages_received)]
             });
+    }
+
+    GatewaysStatus[] {
+        /// Gateways that share limits and quotas through Redis. While Redis is down, each gateway
+        /// divides shared rates and quotas by this number.
+        gauge "weir_redis_gateways" = |gateways| gateways.count;
+        /// 1 if the number of gateways is configured, or counted by the last heartbeat. 0 if an
+        /// earlier or the assumed number applies, because Redis is down or has just started.
+        gauge "weir_redis_gateways_current" =
+            |gateways| matches!(gateways.source, "configured" | "counted");
     }
 
     QuotaScrape[] {

@@ -33,6 +33,8 @@ pub struct Status {
     pub cache: MemoryCache,
     /// The tier of the cache in Redis; null if the tier is off.
     pub redis: Option<RedisStatus>,
+    /// The gateways that share limits and quotas through Redis; null if nothing is shared.
+    pub gateways: Option<GatewaysStatus>,
     /// The index; null if no index is configured.
     pub index: Option<IndexStatus>,
     /// Memory taken by bodies, responses and queues.
@@ -341,6 +343,17 @@ pub struct RedisStatus {
     pub messages_sent: u64,
     /// Messages received from other gateways.
     pub messages_received: u64,
+}
+
+/// The gateways that share limits and quotas through Redis.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct GatewaysStatus {
+    /// Number of gateways. While Redis is down, this gateway divides shared rates and quotas by it.
+    pub count: u64,
+    /// Origin of the number: `configured` by `redis.gateways`; `counted` by the last heartbeat;
+    /// `last_counted` by an earlier one, because Redis is down or has just come back; `assumed` by
+    /// `redis.gateways_assumed` before the first count.
+    pub source: &'static str,
 }
 
 /// The index.

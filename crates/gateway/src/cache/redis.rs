@@ -10,8 +10,8 @@
 //! on, and `policy/shareable.rs` checks it against this process's view.
 //!
 //! `cache/redis/invalidation_bus.rs` sends and receives messages between gateways, on the watch
-//! thread. Shared request limits (`cache/redis/zones.rs`) and quotas (`cache/redis/quotas.rs`) use
-//! Redis independently of the cache.
+//! thread. Shared request limits (`cache/redis/zones.rs`), quotas (`cache/redis/quotas.rs`) and the
+//! number of gateways (`cache/redis/heartbeat.rs`) use Redis independently of the cache.
 
 use crate::upstream::thread::UpstreamContext;
 use std::cell::{Cell, RefCell};
@@ -42,6 +42,7 @@ use crate::upstream::topology::{NO_UPSTREAM, Topology};
 mod client;
 #[cfg(test)]
 mod fuzz;
+pub(crate) mod heartbeat;
 pub(crate) mod invalidation_bus;
 mod message;
 pub(crate) mod quotas;

@@ -53,10 +53,10 @@ settings::table! {
         /// If true, all gateways with the same `redis.prefix` share the zone. A script in Redis
         /// does the same arithmetic by Redis's clock, and each call waits for it, `redis.timeout`
         /// at most. While Redis is down, slow or not yet connected, each gateway applies its share,
-        /// rate and burst divided by `redis.gateways`, starting from the last state of the key in
-        /// Redis, and reports to Redis afterwards: calls are never unlimited, and get no second
-        /// burst. A Redis that loses its data (emptied, or full with evictions) costs one burst at
-        /// most. In dry run a shared zone applies the share.
+        /// rate and burst divided by the number of gateways (`redis.gateways`), starting from the
+        /// last state of the key in Redis, and reports to Redis afterwards: calls are never
+        /// unlimited, and get no second burst. A Redis that loses its data (emptied, or full with
+        /// evictions) costs one burst at most. In dry run a shared zone applies the share.
         shared: Bool = "false";
     }
 }

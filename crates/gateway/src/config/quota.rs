@@ -28,8 +28,9 @@ settings::table! {
         cost: Cost = "weight";
         /// If true, all gateways with the same `redis.prefix` count together, through Redis. Each
         /// reports its usage once a second, so together they may exceed a quota by the usage of a
-        /// second. A gateway without news from Redis for three seconds uses at most its share (by
-        /// `redis.gateways`) of what was left then. The gateways report again what Redis has lost.
+        /// second. A gateway without news from Redis for three seconds uses at most its share of what
+        /// was left then, by the number of gateways (`redis.gateways`). The gateways report again
+        /// what Redis has lost.
         shared: Bool = "false";
     }
 }

@@ -34,8 +34,13 @@ settings::table! {
         responses: Bool = "true";
         /// Number of gateways that share this Redis. While Redis is down, each gateway divides
         /// shared rates and quotas by this number. With too low a number the gateways accept more
-        /// calls.
-        gateways: Count<1, 1000> = described "none: it must be set if a zone is shared" => 1;
+        /// calls. Without the key the gateways count each other by heartbeats in Redis, and keep
+        /// the last count while Redis is down.
+        gateways: Count<1, 1000> = described "counted by heartbeats";
+        /// Number of gateways to assume until heartbeats have been counted: if Redis is down when
+        /// the gateway starts, and for five seconds after the first gateway has found an empty
+        /// Redis. Set it to the largest number of gateways that may run. Only without `gateways`.
+        gateways_assumed: Count<1, 1000> = "10";
         /// Longest wait of a call for Redis: once for limits and once for the cache.
         timeout: Duration<1, SECOND> = "5ms";
         /// If true, reads go to replicas. The gateway reads the list of replicas when it connects.
@@ -84,6 +89,7 @@ impl Redis {
         let keys = RedisKeys {
             responses: other.responses,
             gateways: other.gateways,
+            gateways_assumed: other.gateways_assumed,
             read_replicas: other.read_replicas,
             compress_bytes_min: other.compress_bytes_min,
             entry_bytes_max: other.entry_bytes_max,
@@ -198,11 +204,6 @@ fn check_shared_limits(
     report: &mut Report<'_>,
 ) {
     let (zones, limits) = (uses.zones, uses.limits);
-    if !table.gateways.is_set() {
-        let message = "zones or quotas are shared: each gateway has to know its part for when redis \
-                       is away";
-        report.error(&table.gateways, message, "how many gateways share it");
-    }
     if !is_cluster {
         return;
     }

@@ -35,6 +35,11 @@ fn counters(zones: usize) -> Counters {
     Counters::new(&Labels { zones, ..Labels::default() })
 }
 
+/// Returns the number of gateways of a gateway that runs alone.
+fn one_gateway() -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(1))
+}
+
 fn config(text: &str) -> Config {
     let config = Config::from_text("test", &format!("{NODES}{text}"), Path::new(""), &|_| None);
     config.unwrap_or_else(|faults| panic!("{faults}"))
@@ -43,7 +48,7 @@ fn config(text: &str) -> Config {
 impl Scene {
     fn new(text: &str) -> Scene {
         let config = config(text);
-        let limits = Limits::new(None, &config).unwrap();
+        let limits = Limits::new(None, &config, &one_gateway()).unwrap();
         Scene { limits, counters: counters(config.zones.len()) }
     }
     /// Returns the outcome of a call: `.` passes, a number waits that many ms, `x` is rejected.
@@ -85,7 +90,7 @@ fn caller(name: &str) -> LimitedCall<'_> {
 #[test]
 fn a_configuration_without_limits_has_none() {
     let config = Config::from_text("test", NODES, Path::new(""), &|_| None).unwrap();
-    assert!(Limits::new(None, &config).is_none());
+    assert!(Limits::new(None, &config, &one_gateway()).is_none());
 }
 
 #[test]
@@ -322,7 +327,7 @@ fn a_reload_keeps_the_state_of_zones() {
         )
     };
     let first = config(&text("client", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
-    let before = Limits::new(None, &first).unwrap();
+    let before = Limits::new(None, &first, &one_gateway()).unwrap();
     let counters = counters(2);
     let headers = [Some(SmallVec::from_slice(b"k")), None];
     let caller = LimitedCall { headers: &headers, ..caller("eth_call") };
@@ -334,7 +339,7 @@ fn a_reload_keeps_the_state_of_zones() {
     let second = config(&format!(
         "[zone.other]\nkey = [\"header:x\"]\nrate = \"9r/s\"\n[[limit]]\nzone = \"other\"\n{second}"
     ));
-    let after = Limits::new(Some((&before, &first)), &second).unwrap();
+    let after = Limits::new(Some((&before, &first)), &second, &one_gateway()).unwrap();
     let headers = [Some(SmallVec::from_slice(b"x")), Some(SmallVec::from_slice(b"k"))];
     let caller_after = LimitedCall { headers: &headers, ..caller };
     let counts = self::counters(3);
@@ -347,7 +352,7 @@ fn a_reload_keeps_the_state_of_zones() {
     assert!(after.enter(&caller_after, &counts).is_ok());
     // A zone with another key is a new zone.
     let third = config(&text("method", "rate = \"1r/s\"", "burst = 1\nnodelay = true"));
-    let after = Limits::new(Some((&before, &first)), &third).unwrap();
+    let after = Limits::new(Some((&before, &first)), &third, &one_gateway()).unwrap();
     assert!(matches!(after.charge(&caller, 0, &counters), Charge::Pass));
 }
 
@@ -420,7 +425,6 @@ fn impossible_shared_zones_are_reported() {
     };
     for (text, expected) in [
         (zone.to_owned(), "there is no redis to share it through"),
-        (format!("{redis}{zone}"), "each gateway has to know its part"),
         (format!("{cluster}{zone}{}", second("")), "may count in both shared zones a and b"),
         (
             format!(
@@ -450,6 +454,8 @@ fn impossible_shared_zones_are_reported() {
         format!("{cluster}{zone}methods = [\"eth_*\"]\n{}", second("methods = [\"net_*\"]\n")),
         format!("{cluster}{zone}chain = \"eth\"\n{}", second("chain = \"side\"\n")),
         format!("{redis}gateways = 2\nresponses = false\n{zone}"),
+        format!("{redis}responses = false\n{zone}"),
+        format!("{redis}gateways_assumed = 4\nresponses = false\n{zone}"),
     ];
     for text in fine {
         let diagnostics = diagnostics(&text);

@@ -4,6 +4,7 @@
 use std::hash::{BuildHasher, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
@@ -34,9 +35,8 @@ pub(super) struct Zone {
     same_for_request: bool,
     /// True if gateways share the zone through Redis.
     pub(super) shared: bool,
-    /// Number of gateways that share the zone. It applies while this gateway cannot reach the
-    /// others.
-    pub(super) gateways: u64,
+    /// Number of gateways that share the zone; `None` if it is not shared.
+    gateways: Option<Arc<AtomicU64>>,
     pub(super) state: Arc<ZoneState>,
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct ZoneFill {
 impl Zone {
     pub(super) fn new(
         zone: &config::limits::Zone,
-        gateways: u64,
+        gateways: &Arc<AtomicU64>,
         headers: &[http::HeaderName],
         state: Option<Arc<ZoneState>>,
     ) -> Zone {
@@ -104,9 +104,15 @@ impl Zone {
                 .iter()
                 .any(|part| matches!(part, KeyPart::Method | KeyPart::Chain)),
             shared: zone.shared,
-            gateways: if zone.shared { gateways } else { 1 },
+            gateways: zone.shared.then(|| Arc::clone(gateways)),
             state: state.unwrap_or_else(|| Arc::new(ZoneState::new(zone.bytes))),
         }
+    }
+
+    /// Returns the number of gateways that share the zone; 1 if it is not shared. It applies while
+    /// this gateway cannot reach Redis.
+    pub(super) fn gateways(&self) -> u64 {
+        self.gateways.as_ref().map_or(1, |gateways| gateways.load(Ordering::Relaxed))
     }
 
     pub(super) fn lock_shard(&self, hashed_key: &HashedKey) -> MutexGuard<'_, Table> {

@@ -130,7 +130,7 @@ declare_labels! {
     /// Who decided about a call in a limit zone that several gateways share through Redis.
     LimitJudge: "by" {
         Redis = "redis",
-        /// This gateway alone, by its local share: rate and burst divided by `redis.gateways`.
+        /// This gateway alone, by its local share: rate and burst divided by `weir_redis_gateways`.
         Share = "share",
         /// This gateway, because the last response of Redis already implies a rejection.
         Memory = "memory",

@@ -32,6 +32,11 @@ fn grant(config: &Config, index: usize) -> &Grant {
     &config.access.keys[index].grant
 }
 
+/// Returns a number of gateways.
+fn gateways(number: u64) -> Arc<AtomicU64> {
+    Arc::new(AtomicU64::new(number))
+}
+
 fn month() -> Month {
     Month::containing(NEARLY_DECEMBER)
 }
@@ -40,7 +45,7 @@ fn month() -> Month {
 fn a_rejection_reports_the_end_of_the_month() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", "cost = \"call\""));
-    let quotas = Quotas::new(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config, &gateways(2)).unwrap();
     let charge = |key_index, second| quotas.charge(grant(&config, key_index), None, second);
     for _ in 0..10 {
         assert!(charge(1, NEARLY_DECEMBER).is_ok());
@@ -60,7 +65,7 @@ fn a_rejection_reports_the_end_of_the_month() {
 fn calls_count_their_weight() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
-    let quotas = Quotas::new(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config, &gateways(2)).unwrap();
     let family = wire::method::methods_of(wire::family::Family::Ethereum);
     let light = family.method("eth_blockNumber").unwrap();
     let heavy = family.methods().find(|method| method.weight > 10).unwrap();
@@ -75,15 +80,15 @@ fn usage_survives_reloads_even_of_a_removed_key() {
     let folder = TempDir::new().unwrap();
     let [paid, other] = ["paid", "other"].map(|key| text(key, "cost = \"call\""));
     let first = config(folder.path(), &paid);
-    let quotas = Quotas::new(None, &first).unwrap();
+    let quotas = Quotas::new(None, &first, &gateways(2)).unwrap();
     for _ in 0..10 {
         quotas.charge(grant(&first, 1), None, NEARLY_DECEMBER).unwrap();
     }
     let second = config(folder.path(), &other);
-    let quotas = Quotas::new(Some(&quotas), &second).unwrap();
+    let quotas = Quotas::new(Some(&quotas), &second, &gateways(2)).unwrap();
     assert!(quotas.charge(grant(&second, 1), None, NEARLY_DECEMBER).is_ok());
     let third = config(folder.path(), &paid);
-    let quotas = Quotas::new(Some(&quotas), &third).unwrap();
+    let quotas = Quotas::new(Some(&quotas), &third, &gateways(2)).unwrap();
     assert!(quotas.charge(grant(&third, 1), None, NEARLY_DECEMBER).is_err());
 }
 
@@ -118,7 +123,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     let now = unix_seconds();
     let text = text("paid", "cost = \"call\"");
     let first = config(folder.path(), &text);
-    let quotas = Quotas::new(None, &first).unwrap();
+    let quotas = Quotas::new(None, &first, &gateways(2)).unwrap();
     for _ in 0..6 {
         quotas.charge(grant(&first, 1), None, now).unwrap();
     }
@@ -126,7 +131,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
     assert!(crate::runtime::quota::write(&quotas.ledger, &path));
     // The process that takes over, and the last usage of the former one.
     let second = config(folder.path(), &text);
-    let second_quotas = Quotas::new(None, &second).unwrap();
+    let second_quotas = Quotas::new(None, &second, &gateways(2)).unwrap();
     quotas.charge(grant(&first, 1), None, now).unwrap();
     assert!(crate::runtime::quota::write(&quotas.ledger, &path));
     assert!(crate::runtime::quota::write(&second_quotas.ledger, &path));
@@ -140,7 +145,7 @@ fn a_restart_continues_from_the_file_and_two_writers_lose_nothing() {
 fn a_file_in_a_missing_folder_and_no_file_are_errors() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), &text("paid", ""));
-    let quotas = Quotas::new(None, &config).unwrap();
+    let quotas = Quotas::new(None, &config, &gateways(2)).unwrap();
     assert!(!crate::runtime::quota::write(
         &quotas.ledger,
         &folder.path().join("nowhere/quotas.json")
@@ -162,9 +167,13 @@ fn a_shared_quota_is_a_share_until_the_first_report() {
     let redis =
         "cost = \"call\"\nshared = true\n[redis]\nurl = \"redis://127.0.0.1\"\ngateways = 2\n";
     let config = config(folder.path(), &text("paid", redis));
-    let quotas = Quotas::new(None, &config).unwrap();
+    let number = gateways(5);
+    let quotas = Quotas::new(None, &config, &number).unwrap();
     let charge = || quotas.charge(grant(&config, 1), None, NEARLY_DECEMBER).is_ok();
-    assert_eq!((0..20).filter(|_| charge()).count(), 5);
+    assert_eq!((0..20).filter(|_| charge()).count(), 2);
+    // Other gateways have stopped.
+    number.store(2, Ordering::Relaxed);
+    assert_eq!((0..20).filter(|_| charge()).count(), 3);
     assert!(quotas.is_local_only());
     quotas.ledger.unreachable.store(false, Ordering::Relaxed);
     assert_eq!((0..20).filter(|_| charge()).count(), 5);

@@ -14,6 +14,7 @@ use crate::access::caller::{HeadFields, KeyIndex};
 use crate::access_log::write::Queues;
 use crate::cache::memory::Cache;
 use crate::cache::redis;
+use crate::cache::redis::heartbeat::GatewayCount;
 use crate::config::Config;
 use crate::config::group::Group;
 use crate::config::listen_tls::ListenTls;
@@ -40,6 +41,8 @@ pub(crate) struct Snapshot {
     pub(crate) cache: Option<Arc<Cache>>,
     /// The tier of the cache in Redis; `None` if it is off.
     pub(crate) redis: Option<Arc<redis::SharedState>>,
+    /// The number of gateways that share limits and quotas.
+    pub(crate) gateways: Arc<GatewayCount>,
     /// The counters of each serving thread.
     pub(crate) counters: Vec<Arc<Counters>>,
     /// Headers that are read from each request.
@@ -125,6 +128,14 @@ impl Snapshot {
         let responses = config.redis.as_ref().filter(|redis| redis.responses);
         let redis = responses
             .map(|_| previous.and_then(|previous| previous.redis.clone()).unwrap_or_default());
+        let gateways = match previous {
+            Some(previous) => {
+                previous.gateways.reload(&previous.config, &config);
+                Arc::clone(&previous.gateways)
+            }
+            None => Arc::new(GatewayCount::new(&config)),
+        };
+        let divisor = gateways.divisor();
         let snapshot = Arc::new(Snapshot {
             cache,
             redis,
@@ -145,8 +156,13 @@ impl Snapshot {
                 previous.and_then(|previous| previous.access_log.clone()),
             ),
             spans: spans(&config, previous.and_then(|previous| previous.spans.clone())),
-            limits: Limits::new(previous.and_then(Snapshot::zones), &config),
-            quotas: Quotas::new(previous.and_then(|previous| previous.quotas.as_ref()), &config),
+            limits: Limits::new(previous.and_then(Snapshot::zones), &config, divisor),
+            quotas: Quotas::new(
+                previous.and_then(|previous| previous.quotas.as_ref()),
+                &config,
+                divisor,
+            ),
+            gateways,
             clients: Clients::new(
                 previous.and_then(|previous| previous.clients.as_ref()),
                 config.downstream.connections_per_client_max,

@@ -500,8 +500,8 @@ pub(super) const ALERTS: &[Alert] = &[
         severity: Severity::Warning,
         summary: "The gateway {{ $labels.instance }} judges shared quotas alone.",
         description: "Redis is unreachable, so each gateway uses its part of what is left.",
-        meaning: "Usage is not shared with the other gateways. With `redis.gateways` right, no \
-                  key exceeds its quota.",
+        meaning: "Usage is not shared with the other gateways. With `weir_redis_gateways` \
+                  right, no key exceeds its quota.",
         look: &["the alert WeirRedisUnavailable"],
         act: &["Do what WeirRedisUnavailable says."],
     },
@@ -551,12 +551,13 @@ pub(super) const ALERTS: &[Alert] = &[
                   alone.",
         description: "Redis is unreachable, so each gateway applies its part of the rate and the \
                       burst.",
-        meaning: "Threads of the gateway apply the rate and burst divided by `redis.gateways`. \
-                  Clients whose calls all reach one gateway get less than their rate.",
+        meaning: "Threads of the gateway apply the rate and burst divided by \
+                  `weir_redis_gateways`. Clients whose calls all reach one gateway get less than \
+                  their rate.",
         look: &["the alert WeirRedisUnavailable", "`weir_limit_shared_failures_total` by reason"],
         act: &[
             "Do what WeirRedisUnavailable says.",
-            "Check that `redis.gateways` is the number of gateways.",
+            "Check that `weir_redis_gateways` is the number of gateways.",
         ],
     },
     Alert {

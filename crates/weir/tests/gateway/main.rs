@@ -27,6 +27,7 @@ mod providers;
 mod redis;
 mod regression;
 mod reload;
+mod roll;
 mod serving;
 mod shared_limits;
 mod sim;

@@ -79,7 +79,11 @@ url = "${file:/run/secrets/weir-redis/url}"
 {{- else }}
 url = {{ .Values.redis.url | quote }}
 {{- end }}
-gateways = {{ default (include "weir.replicasMax" . | int | max 1) .Values.redis.gateways }}
+{{- if .Values.redis.gateways }}
+gateways = {{ .Values.redis.gateways }}
+{{- else }}
+gateways_assumed = {{ include "weir.replicasMax" . | int | add1 | min 1000 }}
+{{- end }}
 {{- end }}
 
 {{ .Values.config.text | trim }}

@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, SystemTime};
 
 use super::{
-    ChainStatus, ConfigStatus, CordonStatus, GroupStatus, HeadStatus, HealthState, IndexStatus,
-    KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
+    ChainStatus, ConfigStatus, CordonStatus, GatewaysStatus, GroupStatus, HeadStatus, HealthState,
+    IndexStatus, KeyStatus, LastHeadStatus, MemoryCache, MemoryPurpose, MemoryStatus, MethodStatus,
     ProcessStatus, QuotaStatus, RedisStatus, Refused, Rejected, ReloadStatus, Status, Totals,
     UpstreamStatus, ZoneStatus,
 };
+use crate::cache::redis::heartbeat::shares_counters;
 use crate::call::cache_status::CacheStatus;
 use crate::config;
 use crate::config::group::{Balance, HashKey};
@@ -51,6 +52,7 @@ impl Status {
             chains,
             cache: memory_cache(snapshot, counters),
             redis: redis_status(snapshot, counters),
+            gateways: gateways_status(snapshot),
             index: index_status(snapshot, counters),
             memory: MemoryStatus::of(&snapshot.registry.memory),
             zones: zone_statuses(snapshot, counters),
@@ -365,6 +367,13 @@ fn redis_status(snapshot: &Snapshot, counters: &Counters) -> Option<RedisStatus>
         failed: lookups(&[RedisLookup::Error, RedisLookup::Timeout, RedisLookup::Skipped]),
         messages_sent: tier.messages_sent.load(Relaxed),
         messages_received: tier.messages_received.load(Relaxed),
+    })
+}
+
+fn gateways_status(snapshot: &Snapshot) -> Option<GatewaysStatus> {
+    shares_counters(&snapshot.config).then(|| {
+        let (count, source) = snapshot.gateways.current();
+        GatewaysStatus { count, source: source.as_str() }
     })
 }
 

@@ -121,19 +121,33 @@ impl RedisClient {
 
     /// Returns true if Redis responds in time. Replaces a client that does not respond at all.
     pub(super) async fn probe(&self) -> bool {
-        let key = || format!("{}:probe", self.config.prefix);
+        // The first response can include connecting; only the second is timed.
+        if !self.ensure_connected().await {
+            return false;
+        }
+        let timed_response = self.get(vec![self.probe_key()]);
+        let timed_response = tokio::time::timeout(self.config.timeout, timed_response).await;
+        matches!(timed_response, Ok(Ok(_)))
+    }
+
+    /// Connects if there is no connection, and returns true if Redis responds. Closes a client that
+    /// does not respond, so that the next attempt opens another connection.
+    pub(super) async fn ensure_connected(&self) -> bool {
         if self.client.borrow().is_none() {
             self.connect();
         }
-        // The first response can include connecting; only the second is timed.
-        let first_response = tokio::time::timeout(PROBE_TIMEOUT, self.get(vec![key()])).await;
-        if !matches!(first_response, Ok(Ok(_))) {
+        let response = self.get(vec![self.probe_key()]);
+        let responds = matches!(tokio::time::timeout(PROBE_TIMEOUT, response).await, Ok(Ok(_)));
+        if responds {
+            self.loss.is_lost.set(false);
+        } else {
             self.close();
-            return false;
         }
-        self.loss.is_lost.set(false);
-        let timed_response = tokio::time::timeout(self.config.timeout, self.get(vec![key()])).await;
-        matches!(timed_response, Ok(Ok(_)))
+        responds
+    }
+
+    fn probe_key(&self) -> String {
+        format!("{}:probe", self.config.prefix)
     }
 
     /// Returns the values of these keys, in order.

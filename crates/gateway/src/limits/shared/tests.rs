@@ -6,6 +6,8 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::prelude::*;
 
@@ -69,13 +71,18 @@ impl Store {
 struct Gateway {
     limits: Limits,
     counters: Counters,
+    /// The number of gateways.
+    divisor: Arc<AtomicU64>,
 }
 
 impl Gateway {
     fn new(config: &Config) -> Gateway {
+        let gateways = config.redis.as_ref().and_then(|redis| redis.gateways);
+        let divisor = Arc::new(AtomicU64::new(gateways.unwrap()));
         Gateway {
-            limits: Limits::new(None, config).unwrap(),
+            limits: Limits::new(None, config, &divisor).unwrap(),
             counters: Counters::new(&Labels::of(config)),
+            divisor,
         }
     }
 
@@ -248,6 +255,22 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         12 => (0u64..60).prop_map(Step::Time),
     ];
     prop::collection::vec(step, 1..400)
+}
+
+#[test]
+fn the_share_follows_the_number_of_gateways() {
+    let gateway = &Gateway::group(4, &burst(20))[0];
+    let passed = |seconds: std::ops::Range<u64>| {
+        let mut times = (START + seconds.start * 1000..START + seconds.end * 1000).step_by(2);
+        times.by_ref().filter(|now| gateway.call(None, *now) == ".").count()
+    };
+    passed(0..1); // The burst.
+    assert_eq!(passed(1..11), 250);
+    // Two of four gateways stop. The excess of the key stays.
+    gateway.divisor.store(2, Ordering::Relaxed);
+    assert!((498..=502).contains(&passed(11..21)));
+    gateway.divisor.store(5, Ordering::Relaxed);
+    assert!((199..=201).contains(&passed(21..31)));
 }
 
 proptest! {

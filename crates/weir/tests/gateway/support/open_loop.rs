@@ -40,8 +40,9 @@ pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce(
         for number in 0..load.connections {
             let (stop, seen, reconnects) = (&stop, &seen, &reconnects);
             scope.spawn(move || {
-                let mut client = Client { target, number, stream: None, reconnects };
+                let mut client = Client { target, number, connection: Connection::default() };
                 let mine = client.run(load, stop);
+                reconnects.fetch_add(client.connection.opened, Ordering::Relaxed);
                 let mut seen = seen.lock();
                 seen.calls += mine.calls;
                 seen.faults.extend(mine.faults);
@@ -56,7 +57,8 @@ pub(crate) fn under_load(load: Load, target: &Mutex<String>, story: impl FnOnce(
     seen
 }
 
-struct Stop<'a>(&'a AtomicBool);
+/// Sets a flag when it is dropped.
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -67,8 +69,7 @@ impl Drop for Stop<'_> {
 struct Client<'a> {
     target: &'a Mutex<String>,
     number: u32,
-    stream: Option<TcpStream>,
-    reconnects: &'a AtomicU64,
+    connection: Connection,
 }
 
 impl Client<'_> {
@@ -87,7 +88,7 @@ impl Client<'_> {
             let body = call(self.number, turn);
             seen.calls += 1;
             if let Err(fault) = self.call(turn, &body) {
-                self.stream = None;
+                self.connection.stream = None;
                 seen.faults.push(format!("{:?}: {body} -> {fault}", began.elapsed()));
             }
         }
@@ -95,32 +96,58 @@ impl Client<'_> {
     }
 
     fn call(&mut self, turn: u32, body: &str) -> Result<(), String> {
-        let told = |error: std::io::Error| error.to_string();
+        let target = self.target.lock().clone();
+        let (head, body) =
+            self.connection.call(&target, "", body).map_err(|error| error.to_string())?;
+        let read = serde_json::from_str::<Value>(&body);
+        let right = head.starts_with("http/1.1 200")
+            && read.is_ok_and(|answer| answer["id"] == turn && !answer["result"].is_null());
+        if right { Ok(()) } else { Err(format!("{head}{body}")) }
+    }
+}
+
+/// A keep-alive connection of a client that follows HTTP.
+#[derive(Debug, Default)]
+pub(crate) struct Connection {
+    stream: Option<TcpStream>,
+    /// Number of connections opened so far.
+    pub(crate) opened: u64,
+}
+
+impl Connection {
+    /// Sends a call with further header lines, and returns the head in lower case and the body. It
+    /// opens a connection to `target` if there is none or the server has closed it.
+    ///
+    /// # Errors
+    ///
+    /// If the connection ends before the response.
+    pub(crate) fn call(
+        &mut self,
+        target: &str,
+        lines: &str,
+        body: &str,
+    ) -> std::io::Result<(String, String)> {
         let mut stream = match self.stream.take().filter(is_open) {
             Some(stream) => stream,
             None => {
-                self.reconnects.fetch_add(1, Ordering::Relaxed);
-                let target = self.target.lock().clone();
-                let stream = TcpStream::connect(&target).map_err(told)?;
-                stream.set_nodelay(true).map_err(told)?;
-                stream.set_read_timeout(Some(PATIENCE)).map_err(told)?;
+                self.opened += 1;
+                let stream = TcpStream::connect(target)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
                 stream
             }
         };
         let request = format!(
-            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n{lines}\
              Content-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        stream.write_all(request.as_bytes()).map_err(told)?;
-        let (head, body) = answer(&mut stream).map_err(told)?;
-        let read = serde_json::from_str::<Value>(&body);
-        let right = head.starts_with("http/1.1 200")
-            && read.is_ok_and(|answer| answer["id"] == turn && !answer["result"].is_null());
+        stream.write_all(request.as_bytes())?;
+        let (head, body) = answer(&mut stream)?;
         if !head.contains("\r\nconnection: close\r\n") {
             self.stream = Some(stream);
         }
-        if right { Ok(()) } else { Err(format!("{head}{body}")) }
+        Ok((head, body))
     }
 }
 
@@ -156,7 +183,7 @@ fn answer(stream: &mut TcpStream) -> std::io::Result<(String, String)> {
 }
 
 /// Repeatable reads, half of which no cache can know.
-fn call(client: u32, turn: u32) -> String {
+pub(crate) fn call(client: u32, turn: u32) -> String {
     let account = format!("0x{:040x}", u64::from(turn) << 8 | u64::from(client));
     let (method, params) = match turn % 4 {
         0 => ("eth_blockNumber", "[]".to_owned()),

@@ -1,0 +1,195 @@
+//! Counts the gateways that share limits and quotas by their heartbeats in Redis.
+//!
+//! The watch thread sends a heartbeat every second with its own connection, so no call waits for
+//! it. A script records it by Redis's clock (`cache/redis/gateways.lua`). `policy/gateways.rs`
+//! decides which number applies.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::task::AbortHandle;
+
+use crate::cache::redis::client::{RedisClient, Role};
+use crate::cache::redis::script::{Script, numbers};
+use crate::cache::redis::zones::has_shared_zones;
+use crate::config;
+use crate::config::Config;
+use crate::io::random::random_seed;
+use crate::policy::gateways::{GatewayCountSource, HeartbeatReply, INTERVAL, LIFETIME, Membership};
+use crate::upstream::topology::Topology;
+
+static SCRIPT: Script = Script::new(include_str!("gateways.lua"));
+
+/// Timeout of a heartbeat. Only the next heartbeat waits for it.
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The number of gateways that share limits and quotas. It survives reloads.
+pub(crate) struct GatewayCount {
+    /// The random number that identifies this process.
+    id: i64,
+    /// The number, in the form that calls read.
+    gateways: Arc<AtomicU64>,
+    membership: Mutex<Membership>,
+}
+
+impl GatewayCount {
+    /// Creates the count of a process under its first configuration.
+    pub(crate) fn new(config: &Config) -> GatewayCount {
+        let (configured, assumed) = settings(config);
+        let membership = Membership::new(configured, assumed);
+        GatewayCount {
+            // Redis takes signed numbers, and the script expects a positive one.
+            id: (random_seed() >> 1).cast_signed(),
+            gateways: Arc::new(AtomicU64::new(membership.gateways())),
+            membership: Mutex::new(membership),
+        }
+    }
+
+    /// Applies a new configuration. Another Redis has other heartbeats.
+    pub(crate) fn reload(&self, previous: &Config, config: &Config) {
+        let (configured, assumed) = settings(config);
+        self.update(|membership| {
+            membership.configure(configured, assumed);
+            if record_address(previous) != record_address(config) {
+                membership.record_loss();
+            }
+        });
+    }
+
+    /// Returns the number by which shares divide, for readers on the path of calls.
+    pub(crate) fn divisor(&self) -> &Arc<AtomicU64> {
+        &self.gateways
+    }
+
+    /// Returns the number and its origin.
+    pub(crate) fn current(&self) -> (u64, GatewayCountSource) {
+        let membership = self.membership.lock();
+        (membership.gateways(), membership.source())
+    }
+
+    /// Records the reply to a heartbeat.
+    pub(crate) fn record_reply(&self, reply: HeartbeatReply, now: Duration) {
+        self.update(|membership| membership.record_reply(reply, now));
+    }
+
+    fn record_loss(&self) {
+        self.update(Membership::record_loss);
+    }
+
+    /// Changes the state, publishes the number and logs a change.
+    fn update(&self, change: impl FnOnce(&mut Membership)) {
+        let mut membership = self.membership.lock();
+        let before = (membership.gateways(), membership.source());
+        change(&mut membership);
+        let (gateways, source) = (membership.gateways(), membership.source());
+        drop(membership);
+        self.gateways.store(gateways, Ordering::Relaxed);
+        if (gateways, source) != before {
+            let source = source.as_str();
+            tracing::info!(gateways, source, "number of gateways that share limits has changed");
+        }
+    }
+}
+
+/// Returns true if gateways share limits or quotas under this configuration.
+pub(crate) fn shares_counters(config: &Config) -> bool {
+    let shares_quotas = config.quota.as_ref().is_some_and(|quota| quota.shared);
+    has_shared_zones(config) || (config.redis.is_some() && shares_quotas)
+}
+
+/// Returns the configured number, if any, and the assumed one.
+fn settings(config: &Config) -> (Option<u64>, u64) {
+    let redis = config.redis.as_ref();
+    redis.map_or((Some(1), 1), |redis| (redis.gateways, redis.gateways_assumed))
+}
+
+/// Returns the server and the prefix of the heartbeats; `None` if gateways share no counters.
+fn record_address(config: &Config) -> Option<(String, &str)> {
+    let redis = config.redis.as_ref().filter(|_| shares_counters(config))?;
+    Some((redis.url.to_string(), &redis.prefix))
+}
+
+/// The task that sends heartbeats under one configuration. Dropping it ends the task.
+pub(crate) struct Heartbeat {
+    sender: Rc<Sender>,
+    running: AbortHandle,
+}
+
+struct Sender {
+    topology: Arc<Topology>,
+    count: Arc<GatewayCount>,
+    redis: RedisClient,
+    key: String,
+}
+
+impl Heartbeat {
+    /// Starts the task. Returns `None` if gateways share neither limits nor quotas.
+    pub(crate) fn start(topology: &Arc<Topology>, count: &Arc<GatewayCount>) -> Option<Heartbeat> {
+        let config = topology.config.redis.as_ref();
+        let config: &config::redis::Redis = config.filter(|_| shares_counters(&topology.config))?;
+        let sender = Rc::new(Sender {
+            topology: Arc::clone(topology),
+            count: Arc::clone(count),
+            redis: RedisClient::new(config, Role::Scripts),
+            key: format!("{}:gateways", config.prefix),
+        });
+        let running = tokio::task::spawn_local(Rc::clone(&sender).run()).abort_handle();
+        Some(Heartbeat { sender, running })
+    }
+
+    /// Ends the task for a new configuration. Removes this gateway from a record that the new
+    /// configuration does not use.
+    pub(crate) fn replace(self, config: &Config) {
+        if record_address(&self.sender.topology.config) != record_address(config) {
+            tokio::task::spawn_local(self.leave());
+        }
+    }
+
+    /// Removes this gateway from the record, within a timeout.
+    pub(crate) async fn leave(self) {
+        self.running.abort();
+        // If this fails, the entry expires.
+        let _ = self.sender.send(Duration::ZERO).await;
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+impl Sender {
+    async fn run(self: Rc<Self>) {
+        let mut connected = false;
+        loop {
+            if !connected {
+                connected = self.redis.ensure_connected().await;
+            }
+            let reply = if connected { self.send(LIFETIME).await } else { None };
+            connected = reply.is_some();
+            match reply {
+                Some(reply) => self.count.record_reply(reply, self.topology.now()),
+                None => self.count.record_loss(),
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+
+    /// Sends a heartbeat with this lifetime; zero removes the gateway. Returns `None` if Redis does
+    /// not respond in time.
+    async fn send(&self, lifetime: Duration) -> Option<HeartbeatReply> {
+        let lifetime_ms = i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX);
+        let arguments = vec![self.count.id, lifetime_ms];
+        let reply = SCRIPT.run(&self.redis, vec![self.key.clone()], arguments);
+        let reply = tokio::time::timeout(HEARTBEAT_TIMEOUT, reply).await.ok()?.ok()?;
+        let [gateways, age_ms] = numbers(&reply)?[..] else { return None };
+        Some(HeartbeatReply {
+            gateways: u64::try_from(gateways).ok()?,
+            recorded_for: Duration::from_millis(u64::try_from(age_ms).ok()?),
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! Number of gateways that share limits and quotas, from their heartbeats in Redis.
+//!
+//! Each gateway sends a heartbeat every [`INTERVAL`], and Redis returns the number of gateways with
+//! a heartbeat in the last [`LIFETIME`]. While Redis is down, each gateway applies its share: the
+//! rate divided by this number. A number that is too low admits too many calls, so doubt keeps the
+//! higher one:
+//!
+//! - Without contact, the last number is kept.
+//! - After contact was lost, or Redis has lost its data, other gateways may not be back yet. The
+//!   number can only rise until every running gateway must have sent a heartbeat.
+//! - Before the first reliable number, a configured number is assumed.
+
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// Interval of heartbeats.
+pub const INTERVAL: Duration = Duration::from_secs(1);
+/// Time for which a gateway counts after a heartbeat. A gateway that has lost its connection must
+/// be able to connect and send a heartbeat in this time.
+pub const LIFETIME: Duration = Duration::from_secs(5);
+
+/// The origin of a number of gateways.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GatewayCountSource {
+    /// The configuration sets the number.
+    Configured,
+    /// The last heartbeat returned the number.
+    Counted,
+    /// An earlier heartbeat returned the number. Redis is down, or other gateways may not have
+    /// sent a heartbeat since it is back.
+    LastCounted,
+    /// No heartbeat has returned a reliable number since the start.
+    Assumed,
+}
+
+impl GatewayCountSource {
+    /// Returns the name for the status.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GatewayCountSource::Configured => "configured",
+            GatewayCountSource::Counted => "counted",
+            GatewayCountSource::LastCounted => "last_counted",
+            GatewayCountSource::Assumed => "assumed",
+        }
+    }
+}
+
+/// The reply of Redis to a heartbeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeartbeatReply {
+    /// Number of gateways with a recent heartbeat, including this gateway.
+    pub gateways: u64,
+    /// Time for which Redis has recorded heartbeats without losing them.
+    pub recorded_for: Duration,
+}
+
+/// What one gateway knows about the number of gateways.
+#[derive(Debug)]
+pub struct Membership {
+    /// The number from the configuration; `None` if gateways are counted.
+    configured: Option<u64>,
+    /// The number before the first reliable reply.
+    assumed: u64,
+    /// The counted number; `None` before the first reliable reply.
+    counted: Option<u64>,
+    /// Start of the present contact; `None` without contact.
+    contact_since: Option<Duration>,
+    /// True if contact was lost, and the present contact is younger than [`LIFETIME`].
+    was_lost: bool,
+    /// True if the last reply was reliable.
+    is_reliable: bool,
+    /// Highest number since the last reliable reply; 0 without one.
+    raised: u64,
+}
+
+impl Membership {
+    /// Creates the state before the first heartbeat.
+    pub fn new(configured: Option<u64>, assumed: u64) -> Membership {
+        Membership {
+            configured,
+            assumed,
+            counted: None,
+            contact_since: None,
+            was_lost: false,
+            is_reliable: false,
+            raised: 0,
+        }
+    }
+
+    /// Applies new settings and keeps the counted number.
+    pub fn configure(&mut self, configured: Option<u64>, assumed: u64) {
+        (self.configured, self.assumed) = (configured, assumed);
+    }
+
+    /// Records the reply to a heartbeat.
+    pub fn record_reply(&mut self, reply: HeartbeatReply, now: Duration) {
+        let contact_since = *self.contact_since.get_or_insert(now);
+        self.was_lost &= now.saturating_sub(contact_since) < LIFETIME;
+        self.is_reliable = !self.was_lost && reply.recorded_for >= LIFETIME;
+        let gateways = reply.gateways.max(1);
+        if self.is_reliable {
+            (self.counted, self.raised) = (Some(gateways), 0);
+        } else {
+            self.raised = self.raised.max(gateways);
+        }
+    }
+
+    /// Records that contact is lost.
+    pub fn record_loss(&mut self) {
+        self.contact_since = None;
+        (self.was_lost, self.is_reliable) = (true, false);
+    }
+
+    /// Returns the number by which this gateway divides rates and quotas; at least 1.
+    pub fn gateways(&self) -> u64 {
+        let known = self.counted.unwrap_or(self.assumed);
+        self.configured.unwrap_or_else(|| known.max(self.raised)).max(1)
+    }
+
+    /// Returns the origin of [`Membership::gateways`].
+    pub fn source(&self) -> GatewayCountSource {
+        match (self.configured, self.counted) {
+            (Some(_), _) => GatewayCountSource::Configured,
+            (None, None) => GatewayCountSource::Assumed,
+            (None, Some(_)) if self.is_reliable => GatewayCountSource::Counted,
+            (None, Some(_)) => GatewayCountSource::LastCounted,
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Goal: replicas are replaced, killed, added, removed and reconfigured without a failed call, and
+//! the limit that they share holds all the way. Method: gateways in processes of their own with the
+//! chart's arguments and its table `[server]`; a real HAProxy before them that asks `/readyz` as
+//! the chart's probe does; a real `redis-server`; open-loop calls over keep-alive connections, some
+//! of them above a shared limit.
+//!
+//! Times of the chart are divided, so that the test takes half a minute: probes by ten, the drain
+//! delay from 5 s to 1.5 s.
+
+mod balancer;
+mod clients;
+mod replicas;
+
+use std::time::{Duration, Instant};
+
+use crate::support::redis_server::Redis;
+use crate::support::stalls::Stalls;
+use test_support::wait::pause;
+
+use balancer::Balancer;
+use clients::{Outcome, Record, due, under_load};
+use replicas::Replicas;
+
+/// Places for replicas: five, and one more for the additional pod of a rolling update.
+const PLACES: usize = 6;
+/// The shared rate in calls per second, and its burst.
+const RATE: f64 = 200.0;
+const BURST: f64 = 30.0;
+/// A longer stall of the machine delays responses, so that they look like an exceeded rate, and
+/// may delay a probe beyond its timeout.
+const STALL: Duration = Duration::from_millis(100);
+/// Number of attempts on a machine that stalls.
+const TRIES: usize = 3;
+
+#[test]
+fn replicas_roll_without_a_failed_call() {
+    for _ in 0..TRIES {
+        let Some(redis) = Redis::start(&[]) else { return };
+        let Some(faults) = roll(&redis) else { return };
+        let Faults { failures, limit, stalled } = faults;
+        assert!(failures.is_empty(), "the machine stalled for {stalled:?}: {failures:#?}");
+        if limit.is_empty() {
+            return;
+        }
+        println!("{limit:#?}; the machine stalled for {stalled:?}");
+        assert!(stalled >= STALL, "{limit:#?}");
+    }
+    panic!("the machine stalls too often to judge: {TRIES} times");
+}
+
+/// What a run showed.
+struct Faults {
+    /// Failed calls.
+    failures: Vec<String>,
+    /// Phases in which the shared limit did not hold.
+    limit: Vec<String>,
+    /// Longest stall of the machine.
+    stalled: Duration,
+}
+
+/// Runs all phases; `None` if HAProxy is missing.
+fn roll(redis: &Redis) -> Option<Faults> {
+    let mut replicas = Replicas::new(redis);
+    let balancer = Balancer::start(&replicas.addresses())?;
+    for place in 0..3 {
+        replicas.start(place);
+    }
+    balancer.wait_for(&[0, 1, 2]);
+    let stalls = Stalls::watch();
+    let mut phases: Vec<(&str, Instant)> = Vec::new();
+    let mut killed = (Instant::now(), Instant::now());
+    let calls = under_load(&balancer.address, || {
+        // Sleeps: the load continues.
+        let seconds = |seconds: f64| pause(Duration::from_secs_f64(seconds));
+        let mut begin = |phase| phases.push((phase, Instant::now()));
+        seconds(1.0); // The burst.
+        begin("three replicas");
+        replicas.wait_for_count(3);
+        begin("a rolling restart");
+        for (old, new) in [(0, 3), (1, 4), (2, 5)] {
+            replicas.start(new);
+            replicas.stop(&[old]);
+        }
+        replicas.wait_for_count(3);
+        begin("a killed replica");
+        killed.0 = Instant::now();
+        replicas.kill(3);
+        killed.1 = Instant::now();
+        seconds(1.0);
+        // The kubelet starts the container again in its pod.
+        replicas.start(3);
+        replicas.wait_for_count(3);
+        begin("five replicas");
+        replicas.start(0);
+        replicas.start(1);
+        replicas.wait_for_count(5);
+        seconds(2.0);
+        begin("another configuration");
+        replicas.reconfigure();
+        seconds(2.0);
+        begin("two replicas");
+        replicas.stop(&[0, 3, 5]);
+        replicas.wait_for_count(2);
+        seconds(3.0);
+        begin("the end");
+    });
+    let stalled = stalls.worst();
+    replicas.assert_sound();
+    let at_risk = |call: &&Record| call.started < killed.1 && call.ended > killed.0;
+    let in_flight = calls.iter().filter(at_risk).count();
+    let failed = |call: &&Record| matches!(call.outcome, Outcome::Failed(_));
+    let (lost, failed): (Vec<&Record>, Vec<&Record>) =
+        calls.iter().filter(failed).partition(at_risk);
+    println!(
+        "{} calls, {} failed; {} of {in_flight} in flight at the kill were lost; {} judged by \
+         shares; the machine stalled for {stalled:?}",
+        calls.len(),
+        failed.len(),
+        lost.len(),
+        replicas.judged_by_shares(),
+    );
+    assert!(calls.len() > 10_000, "{} calls", calls.len());
+    // HAProxy divides calls equally, so a third of the clients may wait for the killed replica.
+    assert!(lost.len() <= clients::COUNT / 3, "{lost:#?}");
+    let failures = failed.iter().map(|call| {
+        let (phase, began) = phases.iter().rfind(|(_, began)| *began <= call.started).unwrap();
+        format!("{:?} after the start of {phase}: {:?}", call.started - *began, call.outcome)
+    });
+    Some(Faults {
+        failures: failures.collect(),
+        limit: check_limit(&calls, &phases, stalled),
+        stalled,
+    })
+}
+
+/// Returns the phases in which the shared limit let too many or too few calls pass.
+fn check_limit(calls: &[Record], phases: &[(&str, Instant)], stalled: Duration) -> Vec<String> {
+    let (first, last) = (phases[0].1, phases[phases.len() - 1].1);
+    let phases = phases.windows(2).map(|pair| (pair[0].0, pair[0].1, pair[1].1));
+    let mut faults = Vec::new();
+    for (phase, from, to) in phases.chain([("the whole run", first, last)]) {
+        let time = to - from;
+        let passed = calls
+            .iter()
+            .filter(|call| call.outcome == Outcome::Passed && (from..to).contains(&call.ended));
+        let passed = passed.count() as f64;
+        // Calls that a stall delays into a phase, and the calls at both ends of it.
+        let delayed = stalled.as_secs_f64() * RATE + 2.0;
+        let (least, most) = (due(calls, from, to), time.as_secs_f64() * RATE);
+        println!("{phase}: {passed} passed in {time:?}, due {least} to {most:.0}");
+        if passed > most * 1.01 + delayed || passed < least * 0.99 - delayed {
+            faults.push(format!("{phase}: {passed} passed, due {least} to {most:.0}"));
+        }
+    }
+    faults
+}

@@ -1,0 +1,82 @@
+//! A real HAProxy before the replicas, as a cluster's Service and probes.
+
+use std::fs;
+use std::process::{Child, Stdio};
+
+use tempfile::TempDir;
+
+use super::PLACES;
+use super::replicas::Address;
+use test_support::port::ReservedPort;
+use test_support::programs;
+use test_support::raw;
+use test_support::running::{command_killed_with_test, spawn};
+use test_support::wait::wait_until;
+
+/// A running HAProxy.
+pub(super) struct Balancer {
+    child: Child,
+    /// Address for clients.
+    pub(super) address: String,
+    statistics: String,
+    _folder: TempDir,
+    _ports: [ReservedPort; 2],
+}
+
+impl Balancer {
+    /// Starts HAProxy; `None` if the program is missing, which is recorded. Probes are those of the
+    /// chart, ten times as often. Only a call that no replica has received is sent again.
+    pub(super) fn start(replicas: &[Address; PLACES]) -> Option<Balancer> {
+        let program = programs::require("haproxy")?;
+        let ports = [ReservedPort::new(), ReservedPort::new()];
+        let [address, statistics] = ports.each_ref().map(|port| port.address.to_string());
+        let mut config = format!(
+            "global\n  nbthread 1\n  maxconn 1000\n\
+             defaults\n  mode http\n  option http-keep-alive\n  option redispatch 1\n  retries 3\n\
+             \x20 timeout connect 1s\n  timeout check 1s\n  timeout client 60s\n\
+             \x20 timeout server 30s\n\
+             listen statistics\n  bind {statistics}\n  stats enable\n  stats uri /\n\
+             listen calls\n  bind {address}\n  balance roundrobin\n\
+             \x20 option httpchk GET /readyz\n  http-check expect status 200\n\
+             \x20 default-server check inter 200ms fall 2 rise 1\n"
+        );
+        for (place, Address { calls, health }) in replicas.iter().enumerate() {
+            config.push_str(&format!("  server r{place} {calls} port {}\n", health.port()));
+        }
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("haproxy.cfg");
+        fs::write(&file, config).unwrap();
+        let mut command = command_killed_with_test(&program);
+        command.arg("-db").arg("-f").arg(&file).stdin(Stdio::null());
+        let log = fs::File::create(folder.path().join("log")).unwrap();
+        command.stdout(log.try_clone().unwrap()).stderr(log);
+        let child = spawn(command).unwrap();
+        let balancer = Balancer { child, address, statistics, _folder: folder, _ports: ports };
+        wait_until("haproxy listens", || std::net::TcpStream::connect(&balancer.address).is_ok());
+        Some(balancer)
+    }
+
+    /// Waits until exactly these replicas get calls.
+    pub(super) fn wait_for(&self, replicas: &[usize]) {
+        wait_until(&format!("haproxy uses {replicas:?}"), || {
+            let mut client = raw::Client::connect(&self.statistics);
+            client.send(b"GET /;csv HTTP/1.1\r\nHost: haproxy\r\nConnection: close\r\n\r\n");
+            let answer = client.answer().unwrap();
+            let is_up = |place: usize| {
+                let name = format!("calls,r{place},");
+                let line = answer.text().lines().find(|line| line.starts_with(&name));
+                // Column 18 is the state of the server: "UP", "UP 1/2" or "DOWN".
+                line.and_then(|line| line.split(',').nth(17)).unwrap() == "UP"
+            };
+            (0..PLACES).all(|place| is_up(place) == replicas.contains(&place))
+        });
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        // It may have ended by itself, which the calls have shown.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,109 @@
+//! Clients that send calls at a planned rate and record what became of each.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::{BURST, RATE};
+use crate::support::open_loop::{Connection, Stop, call};
+
+/// Clients whose calls count in the shared zone. Together they send more than its rate.
+const LIMITED: u32 = 20;
+/// Clients without a limit.
+const UNLIMITED: u32 = 10;
+/// All clients.
+pub(super) const COUNT: usize = (LIMITED + UNLIMITED) as usize;
+/// Interval between two calls of a client. All together send 750 calls per second.
+const INTERVAL: Duration = Duration::from_millis(40);
+
+/// One call.
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) started: Instant,
+    pub(super) ended: Instant,
+    pub(super) outcome: Outcome,
+}
+
+/// What became of a call.
+#[derive(Debug, PartialEq)]
+pub(super) enum Outcome {
+    /// A call without a limit has a result.
+    Unlimited,
+    /// A call that counts in the shared zone has a result.
+    Passed,
+    /// The shared limit rejected the call.
+    Rejected,
+    Failed(String),
+}
+
+/// Sends calls while `story` runs; returns all calls.
+pub(super) fn under_load(target: &str, story: impl FnOnce()) -> Vec<Record> {
+    let stop = AtomicBool::new(false);
+    let calls = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for number in 0..LIMITED + UNLIMITED {
+            let (stop, calls) = (&stop, &calls);
+            scope.spawn(move || {
+                let recorded = client(target, number, stop);
+                calls.lock().extend(recorded);
+            });
+        }
+        // Also if the story fails, so that the clients end.
+        let _stop = Stop(&stop);
+        story();
+    });
+    calls.into_inner()
+}
+
+fn client(target: &str, number: u32, stop: &AtomicBool) -> Vec<Record> {
+    let lines = if number < LIMITED { "X-Tenant: a\r\n" } else { "" };
+    let mut connection = Connection::default();
+    let mut records = Vec::new();
+    let began = Instant::now() + INTERVAL * number / (LIMITED + UNLIMITED);
+    for turn in 0u32.. {
+        if stop.load(Ordering::Acquire) {
+            break;
+        }
+        let planned = began + INTERVAL * turn;
+        while let Some(left) = planned.checked_duration_since(Instant::now()) {
+            std::thread::park_timeout(left); // Sleeps: the planned rate.
+        }
+        let started = Instant::now();
+        let response = connection.call(target, lines, &call(number, turn));
+        let outcome =
+            match response {
+                Ok((head, body))
+                    if head.starts_with("http/1.1 200") && body.contains("\"result\"") =>
+                {
+                    if number < LIMITED { Outcome::Passed } else { Outcome::Unlimited }
+                }
+                Ok((head, _)) if head.starts_with("http/1.1 429") && number < LIMITED => {
+                    Outcome::Rejected
+                }
+                Ok((head, body)) => Outcome::Failed(format!("{head}{body}")),
+                Err(error) => Outcome::Failed(error.to_string()),
+            };
+        records.push(Record { started, ended: Instant::now(), outcome });
+    }
+    records
+}
+
+/// Returns the least number of calls that one limit lets pass, of those that ended between two
+/// instants: its burst is used up at first.
+pub(super) fn due(calls: &[Record], from: Instant, to: Instant) -> f64 {
+    let is_limited = |call: &&Record| matches!(call.outcome, Outcome::Passed | Outcome::Rejected);
+    let ends = calls.iter().filter(is_limited).map(|call| call.ended);
+    let mut ends: Vec<Instant> = ends.filter(|end| (from..to).contains(end)).collect();
+    ends.sort_unstable();
+    let (mut excess, mut last, mut passed) = (BURST, from, 0u32);
+    for end in ends {
+        excess = (excess - (end - last).as_secs_f64() * RATE).max(0.0);
+        last = end;
+        if excess + 1.0 <= BURST {
+            excess += 1.0;
+            passed += 1;
+        }
+    }
+    f64::from(passed)
+}

@@ -1,0 +1,125 @@
+//! Gateways in processes of their own count each other by heartbeats, and divide a shared rate by
+//! the count while Redis is down.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::support::redis_server::Redis;
+use test_support::raw;
+use test_support::running::{Running, Weir};
+use test_support::wait::{pause, wait_until};
+
+/// The rate of the zone, in calls per second.
+const RATE: f64 = 100.0;
+/// Pause of a client between two calls. It sends several times the rate.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Time for which a killed gateway counts.
+const LIFETIME: Duration = Duration::from_secs(5);
+
+/// Starts a gateway that shares a zone.
+fn gateway(node: &Running, redis: &Redis) -> Running {
+    let text = format!(
+        "[server]\nthreads = 1\ndrain_linger = \"0s\"\n[chain.sim]\npoll_interval = \"1h\"\n\
+         [[upstream]]\nurl = \"{}\"\n\
+         [redis]\nurl = \"{}\"\nresponses = false\ntimeout = \"500ms\"\nbackoff = \"100ms\"\n\
+         [zone.all]\nkey = [\"chain\"]\nrate = \"{RATE}r/s\"\nshared = true\n\
+         [[limit]]\nzone = \"all\"\nburst = 20\nnodelay = true\n",
+        node.url(),
+        redis.url()
+    );
+    Weir::serve().admin().config(&text).start()
+}
+
+fn look(gateway: &Running, path: &str) -> String {
+    let admin = gateway.admin.as_ref().unwrap();
+    let mut client = raw::Client::connect(admin);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: {admin}\r\n\r\n").as_bytes());
+    client.answer().unwrap().text().to_owned()
+}
+
+/// Returns the number of gateways and its origin, as `3 counted`.
+fn count(gateway: &Running) -> String {
+    let status: Value = serde_json::from_str(&look(gateway, "/status")).unwrap();
+    let gateways = &status["gateways"];
+    format!("{} {}", gateways["count"], gateways["source"].as_str().unwrap())
+}
+
+fn wait_for(gateways: &[&Running], expected: &str) -> Duration {
+    let began = Instant::now();
+    wait_until(&format!("each gateway has {expected}"), || {
+        gateways.iter().all(|gateway| count(gateway) == expected)
+    });
+    began.elapsed()
+}
+
+/// Sends calls above the rate for some seconds; returns the number that passed per second.
+fn passed_per_second(gateway: &Running, seconds: u64) -> f64 {
+    let mut client = raw::Client::connect(&gateway.address);
+    let call = br#"{"jsonrpc":"2.0","id":1,"method":"eth_chainId","params":[]}"#;
+    let mut passed_until = |end: Instant| {
+        let mut passed = 0;
+        while Instant::now() < end {
+            passed += u32::from(client.call("/", call).status == 200);
+            pause(PAUSE); // Sleeps: the planned rate.
+        }
+        passed
+    };
+    passed_until(Instant::now() + Duration::from_secs(1)); // The burst.
+    let began = Instant::now();
+    let passed = passed_until(began + Duration::from_secs(seconds));
+    f64::from(passed) / began.elapsed().as_secs_f64()
+}
+
+/// Asserts that a gateway without Redis lets its share pass.
+fn assert_share(gateway: &Running, gateways: f64) {
+    let (passed, share) = (passed_per_second(gateway, 2), RATE / gateways);
+    assert!((share * 0.8..share * 1.15).contains(&passed), "{passed} of {share} per second");
+}
+
+#[test]
+fn gateways_count_each_other_and_shares_follow_the_count() {
+    let Some(mut redis) = Redis::start(&[]) else { return };
+    let node = Weir::node().start();
+    let start = || gateway(&node, &redis);
+    let first = start();
+    // Redis has just started, so other gateways may follow.
+    assert_eq!(count(&first), "10 assumed");
+    let (second, third) = (start(), start());
+    wait_for(&[&first, &second, &third], "3 counted");
+    // A gateway that joins later needs no wait, and the others notice it at the next heartbeat.
+    let mut fourth = start();
+    let joined = wait_for(&[&first, &second, &third, &fourth], "4 counted");
+    assert!(joined < LIFETIME, "{joined:?}");
+    fourth.signal("-TERM");
+    assert!(fourth.ended().success(), "{}", fourth.log());
+    let left = wait_for(&[&first, &second, &third], "3 counted");
+    assert!(left < LIFETIME - Duration::from_secs(2), "a stopped gateway still counts: {left:?}");
+
+    redis.kill();
+    wait_for(&[&first, &second, &third], "3 last_counted");
+    assert!(look(&first, "/metrics").contains("\nweir_redis_gateways_current 0\n"));
+    assert_share(&first, 3.0);
+    // An empty Redis does not know the others at first.
+    redis.start_again();
+    wait_until("the gateways are counted again", || {
+        let counts = [&first, &second, &third].map(count);
+        assert!(counts.iter().all(|count| count.starts_with("3 ")), "{counts:?}");
+        counts.iter().all(|count| count == "3 counted")
+    });
+    third.signal("-KILL");
+    let forgotten = wait_for(&[&first, &second], "2 counted");
+    assert!(forgotten > LIFETIME - Duration::from_secs(2), "{forgotten:?}");
+
+    redis.kill();
+    wait_for(&[&first, &second], "2 last_counted");
+    assert_share(&second, 2.0);
+    let late = gateway(&node, &redis);
+    assert_eq!(count(&late), "10 assumed");
+    assert_share(&late, 10.0);
+    redis.start_again();
+    wait_for(&[&first, &second, &late], "3 counted");
+    let metrics = look(&late, "/metrics");
+    assert!(metrics.contains("\nweir_redis_gateways 3\n"), "{metrics}");
+    assert!(metrics.contains("\nweir_redis_gateways_current 1\n"), "{metrics}");
+}
