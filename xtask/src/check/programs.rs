@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("postgres", "postgresql"),
+    ("sqlite3", "sqlite3"),
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
