@@ -201,8 +201,6 @@ fn its_processes_work_together() {
     replacements.add("node:8545", &node.address);
     replacements.add("redis:6379", format!("127.0.0.1:{}", redis.port));
     replacements.add("postgres:5432", format!("127.0.0.1:{}", postgres.port));
-    let index = replacements.apply_all(&Service::find(&compose, "  index:").command());
-    let mut index = Process::start(&index, Stdio::null());
 
     let ports = [ReservedPort::new(), ReservedPort::new()];
     let (mut first, _first_state) = start_gateway(&compose, "gateway-1", &replacements, &ports[0]);
@@ -236,7 +234,6 @@ fn its_processes_work_together() {
     let variables = [("__rate_interval", "30s"), ("testid", "second")];
     wait_for_panels(&prometheus, "weir-lab.json", &variables, EMPTY_LAB);
     long.assert_runs();
-    index.assert_runs();
     for query in [
         "count(up{job=\"weir\"} == 1) == 2",
         "sum(weir_index_lookups_total{outcome=\"hit\"}) > 0",
@@ -267,17 +264,15 @@ fn its_files_fit_together() {
     assert!(compose.contains("image: weir:quickstart\n  build:\n    context: ../..\n"));
 
     // The commands of the comment and of the page are those of this file.
-    for service in ["node", "redis", "postgres", "index", "prometheus", "grafana", "load"] {
+    for service in ["node", "redis", "postgres", "prometheus", "grafana", "load"] {
         let service = Service::find(&compose, &format!("  {service}:"));
         assert!(!service.lines.is_empty());
     }
     // Each password of a client is the server's.
     let password = "POSTGRES_PASSWORD: quickstart";
     assert!(Service::find(&compose, "  postgres:").lines.concat().contains(password));
-    for client in ["x-gateway: &gateway", "  index:"] {
-        let lines = Service::find(&compose, client).lines;
-        assert!(lines.contains(&"environment: { PGPASSWORD: quickstart }".to_owned()), "{client}");
-    }
+    let gateway = Service::find(&compose, "x-gateway: &gateway").lines;
+    assert!(gateway.contains(&"environment: { PGPASSWORD: quickstart }".to_owned()));
 
     // Grafana finds the dashboards and Prometheus where the provisioning files name them.
     let grafana = Service::find(&compose, "  grafana:");
