@@ -32,12 +32,12 @@ impl Ready {
         let (status_line, body) = get(admin, "/readyz").with_context(|| {
             format!("no gateway responds at {admin}; set its admin address with --admin")
         })?;
-        match status_line.split(' ').nth(1) {
-            Some("200") => {
+        match (status_line.split(' ').nth(1), body.as_str()) {
+            (Some("200"), "ready\n") => {
                 print!("{body}");
                 Ok(ExitCode::SUCCESS)
             }
-            Some("503") => {
+            (Some("503"), _) => {
                 eprint!("{body}");
                 Ok(ExitCode::FAILURE)
             }

@@ -97,9 +97,9 @@ fn start_gateway(node: &Running, db: &str) -> Running {
 fn back_up_and_restore(section: &str, folder: &Path, db: &str, local: impl Fn(&str) -> String) {
     let [back_up, restore] = &commands(section)[..] else { panic!("two blocks of commands") };
     let node = start_node();
-    let mut gateway = start_gateway(&node, db);
     let sync = Sync::start(&node, db);
     wait_for_block(db, BLOCKS);
+    let mut gateway = start_gateway(&node, db);
     let printed = run(&local(back_up), folder);
     let backed_up_max = last_block(db).unwrap();
     wait_for_block(db, backed_up_max + 5);
@@ -166,7 +166,12 @@ fn the_quota_file_is_backed_up_and_restored() {
     };
     let used = || std::fs::read_to_string(file).is_ok_and(|text| text.contains("\"alice\": 3"));
 
-    let gateway = Weir::serve().config(&config).start();
+    let gateway = Weir::serve().admin().config(&config).start();
+    let admin = gateway.admin.clone().unwrap();
+    wait_until("the gateway is ready", || {
+        let mut ready = Command::new(weir());
+        ready.args(["ready", "--admin", &admin]).output().unwrap().status.success()
+    });
     for _ in 0..3 {
         assert_eq!(call(&gateway), 200);
     }
