@@ -160,6 +160,29 @@ fn matchers_name_values_that_the_page_of_metrics_lists() {
     assert!(values > 15, "only {values} values were found");
 }
 
+/// `cargo xtask check` builds the program from `xtask/grafana`, which has Grafana's own schema.
+#[test]
+fn dashboards_are_valid_by_grafanas_schema() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/grafana");
+    if !programs::require_folder(&built) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let file = folder.path().join("dashboard.json");
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(built.join("grafana")).arg(&file).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    for text in [gateway_dashboard(), lab_dashboard()] {
+        let (is_valid, faults) = check(&text);
+        assert!(is_valid, "{faults}");
+        // A planted mistake is found.
+        let (is_valid, faults) = check(&text.replace("\"graphMode\"", "\"graphMod\""));
+        assert!(!is_valid && faults.contains("graphMod"), "{faults}");
+    }
+}
+
 /// Returns all panels of a dashboard, those of collapsed rows too.
 fn panels(dashboard: &Value) -> Vec<&Value> {
     let top = dashboard["panels"].as_array().unwrap().iter();
