@@ -14,12 +14,15 @@ mod copies;
 /// The command of `weir` that writes the pages and files.
 const GENERATE: &[&str] = &["generate-docs", "--dir", "docs", "--deploy", "deploy"];
 
-/// Regenerates the pages.
+/// Regenerates the pages. The alert rules link to the page at `runbook_url`, or to a placeholder.
 ///
 /// # Errors
 /// Fails if weir does not build or cannot write.
-pub(crate) fn write() -> Result<()> {
-    run(&[])?;
+pub(crate) fn write(runbook_url: Option<&str>) -> Result<()> {
+    match runbook_url {
+        Some(url) => run(&["--runbook-url", url])?,
+        None => run(&[])?,
+    }
     copies::write(&shell::root())
 }
 

@@ -45,6 +45,9 @@ enum Command {
         /// Write nothing, and fail if a page is stale
         #[arg(long)]
         check: bool,
+        /// Address of the published page docs/alerts.md, to which the alert rules link
+        #[arg(long, value_name = "URL", conflicts_with = "check")]
+        runbook_url: Option<String>,
     },
     /// Build the site from docs/ into target/site; it needs no server
     Docs,
@@ -94,8 +97,10 @@ fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Check(scope) => return check::run(scope),
         Command::Tidy => tidy::run()?,
-        Command::Generate { check: false } => generate::write()?,
-        Command::Generate { check: true } => generate::check()?,
+        Command::Generate { check: false, runbook_url } => {
+            generate::write(runbook_url.as_deref())?;
+        }
+        Command::Generate { check: true, .. } => generate::check()?,
         Command::Docs => site::build()?,
         Command::Fuzz { name, seconds } => fuzz::guided(&name, seconds)?,
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,

@@ -19,6 +19,21 @@ pub struct PanelQuery {
     pub query: String,
 }
 
+impl PanelQuery {
+    /// Returns the query with Grafana's variables replaced by these values.
+    ///
+    /// # Panics
+    /// If the query has another variable.
+    pub fn complete(&self, variables: &[(&str, &str)]) -> String {
+        let mut query = self.query.clone();
+        for (name, value) in variables {
+            query = query.replace(&format!("${name}"), value);
+        }
+        assert!(!query.contains('$'), "a variable of {query} is not known");
+        query
+    }
+}
+
 /// Reads the queries of all panels and variables of a dashboard file.
 ///
 /// # Panics
@@ -58,16 +73,8 @@ pub fn queries(file: &Path) -> Vec<PanelQuery> {
 /// # Panics
 /// If a query has no value after a minute; the message names all such queries.
 pub fn wait_for_data(prometheus: &Prometheus, queries: &[PanelQuery], variables: &[(&str, &str)]) {
-    let complete = |query: &str| {
-        let mut query = query.to_owned();
-        for (name, value) in variables {
-            query = query.replace(&format!("${name}"), value);
-        }
-        assert!(!query.contains('$'), "a variable of {query} is not known");
-        query
-    };
     let mut pending: Vec<(&PanelQuery, String)> =
-        queries.iter().map(|query| (query, complete(&query.query))).collect();
+        queries.iter().map(|query| (query, query.complete(variables))).collect();
     let begin = Instant::now();
     loop {
         pending.retain(|(_, query)| prometheus.values(query).iter().all(|value| value.is_nan()));

@@ -37,18 +37,29 @@ impl Prometheus {
     /// # Panics
     /// If Prometheus refuses the rules.
     pub fn with_rules(scraped: &[String], rules: &str) -> Option<Prometheus> {
-        let program = programs::require("prometheus")?;
-        let folder = tempfile::tempdir().expect("a folder");
         let targets = scraped.join("\", \"");
         let config = format!(
             "global:\n  scrape_interval: 1s\n  evaluation_interval: 1s\n\
-             rule_files: [rules.yml]\nscrape_configs:\n  - job_name: weir\n    \
+             rule_files: [weir.rules.yml]\nscrape_configs:\n  - job_name: weir\n    \
              static_configs:\n      - targets: [\"{targets}\"]\n"
         );
-        let config = if scraped.is_empty() { "rule_files: [rules.yml]\n" } else { &config };
-        std::fs::write(folder.path().join("prometheus.yml"), config)
-            .expect("the folder is writable");
-        std::fs::write(folder.path().join("rules.yml"), rules).expect("the folder is writable");
+        let config = if scraped.is_empty() { "rule_files: [weir.rules.yml]\n" } else { &config };
+        Prometheus::with_config(config, rules)
+    }
+
+    /// Starts a Prometheus with this configuration, and with these rules in `weir.rules.yml` beside
+    /// it.
+    ///
+    /// # Panics
+    /// If Prometheus refuses the configuration or the rules.
+    pub fn with_config(config: &str, rules: &str) -> Option<Prometheus> {
+        let program = programs::require("prometheus")?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("the folder is writable");
+        };
+        write("prometheus.yml", config);
+        write("weir.rules.yml", rules);
         let mut child = run(&program, folder.path());
         let log = folder.path().join("log");
         let address = programs::wait_for_address(&mut child, &log, "\"Listening on\" address=");

@@ -215,19 +215,25 @@ pub(crate) fn read_status_of_gateway(admin: SocketAddr) -> Result<Value> {
 
 /// Requests `/status` from the admin address.
 pub(crate) fn read_status(admin: SocketAddr) -> Result<Value> {
-    let mut stream = TcpStream::connect_timeout(&admin, STATUS_TIMEOUT)?;
-    stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
-    stream.set_write_timeout(Some(STATUS_TIMEOUT))?;
-    let request = format!("GET /status HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
-    let mut response = String::new();
-    stream.take(STATUS_BYTES_MAX).read_to_string(&mut response)?;
-    let (head, body) = response.split_once("\r\n\r\n").context("not an HTTP response")?;
-    ensure!(head.starts_with("HTTP/1.1 200"), "it responds {}", head.lines().next().unwrap_or(""));
-    let status: Value = serde_json::from_str(body).context("its status is not JSON")?;
+    let (status_line, body) = get(admin, "/status")?;
+    ensure!(status_line.starts_with("HTTP/1.1 200"), "it responds {status_line}");
+    let status: Value = serde_json::from_str(&body).context("its status is not JSON")?;
     ensure!(
         status["process"]["id"].is_u64(),
         "it is not a gateway, or a gateway of an older version"
     );
     Ok(status)
+}
+
+/// Requests a page from the admin or health address. Returns the status line and the body.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(String, String)> {
+    let mut stream = TcpStream::connect_timeout(&address, STATUS_TIMEOUT)?;
+    stream.set_read_timeout(Some(STATUS_TIMEOUT))?;
+    stream.set_write_timeout(Some(STATUS_TIMEOUT))?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut response = String::new();
+    stream.take(STATUS_BYTES_MAX).read_to_string(&mut response)?;
+    let (head, body) = response.split_once("\r\n\r\n").context("not an HTTP response")?;
+    Ok((head.lines().next().unwrap_or("").to_owned(), body.to_owned()))
 }

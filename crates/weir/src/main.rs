@@ -22,6 +22,7 @@ mod logs;
 mod monitoring;
 mod node;
 mod pages;
+mod ready;
 mod report;
 mod serve;
 mod source;
@@ -77,6 +78,7 @@ enum Command {
     Upgrade(control::Upgrade),
     Cordon(cordon::Cordon),
     Uncordon(cordon::Uncordon),
+    Ready(ready::Ready),
     Top(top::Top),
     Explain(explain::Explain),
     Key(key::Key),
@@ -106,6 +108,7 @@ fn main() -> ExitCode {
         Command::Upgrade(upgrade) => upgrade.run(),
         Command::Cordon(cordon) => cordon.run(),
         Command::Uncordon(uncordon) => uncordon.run(),
+        Command::Ready(ready) => ready.run(),
         Command::Top(top) => top.run(),
         Command::Explain(explain) => explain.run(),
         Command::Key(key) => key.run(),

@@ -16,7 +16,7 @@ mod query;
 mod recordings;
 mod rules;
 
-pub(crate) use rules::{page as alerts_page, rules};
+pub(crate) use rules::{DEFAULT_RUNBOOK_URL, page as alerts_page, rules};
 
 /// Returns the JSON of the gateway's dashboard.
 pub(crate) fn gateway_dashboard() -> String {

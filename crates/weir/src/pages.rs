@@ -24,6 +24,10 @@ pub(crate) struct GenerateDocs {
     #[arg(long, value_name = "FOLDER")]
     deploy: Option<PathBuf>,
 
+    /// Address of the page about alerts, to which the alert rules link
+    #[arg(long, value_name = "URL", default_value = monitoring::DEFAULT_RUNBOOK_URL)]
+    runbook_url: String,
+
     /// Write nothing, and fail if a page is not up to date
     #[arg(long)]
     check: bool,
@@ -57,22 +61,23 @@ const PAGES: &[Page] = &[
     ("demo.svg", demo::picture::svg),
 ];
 
-/// All files of `deploy/` that are generated.
-const DEPLOYED: &[Page] = &[
-    ("prometheus/weir.rules.yml", monitoring::rules),
-    ("grafana/dashboards/weir-gateway.json", monitoring::gateway_dashboard),
-    ("grafana/dashboards/weir-lab.json", monitoring::lab_dashboard),
-];
+/// Returns name and text of all files of `deploy/` that are generated.
+fn deployed(runbook_url: &str) -> [(&'static str, String); 3] {
+    [
+        ("prometheus/weir.rules.yml", monitoring::rules(runbook_url)),
+        ("grafana/dashboards/weir-gateway.json", monitoring::gateway_dashboard()),
+        ("grafana/dashboards/weir-lab.json", monitoring::lab_dashboard()),
+    ]
+}
 
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut stale = 0;
-        let pages = PAGES.iter().map(|(name, generate)| (self.dir.join(name), generate));
+        let pages = PAGES.iter().map(|(name, generate)| (self.dir.join(name), generate()));
         let deployed = self.deploy.iter().flat_map(|deploy| {
-            DEPLOYED.iter().map(|(name, generate)| (deploy.join(name), generate))
+            deployed(&self.runbook_url).map(|(name, text)| (deploy.join(name), text))
         });
-        for (file, generate) in pages.chain(deployed) {
-            let text = generate();
+        for (file, text) in pages.chain(deployed) {
             if std::fs::read_to_string(&file).is_ok_and(|current| current == text) {
                 continue;
             }

@@ -13,8 +13,26 @@ use crate::shell;
 
 /// Other programs that a page may use.
 const OTHERS: &[&str] = &[
-    "apt-get", "cat", "curl", "docker", "git", "go", "grep", "head", "jq", "kill", "kubectl",
-    "less", "sed",
+    "apt-get",
+    "cat",
+    "cp",
+    "curl",
+    "docker",
+    "git",
+    "go",
+    "grep",
+    "head",
+    "install",
+    "jq",
+    "kill",
+    "kubectl",
+    "less",
+    "pg_dump",
+    "pg_restore",
+    "psql",
+    "rm",
+    "sed",
+    "sqlite3",
 ];
 /// Subcommands of cargo that a page may use, besides `xtask` and `run`.
 const CARGO: &[&str] = &["test", "build", "clippy", "fmt", "install", "doc", "bench"];

@@ -20,6 +20,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("redis-server", "redis-server"),
     ("redis-cli", "redis-tools"),
     ("postgres", "postgresql"),
+    ("sqlite3", "sqlite3"),
     ("chromium", "chromium"),
     ("prometheus", "prometheus"),
     ("promtool", "prometheus"),
@@ -100,6 +101,9 @@ pub(crate) fn fetch() -> Result<String> {
         run_quietly(build.current_dir(shell::root().join(folder)))?;
         installed.push(collector);
     }
+    if build_grafana_check()? {
+        installed.push("the check of dashboards");
+    }
     if shell::find("cargo-deny").is_none() {
         fetch_cargo_deny()?;
         installed.push("cargo-deny");
@@ -158,6 +162,17 @@ fn fetch_clients() -> Result<bool> {
     run_quietly(build.arg("--target-dir").arg(folder.join("alloy")))?;
     std::fs::write(&stamp, sources)?;
     Ok(true)
+}
+
+/// Builds the program of `xtask/grafana` into `target/grafana`. Returns true if it was missing.
+fn build_grafana_check() -> Result<bool> {
+    let folder = shell::root().join("target/grafana");
+    let is_missing = !folder.is_dir();
+    ensure!(shell::find("go").is_some(), "go is missing, for the check of dashboards");
+    let mut build = Command::new("go");
+    build.arg("build").arg("-o").arg(folder.join("grafana")).arg(".");
+    run_quietly(build.current_dir(shell::root().join("xtask/grafana")))?;
+    Ok(is_missing)
 }
 
 /// Installs mdBook as a wheel, because a build takes a minute of both cores (docs/decisions/0025).

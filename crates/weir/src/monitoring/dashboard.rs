@@ -335,6 +335,9 @@ impl Drawn {
                     "justifyMode": "auto",
                     "orientation": "auto",
                     "textMode": "auto",
+                    "wideLayout": true,
+                    "showPercentChange": false,
+                    "percentChangeColorMode": "standard",
                 }),
             ),
             Shape::Lines => (

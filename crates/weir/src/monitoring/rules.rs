@@ -8,8 +8,9 @@ use super::recordings::RECORDINGS;
 /// The page without its sections.
 const PAGE: &str = include_str!("alerts.md");
 
-/// Path of the page about alerts in this repository.
-const PAGE_PATH: &str = "docs/alerts.md";
+/// Default address of the page about alerts: a placeholder, because the documentation has no public
+/// address. The chart's `prometheusRule.runbookUrl` has the same default.
+pub(crate) const DEFAULT_RUNBOOK_URL: &str = "https://weir.example/docs/alerts.html";
 
 /// Returns the metrics of the gateway, and what the recording rules store.
 ///
@@ -33,11 +34,12 @@ pub(super) fn catalogue() -> Catalogue {
     catalogue
 }
 
-/// Returns the text of `deploy/prometheus/weir.rules.yml`.
+/// Returns the text of `deploy/prometheus/weir.rules.yml`. `runbook_url` is the address of the page
+/// about alerts; each alert links to its section.
 ///
 /// # Panics
 /// Panics if an alert names a metric or a label that is not declared.
-pub(crate) fn rules() -> String {
+pub(crate) fn rules(runbook_url: &str) -> String {
     let catalogue = catalogue();
     let mut text = String::from(
         "# Rules for Prometheus. Printed by `cargo xtask generate` from the declarations in\n\
@@ -54,12 +56,12 @@ pub(crate) fn rules() -> String {
         if let Err(error) = catalogue.complete(alert.query, &[]) {
             panic!("{}: {error}", alert.name);
         }
-        push_alert(&mut text, alert);
+        push_alert(&mut text, alert, runbook_url);
     }
     text
 }
 
-fn push_alert(text: &mut String, alert: &Alert) {
+fn push_alert(text: &mut String, alert: &Alert, runbook_url: &str) {
     let Alert { name, query, hold, severity, summary, description, .. } = alert;
     text.push_str(&format!("      - alert: {name}\n"));
     push_query(text, query);
@@ -68,7 +70,7 @@ fn push_alert(text: &mut String, alert: &Alert) {
     let anchor = name.to_ascii_lowercase();
     text.push_str(&format!(
         "        annotations:\n          summary: '{summary}'\n          \
-         description: '{description}'\n          runbook_url: '{PAGE_PATH}#{anchor}'\n",
+         description: '{description}'\n          runbook_url: '{runbook_url}#{anchor}'\n",
     ));
 }
 
@@ -102,7 +104,8 @@ pub(crate) fn page() -> String {
             list(act),
         )
     });
-    PAGE.replace("{recordings}", &recordings.collect::<String>())
+    PAGE.replace("{runbook_url}", DEFAULT_RUNBOOK_URL)
+        .replace("{recordings}", &recordings.collect::<String>())
         .replace("{overview}", &overview.collect::<String>())
         .replace("{sections}", &sections.collect::<String>())
 }

@@ -13,7 +13,7 @@ use test_support::programs;
 
 use super::alerts::ALERTS;
 use super::query::Matcher;
-use super::{catalogue, gateway_dashboard, lab_dashboard, rules};
+use super::{DEFAULT_RUNBOOK_URL, catalogue, gateway_dashboard, lab_dashboard, rules};
 
 const MATCHERS: &[Matcher] = &[
     Matcher { label: "instance", text: "instance=~\"$instance\"", everywhere: true },
@@ -86,6 +86,21 @@ fn alerts_fire_and_stay_silent_as_the_cases_say() {
     promtool(&["test", "rules", "weir.rules.test.yml"]);
 }
 
+#[test]
+fn each_alert_links_to_its_section() {
+    let address = "https://wiki.example/weir/alerts";
+    let [rules, page] = [rules::rules(address), rules::page()];
+    for alert in ALERTS {
+        let anchor = alert.name.to_ascii_lowercase();
+        assert!(rules.contains(&format!("runbook_url: '{address}#{anchor}'\n")), "{}", alert.name);
+        assert!(page.contains(&format!("(#{anchor})")), "{}", alert.name);
+    }
+    assert_eq!(rules.matches("runbook_url: ").count(), ALERTS.len());
+    // The chart replaces the default by its own value, which has the same default.
+    let values = std::fs::read_to_string(deploy().join("helm/weir/values.yaml")).unwrap();
+    assert!(values.contains(&format!("\n  runbookUrl: {DEFAULT_RUNBOOK_URL}\n")), "{values}");
+}
+
 /// Returns the alerts that fire, and those that stay silent, in the cases of the file.
 fn cases(text: &str) -> [BTreeSet<&str>; 2] {
     let mut found = [BTreeSet::new(), BTreeSet::new()];
@@ -124,7 +139,7 @@ fn each_alert_has_cases_of_both_kinds_and_a_section() {
 fn matchers_name_values_that_the_page_of_metrics_lists() {
     let metrics = ::gateway::admin::metrics::reference();
     let mut values = 0;
-    for text in [rules::rules(), gateway_dashboard().replace("\\\"", "\"")] {
+    for text in [rules::rules(DEFAULT_RUNBOOK_URL), gateway_dashboard().replace("\\\"", "\"")] {
         for part in text.split(['{', ',']) {
             let matcher = part.split(['}', '\n']).next().unwrap_or_default();
             let Some((label, rest)) = matcher.split_once(['=', '!']) else { continue };
@@ -143,6 +158,29 @@ fn matchers_name_values_that_the_page_of_metrics_lists() {
         }
     }
     assert!(values > 15, "only {values} values were found");
+}
+
+/// `cargo xtask check` builds the program from `xtask/grafana`, which has Grafana's own schema.
+#[test]
+fn dashboards_are_valid_by_grafanas_schema() {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/grafana");
+    if !programs::require_folder(&built) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let check = |text: &str| {
+        let file = folder.path().join("dashboard.json");
+        std::fs::write(&file, text).unwrap();
+        let output = Command::new(built.join("grafana")).arg(&file).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    for text in [gateway_dashboard(), lab_dashboard()] {
+        let (is_valid, faults) = check(&text);
+        assert!(is_valid, "{faults}");
+        // A planted mistake is found.
+        let (is_valid, faults) = check(&text.replace("\"graphMode\"", "\"graphMod\""));
+        assert!(!is_valid && faults.contains("graphMod"), "{faults}");
+    }
 }
 
 /// Returns all panels of a dashboard, those of collapsed rows too.

@@ -189,7 +189,9 @@ fn rules_are_rendered() {
     let folder = tempfile::tempdir().unwrap();
     let values = folder.path().join("values.yaml");
     let groups = "\n  groups:\n    - name: own\n      rules:\n        - alert: Own\n          expr: up == 0\n";
-    std::fs::write(&values, format!("prometheusRule:\n  enabled: true{groups}")).unwrap();
+    let runbooks = "https://wiki.example/weir/alerts";
+    let text = format!("prometheusRule:\n  enabled: true\n  runbookUrl: {runbooks}{groups}");
+    std::fs::write(&values, text).unwrap();
     let rendered = helm.render(&[&least(), &values]).unwrap();
     let is_rendered =
         |alert: &str| rendered.lines().any(|line| line.trim_start_matches([' ', '-']) == alert);
@@ -206,6 +208,9 @@ fn rules_are_rendered() {
     assert!(!alerts.is_empty(), "the file has no alerts");
     for alert in alerts {
         assert!(is_rendered(alert), "{alert} is not in {rendered}");
+        let anchor = alert.trim_start_matches("alert: ").to_ascii_lowercase();
+        let link = format!("runbook_url: {runbooks}#{anchor}");
+        assert!(is_rendered(&link), "{link} is not in {rendered}");
     }
 }
 

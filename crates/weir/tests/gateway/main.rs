@@ -24,6 +24,8 @@ mod limits;
 mod multiplexed;
 mod overload;
 mod providers;
+mod quickstart;
+mod ready;
 mod redis;
 mod regression;
 mod reload;

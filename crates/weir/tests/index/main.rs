@@ -8,6 +8,7 @@
 
 mod kills;
 
+mod backup;
 mod commands;
 mod crash;
 mod faults;

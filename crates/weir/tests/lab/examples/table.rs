@@ -52,6 +52,10 @@ const EQUAL: Outcome = Ends(&[0], &["EQUAL"]);
 const BUILDS: &str = "builds the program or measures for minutes; cargo xtask check parses it";
 const POSTGRES: &str = "needs a PostgreSQL server; tests/index/postgres.rs runs the same commands";
 
+const QUICKSTART: &str =
+    "needs Docker; tests/gateway/quickstart.rs starts the same processes without containers";
+const BACKUP: &str = "tests/index/backup.rs runs it between a writer and readers";
+
 const WEIR_TOML: &str = r#"cat > weir.toml <<'EOF'
 [[upstream]]
 name = "one"
@@ -139,6 +143,17 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         "weir upgrade --admin 127.0.0.1:9646",
         &[("127.0.0.1:9646", "ADMIN")],
         WithGateway(&[0], &["serves"]),
+    ),
+    // Sleeps: between two tries; the gateway may still poll its upstream for the first time.
+    (
+        "weir ready",
+        &[("weir ready", "until weir ready --admin ADMIN; do sleep 0.1; done")],
+        WithGateway(&[0], &["ready"]),
+    ),
+    (
+        "weir ready --admin 127.0.0.1:9646",
+        &[("127.0.0.1:9646", "127.0.0.1:1")],
+        Ends(&[1], &["no gateway responds at 127.0.0.1:1"]),
     ),
     ("weir top", &[("", " --admin ADMIN")], WithGateway(&[0], &["calls/s", "one", "all"])),
     (
@@ -509,6 +524,31 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("cargo xtask bench tls --repetitions 3 --seconds 3", &[], NotHere(BUILDS)),
     ("cargo xtask bench load", &[], NotHere(BUILDS)),
     ("cargo xtask bench index", &[], NotHere(BUILDS)),
+    ("docker compose -f deploy/quickstart/compose.yaml up --build", &[], NotHere(QUICKSTART)),
+    ("docker compose -f deploy/quickstart/compose.yaml run --rm load", &[], NotHere(QUICKSTART)),
+    ("docker compose -f deploy/quickstart/compose.yaml down", &[], NotHere(QUICKSTART)),
+    ("cp /var/lib/weir/quota.json quota-backup.json", &[], NotHere(BACKUP)),
+    ("cp quota-backup.json /var/lib/weir/quota.json", &[], NotHere(BACKUP)),
+    ("sqlite3 chain.db \"VACUUM INTO 'chain-backup.db'\"", &[], NotHere(BACKUP)),
+    ("weir index verify --db chain-backup.db", &[("-backup", "")], Ends(&[0], &["sound"])),
+    ("rm -f chain.db-wal chain.db-shm", &[], NotHere(BACKUP)),
+    ("cp chain-backup.db chain.db", &[], NotHere(BACKUP)),
+    (
+        "pg_dump --format custom --schema weir --file chain.dump postgres://weir@db.example/chains",
+        &[],
+        NotHere(BACKUP),
+    ),
+    (
+        "psql postgres://weir@db.example/chains --command 'DROP SCHEMA IF EXISTS weir CASCADE'",
+        &[],
+        NotHere(BACKUP),
+    ),
+    (
+        "pg_restore --exit-on-error --single-transaction --dbname postgres://weir@db.example/chains chain.dump",
+        &[],
+        NotHere(BACKUP),
+    ),
+    ("weir index verify --db postgres://weir@db.example/chains", &[], NotHere(BACKUP)),
     ("cargo xtask docs", &[], NotHere("builds the site; cargo xtask check does it as well")),
     ("cargo xtask check", &[], NotHere(BUILDS)),
     ("cargo xtask check --fast", &[], NotHere(BUILDS)),
