@@ -74,6 +74,7 @@ pub(crate) fn runs(
                     seconds: 13.0,
                     calibration_ms: 5.0 + 0.01 * round as f64,
                     fault: None,
+                    counts: None,
                 };
                 let run = Some(run(&mut random, level, factors[variant]));
                 all.push(FinishedRun { round, plan, variant, facts, run });
