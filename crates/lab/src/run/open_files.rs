@@ -41,7 +41,9 @@ pub fn advice(
         Some(Fit { variable: variable.clone(), value, files })
     });
     let Fit { variable, value, files } = fits.max_by_key(|fit| fit.files)?;
-    Some(format!("{variable} fits up to {value}, with {files} open files: --set {variable}={value}"))
+    Some(format!(
+        "{variable} fits up to {value}, with {files} open files: --set {variable}={value}"
+    ))
 }
 
 /// Returns the largest value below `current` for which the open files are enough, and their number.

@@ -3,7 +3,8 @@
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference};
 use lab_model::results::load_study::{
-    AccessLogRow, CountRow, CpuLimitKind, Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult,
+    AccessLogRow, CountRow, CpuLimitKind, Drift, DriftSubject, EndReason, LoadStudyResult,
+    PlanResult,
 };
 
 use super::difference;
@@ -109,9 +110,8 @@ fn count_warnings(counts: &[CountRow]) -> Vec<String> {
             log.generator_limited
         ));
     }
-    let is_affinity = |row: &CountRow| {
-        row.cpu_limit.is_some_and(|limit| limit.kind == CpuLimitKind::Affinity)
-    };
+    let is_affinity =
+        |row: &CountRow| row.cpu_limit.is_some_and(|limit| limit.kind == CpuLimitKind::Affinity);
     if counts.iter().any(is_affinity) {
         warnings.push(
             "no cgroup can be created, so CPU affinity limits the servers in place of a quota: they \

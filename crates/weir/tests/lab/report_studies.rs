@@ -59,7 +59,9 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
 }
 
 fn number(row: &Value, pointer: &str) -> f64 {
-    row.pointer(pointer).and_then(Value::as_f64).unwrap_or_else(|| panic!("no {pointer} in {row:#}"))
+    row.pointer(pointer)
+        .and_then(Value::as_f64)
+        .unwrap_or_else(|| panic!("no {pointer} in {row:#}"))
 }
 
 /// The access log has the generator's requests, neither more nor fewer.
@@ -81,7 +83,11 @@ fn the_limits_of_nginx_and_the_gateway_admit_what_their_arithmetic_says() {
     write_plans(&folder, &["rpcstest.toml", "pairs.toml"]);
     let study = shipped("rate-limits.toml");
     let study = replace(&study, "seconds = 60", "seconds = 2");
-    let study = replace(&study, "rounds_min = 2\nrounds_max = 2", "rounds_min = 1\nrounds_max = 1\npause = \"0s\"");
+    let study = replace(
+        &study,
+        "rounds_min = 2\nrounds_max = 2",
+        "rounds_min = 1\nrounds_max = 1\npause = \"0s\"",
+    );
     let study = with_cases(&study, |name| ["04 ", "05 ", "08 ", "10 "].contains(&&name[..3]));
     let (rows, log) = counts(&folder, "rate-limits.toml", &study);
     assert_eq!(rows.len(), 8, "{log}");

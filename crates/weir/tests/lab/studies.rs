@@ -122,8 +122,13 @@ const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("somnia.toml", &[], &["load_percent=0.2", "time_percent=1"]),
 ];
 /// Shipped studies that are no plans. Other tests run them.
-const STUDIES: [&str; 5] =
-    ["batches.toml", "five-modes.toml", "harmony-methods.toml", "page-cache.toml", "rate-limits.toml"];
+const STUDIES: [&str; 5] = [
+    "batches.toml",
+    "five-modes.toml",
+    "harmony-methods.toml",
+    "page-cache.toml",
+    "rate-limits.toml",
+];
 const HARMONY: &[&str] = &["--family", "harmony", "--chain-id", "1666600000"];
 
 #[test]

@@ -124,8 +124,7 @@ mod tests {
              101.001 200 \"{USER_AGENT}\" more\n102.003 499 {USER_AGENT}\n102.004 200 curl\n"
         );
         let counts = count(&text).unwrap();
-        let expected =
-            AccessLogCounts { requests: 4, limited: 1, seconds: vec![(2, 2), (1, 2)] };
+        let expected = AccessLogCounts { requests: 4, limited: 1, seconds: vec![(2, 2), (1, 2)] };
         assert_eq!(counts, expected);
         assert_eq!(counts.second_difference_max(), 1);
     }

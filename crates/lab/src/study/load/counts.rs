@@ -56,10 +56,7 @@ pub(super) fn count_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<CountRo
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of a run are below 2^53")]
-fn count_row(
-    (plan, variant): (&str, &str),
-    counted: &[(&FinishedRun, &RunCounts)],
-) -> CountRow {
+fn count_row((plan, variant): (&str, &str), counted: &[(&FinishedRun, &RunCounts)]) -> CountRow {
     let all = || counted.iter().map(|(_, counts)| *counts);
     let median_of = |value: &dyn Fn(&RunCounts) -> f64| {
         median(&all().map(value).collect::<Vec<_>>()).unwrap_or_default()

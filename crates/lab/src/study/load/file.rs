@@ -20,9 +20,9 @@ use settings::value::{
 use settings::{Diagnostics, Key, Location, ReadContext, Report};
 
 use super::placeholders::{self, PlaceholderValues};
-use cases::{Case, CaseTable};
 use crate::analysis::rounds;
 use crate::wording::number::{plural, span};
+use cases::{Case, CaseTable};
 
 pub mod cases;
 #[cfg(test)]

@@ -57,9 +57,8 @@ impl Case {
     /// Adds the values to those of the other placeholders.
     pub(in crate::study::load) fn add_values(&self, values: &mut PlaceholderValues) {
         let known = values.clone();
-        let replaced = |(name, text): (&String, &String)| {
-            (name.clone(), placeholders::replace(text, &known))
-        };
+        let replaced =
+            |(name, text): (&String, &String)| (name.clone(), placeholders::replace(text, &known));
         values.extend(self.values.iter().map(replaced));
     }
 }
@@ -85,7 +84,8 @@ impl Checker<'_, '_> {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let has = plural(machine as u64, "CPU");
                 let name = table.name.to_string();
-                left_out.push(format!("{name}: needs {} CPUs, this machine has {has}", short(cpus)));
+                left_out
+                    .push(format!("{name}: needs {} CPUs, this machine has {has}", short(cpus)));
                 continue;
             }
             let values = table.values.iter();

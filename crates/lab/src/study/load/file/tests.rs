@@ -334,13 +334,13 @@ fn cases_have_their_own_plans_values_and_limits() {
     let folder = folder();
     let study = study_in(&folder, &text).unwrap();
     assert_eq!(study.plans, ["one", "two"]);
-    let level = |study: &LoadStudy, plan: usize| {
-        study.variants[0].plans[plan].scenarios[0].stages[0].to
-    };
+    let level =
+        |study: &LoadStudy, plan: usize| study.variants[0].plans[plan].scenarios[0].stages[0].to;
     assert_eq!((level(&study, 0), level(&study, 1)), (7.0, 9.0), "the case's variables count");
     assert!(!study.cases[0].has_servers_of(&study.cases[1]));
     let summary = study.summary();
-    for part in ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1,000 CPUs"]
+    for part in
+        ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1,000 CPUs"]
     {
         assert!(summary.contains(part), "{part} is not in {summary}");
     }
@@ -361,27 +361,36 @@ fn faulty_cases_are_refused_with_their_reasons() {
              [[variant]]\nname = 'a'\ntarget = '{target}'\n"
         )
     };
-    faults(&case("values = { x = '1' }", "http://h/{case.x}"), expect![[r#"
+    faults(
+        &case("values = { x = '1' }", "http://h/{case.x}"),
+        expect![[r#"
         s.toml:11:10: variant.target = "http://h/{case.x}": unknown placeholder {case.x}
           11 | target = "http://h/{case.x}"
              |          ^^^^^^^^^^^^^^^^^^^
              allowed: {dir}, {variant}, {weir}, {port.NAME}, {case.NAME} of all cases
-    "#]]);
-    faults(&case("cpus = 0", "http://h"), expect![[r#"
+    "#]],
+    );
+    faults(
+        &case("cpus = 0", "http://h"),
+        expect![[r#"
         s.toml:6:8: case.cpus = 0: not between 0.01 and 1024
            6 | cpus = 0
              |        ^
              allowed: a number from 0.01 to 1024
-    "#]]);
+    "#]],
+    );
     faults(&case("plan = 'gone.toml'", "http://h"), expect![[r#""#]]);
 }
 
 #[test]
 fn the_shipped_studies_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
-    for (name, variants, cases) in
-        [("harmony-methods", 5, 0), ("rate-limits", 2, 13), ("five-modes", 4, 15), ("batches", 4, 0)]
-    {
+    for (name, variants, cases) in [
+        ("harmony-methods", 5, 0),
+        ("rate-limits", 2, 13),
+        ("five-modes", 4, 15),
+        ("batches", 4, 0),
+    ] {
         let file = folder.join(format!("{name}.toml"));
         let text = std::fs::read_to_string(&file).unwrap();
         let study = read(&text, &file.display().to_string(), &[]).unwrap_or_else(|problems| {
