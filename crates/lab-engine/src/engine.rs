@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
+pub use compose::AGENT as USER_AGENT;
 use simulated::{Network, SteppedThread};
 use thread::EngineThread;
 use world::System;
@@ -74,8 +75,8 @@ pub enum EngineFault {
     },
     /// The plan has more workers than the process may have open files.
     #[error(
-        "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers \
-         (a study's load_percent or workers), or allow more first: ulimit -n {needed}"
+        "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers, \
+         or allow more first: ulimit -n {needed}"
     )]
     Files {
         /// Open files that the run needs.
@@ -358,10 +359,15 @@ fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
     plan.scenarios.iter().map(limit).collect()
 }
 
+/// Returns the number of open files that a plan needs.
+pub fn files_needed(plan: &Plan) -> u64 {
+    let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
+    workers as u64 + OTHER_FILES
+}
+
 /// Raises the limit of open files to what the plan needs.
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
-    let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
-    let needed = workers as u64 + OTHER_FILES;
+    let needed = files_needed(plan);
     let mut limit = getrlimit(Resource::Nofile);
     // Draining connections are open files too.
     let desired = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;

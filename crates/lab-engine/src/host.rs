@@ -33,7 +33,7 @@ use lab_model::plan::{NodeUrl, Watch};
 use lab_model::results::run::{HostFacts, HostSample, ProcessRole};
 use parking_lot::Mutex;
 
-pub use cgroup::own_cpu_limit;
+pub use cgroup::{own_cpu_cgroups, own_cpu_limit};
 use disk::Disks;
 use exporter::{Exporter, ScrapeCounts};
 use machine::Machine;

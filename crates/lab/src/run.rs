@@ -3,6 +3,7 @@
 //! The engine decides what is sent when, and `analysis` decides what the numbers mean. The caller
 //! gets [`Progress`] each second and [`Finished`] at the end.
 
+pub mod open_files;
 mod result;
 
 use std::sync::Arc;

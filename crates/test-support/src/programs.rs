@@ -1,4 +1,4 @@
-//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, redis-server,
+//! Finds the outside programs that some tests need (geth, nginx, haproxy, wrk, openssl, redis-server,
 //! postgres, chromium, prometheus, actionlint, helm, otelcol).
 //!
 //! `cargo xtask check` installs programs; this module does not. A missing program skips the test,

@@ -223,7 +223,7 @@ impl Capacity {
         let outcome = lab::capacity::search(&plan, &mut write_run, &stop, &mut on_event);
         progress.finish();
         let result = match outcome {
-            Err(CapacityFault::Run(fault)) => return Err(fault.into()),
+            Err(CapacityFault::Run(fault)) => return Err(self.target.explain(fault)),
             other => other?,
         };
         let consistent = report_self_check(&self_check::capacity(&result));

@@ -90,7 +90,7 @@ impl Load {
         let mut sinks = self.output.start(&plan, &stop)?;
         let finished = lab::run::run(&plan, &stop, &mut |progress| sinks.update(progress));
         let warnings = sinks.finish();
-        let Finished { result, totals } = finished?;
+        let Finished { result, totals } = finished.map_err(|fault| self.target.explain(fault))?;
         let consistent = report_self_check(&self_check::run(&result));
         self.output.print(&result, &totals, &plan);
         warnings.iter().for_each(|line| eprintln!("{line}"));

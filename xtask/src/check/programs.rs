@@ -26,6 +26,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("systemd-analyze", "systemd"),
+    ("openssl", "openssl"),
 ];
 /// Program and Go module.
 const GO_PROGRAMS: &[(&str, &str)] = &[

@@ -280,8 +280,8 @@ fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
     Ok((head + "Content-Length: ").into_bytes())
 }
 
-/// The User-Agent header.
-pub(crate) const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
+/// The User-Agent header of all requests of the load, unless the plan sets another one.
+pub const AGENT: &str = concat!("weir-lab/", env!("CARGO_PKG_VERSION"));
 
 /// Returns the Host header: the host, with the port unless it is the default.
 pub(crate) fn authority(target: &Target) -> String {

@@ -367,5 +367,22 @@ pub fn own_cpu_limit() -> Option<f64> {
     cgroup.cpu_limit
 }
 
+/// Returns the folders in which a cgroup with a CPU quota may be created: the cgroup of this
+/// process, and the one above it. In version 2 a cgroup with processes may have no children with
+/// quotas.
+pub fn own_cpu_cgroups() -> Vec<PathBuf> {
+    let mounts = Mounts::read();
+    let text = text::read("/proc/self/cgroup").unwrap_or_default();
+    let hierarchies = [
+        mounts.controllers.get("cpu").zip(membership(&text, "cpu")),
+        mounts.unified.as_ref().zip(membership(&text, "")),
+    ];
+    let folders = |(mount, path): (&PathBuf, &str)| {
+        let levels = levels_of(mount, path);
+        levels.into_iter().chain([mount.clone()]).take(2)
+    };
+    hierarchies.into_iter().flatten().flat_map(folders).collect()
+}
+
 #[cfg(test)]
 mod tests;

@@ -32,8 +32,11 @@ pub struct LoadStudyResult {
     pub design: StudyDesign,
     /// The variants. The first one is the baseline.
     pub variants: Vec<VariantFacts>,
-    /// One comparison for each plan.
+    /// One comparison for each plan or case.
     pub plans: Vec<PlanResult>,
+    /// Rates, CPU, handshakes and access-log lines of each variant under each plan or case.
+    #[serde(default)]
+    pub counts: Vec<CountRow>,
     /// All rounds in order, without the warm-up rounds.
     pub rounds: Vec<RoundRow>,
     /// Drifts during the study: of the machine, and of the baseline under each plan.
@@ -177,6 +180,128 @@ pub struct StudyRunRow {
     /// Time of a fixed computation on this machine before the run, in milliseconds. It shows
     /// changes of the machine's speed.
     pub calibration_ms: f64,
+    /// Counts of the run; none if the run could not be made.
+    #[serde(default)]
+    pub counts: Option<RunCounts>,
+}
+
+/// Counts of one run, with its warm-up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunCounts {
+    /// Duration of the load in seconds.
+    pub seconds: f64,
+    /// HTTP requests that ended.
+    pub requests: u64,
+    /// HTTP requests with status 429.
+    pub limited: u64,
+    /// Successful calls per second, without warm-up.
+    pub goodput: f64,
+    /// Failed calls / calls, without warm-up. A 429 is not a failure.
+    pub failed_share: f64,
+    /// Median latency in milliseconds, without warm-up.
+    pub p50_ms: f64,
+    /// 95th percentile of the latency in milliseconds, without warm-up.
+    pub p95_ms: f64,
+    /// CPU seconds of the target's processes; none if they are unknown.
+    pub server_cpu: Option<f64>,
+    /// Full TLS handshakes.
+    pub handshakes_full: u64,
+    /// TLS handshakes that resumed a session.
+    pub handshakes_resumed: u64,
+    /// CPU limit of the variant's servers, if the case sets one.
+    pub cpu_limit: Option<CpuLimit>,
+    /// Requests in the server's access log; none without an access log.
+    pub access_log: Option<AccessLogCounts>,
+}
+
+/// A CPU limit of servers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CpuLimit {
+    /// Number of CPUs.
+    pub cpus: f64,
+    /// How the limit is enforced.
+    pub kind: CpuLimitKind,
+}
+
+named! {
+    /// How a CPU limit is enforced.
+    pub enum CpuLimitKind {
+        /// The CPU quota of a cgroup, as for the limit of a pod.
+        Quota = "quota",
+        /// CPU affinity: the servers run on some cores only. Used if no cgroup can be created.
+        Affinity = "affinity" | "CPU affinity",
+    }
+}
+
+/// Requests of the load generator in an access log.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AccessLogCounts {
+    /// Lines of requests of the load generator.
+    pub requests: u64,
+    /// Those with status 429.
+    pub limited: u64,
+    /// For each second of the run: requests that the generator counted, requests in the log.
+    pub seconds: Vec<(u64, u64)>,
+}
+
+impl AccessLogCounts {
+    /// Returns the largest difference between the two counts of a second.
+    pub fn second_difference_max(&self) -> u64 {
+        self.seconds.iter().map(|(generator, log)| generator.abs_diff(*log)).max().unwrap_or(0)
+    }
+}
+
+/// Counts of one variant under one plan or case: medians over its runs. Runs that the comparison
+/// leaves out are included.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct CountRow {
+    /// Name of the plan or case.
+    pub plan: String,
+    /// The variant's name.
+    pub variant: String,
+    /// Number of runs.
+    pub runs: usize,
+    /// The verdicts of the runs, each once.
+    pub outcomes: Vec<Outcome>,
+    /// HTTP requests per second.
+    pub requests: f64,
+    /// Successful calls per second.
+    pub goodput: f64,
+    /// HTTP requests with status 429 per second.
+    pub limited: f64,
+    /// Failed calls / calls.
+    pub failed_share: f64,
+    /// Median latency in milliseconds.
+    pub p50_ms: f64,
+    /// 95th percentile of the latency in milliseconds.
+    pub p95_ms: f64,
+    /// CPU milliseconds of the target's processes per HTTP request; none if they are unknown.
+    pub cpu_ms_per_request: Option<f64>,
+    /// Full TLS handshakes per second.
+    pub handshakes_full: f64,
+    /// Resumed TLS handshakes per second.
+    pub handshakes_resumed: f64,
+    /// CPU limit of the variant's servers.
+    pub cpu_limit: Option<CpuLimit>,
+    /// Access log compared with the generator's count; none without an access log.
+    pub access_log: Option<AccessLogRow>,
+}
+
+/// An access log compared with the generator's count.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct AccessLogRow {
+    /// Requests per second in the log: the median over the runs.
+    pub requests: f64,
+    /// Requests in the logs of all runs.
+    pub total: u64,
+    /// Requests that the generator counted in all runs.
+    pub generator_total: u64,
+    /// Requests with status 429 in the logs of all runs.
+    pub limited: u64,
+    /// Requests with status 429 that the generator counted in all runs.
+    pub generator_limited: u64,
+    /// Largest difference between the two counts of one second.
+    pub second_difference_max: u64,
 }
 
 /// The drift of a value over the rounds.

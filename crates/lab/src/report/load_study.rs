@@ -17,6 +17,7 @@ use crate::analysis::rounds::is_trend;
 use crate::wording::difference;
 use crate::wording::number::{percent, plural, short, span};
 
+mod counts;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,7 @@ const TICKS_MAX: f64 = 8.0;
 /// Builds the document of a study.
 pub(super) fn document(result: &LoadStudyResult) -> Document {
     let mut sections = vec![Some(head(result)), warnings(result, PAGE), left_out(result)];
+    sections.push(counts::section(result));
     for (index, plan) in result.plans.iter().enumerate() {
         sections.push(Some(tables(result, index, plan)));
         sections.push(mismatches(index, plan));

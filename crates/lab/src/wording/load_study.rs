@@ -2,7 +2,10 @@
 
 use lab_model::results::ComparisonVerdict;
 use lab_model::results::compare::{CompareResult, Difference};
-use lab_model::results::load_study::{Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult};
+use lab_model::results::load_study::{
+    AccessLogRow, CountRow, CpuLimitKind, Drift, DriftSubject, EndReason, LoadStudyResult,
+    PlanResult,
+};
 
 use super::difference;
 use super::number::{percent, plural};
@@ -21,6 +24,7 @@ pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
         sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{under}{text}")));
         sentences.extend(plan.control.iter().map(|result| format!("{under}{}", control(result))));
     }
+    sentences.extend(access_logs(&result.counts));
     sentences.push(precision(result));
     sentences.extend(result.drifts.iter().map(drift));
     sentences
@@ -71,6 +75,54 @@ fn control(result: &CompareResult) -> String {
     }
 }
 
+/// Returns true if an access log has as many requests as the generator counted.
+fn agrees(log: &AccessLogRow) -> bool {
+    (log.total, log.limited) == (log.generator_total, log.generator_limited)
+}
+
+/// The access logs, if all of them agree with the generator. Others are a warning.
+fn access_logs(counts: &[CountRow]) -> Option<String> {
+    let logs: Vec<AccessLogRow> = counts.iter().filter_map(|row| row.access_log).collect();
+    if logs.is_empty() || !logs.iter().all(agrees) {
+        return None;
+    }
+    let requests = logs.iter().map(|log| log.total).sum();
+    Some(format!(
+        "the access logs have exactly the {} that the generator counted",
+        plural(requests, "request")
+    ))
+}
+
+/// Warnings about access logs and CPU limits.
+fn count_warnings(counts: &[CountRow]) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for row in counts {
+        let Some(log) = row.access_log.filter(|log| !agrees(log)) else { continue };
+        warnings.push(format!(
+            "{}, {}: the access log has {} ({} with status 429), but the generator counted {} ({} with \
+             status 429); a server that drops lines, or another client with the same User-Agent, may \
+             be the cause",
+            row.plan,
+            row.variant,
+            plural(log.total, "request"),
+            log.limited,
+            plural(log.generator_total, "request"),
+            log.generator_limited
+        ));
+    }
+    let is_affinity =
+        |row: &CountRow| row.cpu_limit.is_some_and(|limit| limit.kind == CpuLimitKind::Affinity);
+    if counts.iter().any(is_affinity) {
+        warnings.push(
+            "no cgroup can be created, so CPU affinity limits the servers in place of a quota: they \
+             have whole cores, and are never throttled as a pod is; run as root, or in a delegated \
+             cgroup, to use quotas"
+                .to_owned(),
+        );
+    }
+    warnings
+}
+
 fn precision(result: &LoadStudyResult) -> String {
     let design = &result.design;
     let metric = design.precision_of.as_str().split(',').next().unwrap_or_default();
@@ -119,6 +171,7 @@ pub(crate) fn warnings(result: &LoadStudyResult) -> Vec<String> {
             warnings.push(warning);
         }
     };
+    count_warnings(&result.counts).into_iter().for_each(&mut add);
     for plan in &result.plans {
         let under = under(result, plan);
         if let Some(control) = &plan.control

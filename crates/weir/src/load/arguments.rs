@@ -1,8 +1,9 @@
 //! Command-line arguments of a load test: a URL with options, or a plan.
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use lab::run::{RunFault, open_files};
 use lab::target::{self, Reason};
 use lab_model::plan::line::UrlOptions;
 use lab_model::plan::{self, Plan};
@@ -103,6 +104,16 @@ impl TargetArgs {
             plan.capacity.rate_start = rate;
             plan
         }))
+    }
+
+    /// Returns the error of a run that failed, with advice for a plan with too many workers.
+    pub(crate) fn explain(&self, fault: RunFault) -> anyhow::Error {
+        let name = &self.target;
+        let text = std::fs::read_to_string(name).unwrap_or_default();
+        match open_files::advice(&fault, &text, name, &self.set) {
+            Some(advice) => anyhow!("{fault}; {advice}"),
+            None => fault.into(),
+        }
     }
 
     fn is_url(&self) -> bool {

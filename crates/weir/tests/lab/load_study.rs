@@ -38,7 +38,7 @@ waited_share_max = 1
 "#;
 
 /// Exit code, standard output, standard error.
-fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
+pub(crate) fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(["study", "load"]).args(arguments).current_dir(folder).stdin(Stdio::null());
     let output = command.output().unwrap();
@@ -47,7 +47,7 @@ fn weir(folder: &Path, arguments: &[&str]) -> (i32, String, String) {
 }
 
 /// A result that fits the published schema.
-fn published(json: &str) -> Value {
+pub(crate) fn published(json: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/study-load.schema.json");
     let schema = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let schema = jsonschema::validator_for(&schema).unwrap();

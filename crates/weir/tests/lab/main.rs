@@ -19,5 +19,6 @@ mod plans;
 mod regression;
 mod remote_write;
 mod report;
+mod report_studies;
 mod studies;
 mod study;

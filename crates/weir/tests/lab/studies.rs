@@ -82,14 +82,53 @@ fn the_somnia_study_fails_for_the_method_that_hangs_above_a_rate() {
     assert!(told.contains("mostly timeout") && told.contains("iterations/s"), "{told}");
 }
 
+#[test]
+fn a_machine_with_few_open_files_is_told_which_load_fits() {
+    let node = Weir::node().start();
+    let folder = TempDir::new().unwrap();
+    let plan = study(&folder, "somnia.toml");
+    let run = |arguments: &str| {
+        let weir = env!("CARGO_BIN_EXE_weir");
+        let output = Command::new("sh")
+            .args(["-c", &format!("ulimit -n 1024 && exec {weir} {arguments}")])
+            .env("TARGET", node.url())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, errors) = run(&format!("capacity {plan} --yes"));
+    assert_eq!(code, 1, "{errors}");
+    // 10 % of 220,000 workers, and 256 other files.
+    for part in [
+        "22256 open files are needed",
+        "1024 are allowed",
+        "ulimit -n 22256",
+        "load_percent fits up to 0.3, with 956 open files: --set load_percent=0.3",
+    ] {
+        assert!(errors.contains(part), "{part} is not in {errors}");
+    }
+    let (code, errors) = run(&format!("load {plan} --set load_percent=0.3 --set time_percent=0.5"));
+    assert_ne!(code, 1, "the advice is right: {errors}");
+}
+
 /// How each shipped study is scaled down to seconds, and the node that it is made for. The
 /// variables are the study's own; a study of syncs has none, and `examples.rs` runs it.
 const SCALED: &[(&str, &[&str], &[&str])] = &[
     ("connection-modes.toml", &[], &["seconds=3", "connections=4"]),
     ("harmony-plan.toml", HARMONY, &["seconds=0.6", "concurrency=4"]),
+    ("pairs.toml", &[], &["seconds=3"]),
     // Few workers and long pauses: what the study sends stays far below what they allow.
     ("rpcstest.toml", &["--latency", "20ms"], &["seconds=5", "workers=20"]),
     ("somnia.toml", &[], &["load_percent=0.2", "time_percent=1"]),
+];
+/// Shipped studies that are no plans. Other tests run them.
+const STUDIES: [&str; 5] = [
+    "batches.toml",
+    "five-modes.toml",
+    "harmony-methods.toml",
+    "page-cache.toml",
+    "rate-limits.toml",
 ];
 const HARMONY: &[&str] = &["--family", "harmony", "--chain-id", "1666600000"];
 
@@ -99,7 +138,7 @@ fn every_shipped_study_passes_against_a_sound_node() {
     let mut shipped: Vec<String> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .filter(|name| !["harmony-methods.toml", "page-cache.toml"].contains(&name.as_str()))
+        .filter(|name| !STUDIES.contains(&name.as_str()))
         .collect();
     shipped.sort();
     let scaled: Vec<&str> = SCALED.iter().map(|(name, ..)| *name).collect();

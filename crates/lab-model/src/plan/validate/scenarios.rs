@@ -91,7 +91,11 @@ impl ScenarioReader {
             // If the mix is missing, the plan already has an error.
             mix: mix.unwrap_or_default(),
             pause: *table.pause,
-            batch: table.batch.as_ref().map(BatchTable::values),
+            batch: table
+                .batch
+                .as_ref()
+                .map(BatchTable::values)
+                .filter(|batch| batch.probability > 0.0),
             iterations_max: *table.iterations,
             grace: *table.grace,
         };

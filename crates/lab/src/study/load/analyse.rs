@@ -4,11 +4,12 @@
 use lab_model::results::Outcome;
 use lab_model::results::compare::{CompareResult, Metric};
 use lab_model::results::load_study::{
-    Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult, RoundRow, SCHEMA, StudyDesign,
-    StudyRunRow,
+    Drift, DriftSubject, EndReason, LoadStudyResult, PlanResult, RoundRow, RunCounts, SCHEMA,
+    StudyDesign, StudyRunRow,
 };
 use serde::{Deserialize, Serialize};
 
+use super::counts::count_rows;
 use super::file::LoadStudy;
 use crate::analysis::statistics::median;
 use crate::analysis::{calendar, rounds};
@@ -27,6 +28,9 @@ pub struct RunFacts {
     pub calibration_ms: f64,
     /// Why the run could not be made.
     pub fault: Option<String>,
+    /// Counts of the run; none if it could not be made.
+    #[serde(default)]
+    pub counts: Option<RunCounts>,
 }
 
 /// A finished run.
@@ -124,6 +128,7 @@ pub fn analyse(
         },
         variants: study.variants.iter().map(|variant| variant.facts(&study.variants)).collect(),
         plans,
+        counts: count_rows(study, runs),
         rounds: round_rows(study, runs),
         drifts: drifts(study, runs),
         conclusions: Vec::new(),
@@ -131,6 +136,7 @@ pub fn analyse(
     };
     result.conclusions = wording::sentences(&result);
     result.warnings = wording::warnings(&result);
+    result.warnings.extend(study.cases_left_out.iter().map(|case| format!("left out: {case}")));
     result
 }
 
@@ -236,6 +242,7 @@ fn round_rows(study: &LoadStudy, runs: &[FinishedRun]) -> Vec<RoundRow> {
 
 fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
     let RunFacts { started_unix, seconds, calibration_ms, .. } = run.facts;
+    let counts = run.facts.counts.clone();
     StudyRunRow {
         plan: study.plans[run.plan].clone(),
         variant: study.variants[run.variant].name.clone(),
@@ -246,6 +253,7 @@ fn run_row(study: &LoadStudy, run: &FinishedRun) -> StudyRunRow {
         p50_ms: run.run.as_ref().and_then(|run| total(run, Metric::LatencyP50)),
         goodput: run.run.as_ref().and_then(|run| total(run, Metric::Goodput)),
         calibration_ms,
+        counts,
     }
 }
 

@@ -22,7 +22,9 @@ use settings::{Diagnostics, Key, Location, ReadContext, Report};
 use super::placeholders::{self, PlaceholderValues};
 use crate::analysis::rounds;
 use crate::wording::number::{plural, span};
+use cases::{Case, CaseTable};
 
+pub mod cases;
 #[cfg(test)]
 mod tests;
 
@@ -106,6 +108,10 @@ settings::text! {
 
 /// Checks a URL with any values in place of its placeholders.
 fn target(text: &str) -> Result<String, &'static str> {
+    // It is checked with the values of each case.
+    if placeholders::names(text).any(placeholders::is_of_case) {
+        return Ok(text.to_owned());
+    }
     let values: PlaceholderValues =
         placeholders::names(text).map(|name| (name.to_owned(), ANY_PORT.to_owned())).collect();
     NodeUrl::parse_http(&placeholders::replace(text, &values)).map(|_| text.to_owned())
@@ -149,6 +155,9 @@ settings::table! {
         restart: RestartName = "never";
         /// Pause before each run.
         pause: Period<0, HOUR_MS> = "1s";
+        /// Cases: each is a load, with values for the texts of the variants. In each round every
+        /// variant runs in each case.
+        case: Listed<CaseTable> = empty;
         /// Servers that all variants share. They start before the first round and are stopped after
         /// the last one.
         server: Listed<ServerTable> = empty;
@@ -193,6 +202,10 @@ settings::table! {
         ready: Text = described "the port of the variant's target, after the last server";
         /// Longest wait for `ready`.
         ready_timeout: Period<100, HOUR_MS> = "1m";
+        /// Its access log, with placeholders. Weir compares the number of requests in it with the
+        /// number that the load generator counted. Each line begins with
+        /// `$msec $status $http_user_agent`, in the words of nginx and of the gateway.
+        access_log: Text = described "none";
     }
 }
 
@@ -203,8 +216,12 @@ pub struct LoadStudy {
     pub file: LoadStudyFile,
     /// The servers that all variants share.
     pub servers: Vec<Server>,
-    /// Names of the plans.
+    /// Names of the plans, or of the cases.
     pub plans: Vec<String>,
+    /// The cases, one for each of [`LoadStudy::plans`]; empty if the study has no cases.
+    pub cases: Vec<Case>,
+    /// Cases that need more CPUs than this machine has, each with the reason.
+    pub cases_left_out: Vec<String>,
     /// The variants in the order of the file. The A/A control is the last one.
     pub variants: Vec<StudyVariant>,
     /// SHA-256, in hexadecimal, of everything that defines the runs. Runs of studies with equal
@@ -246,6 +263,8 @@ pub struct Server {
     pub ready: Option<String>,
     /// Longest wait for it.
     pub ready_timeout: Duration,
+    /// Its access log, with placeholders.
+    pub access_log: Option<String>,
 }
 
 /// Returns true if a text is a study of load runs: its top-level key `study` is `load`.
@@ -288,7 +307,8 @@ pub fn read(text: &str, name: &str, overrides: &[(String, f64)]) -> Result<LoadS
     let (file, mut report) = settings::read::<LoadStudyFile>(text, name, &world);
     let study = file.map(|file| {
         let faulty_plans = BTreeSet::new();
-        Checker { folder, overrides, report: &mut report, faulty_plans }.check(file)
+        let cases = Vec::new();
+        Checker { folder, overrides, report: &mut report, faulty_plans, cases }.check(file)
     });
     match study {
         Some(study) if !report.has_errors() => Ok(study),
@@ -302,10 +322,21 @@ struct Checker<'c, 'r> {
     report: &'c mut Report<'r>,
     /// Plans whose problems are in the report.
     faulty_plans: BTreeSet<PathBuf>,
+    /// The cases that this machine can run.
+    cases: Vec<Case>,
+}
+
+/// A plan that a variant runs under.
+struct PlanUse {
+    file: String,
+    location: Location,
+    /// Values of the case for the plan's variables.
+    variables: Vec<(String, f64)>,
 }
 
 impl Checker<'_, '_> {
     fn check(&mut self, file: LoadStudyFile) -> LoadStudy {
+        let cases_left_out = self.read_cases(&file);
         let servers: Vec<Server> = file.server.iter().map(|table| self.server(table)).collect();
         let mut variants: Vec<StudyVariant> =
             file.variant.iter().map(|table| self.variant(table, &file)).collect();
@@ -314,13 +345,18 @@ impl Checker<'_, '_> {
         self.check_plans(&file, &variants);
         self.check_ports(&file, &servers, &variants);
         self.check_limits(&file);
-        let plans = variants.first().map_or_else(Vec::new, |first| plan_names(&first.plan_files));
+        let cases = std::mem::take(&mut self.cases);
+        let plans = match (cases.is_empty(), variants.first()) {
+            (false, _) => cases.iter().map(|case| case.name.clone()).collect(),
+            (true, Some(first)) => plan_names(&first.plan_files),
+            (true, None) => Vec::new(),
+        };
         if let Some(first) = variants.first().cloned().filter(|_| *file.control) {
             let name = control_name(&first.name);
             variants.push(StudyVariant { name, control_of: Some(0), ..first });
         }
-        let hash = hash(&file, &servers, &variants);
-        LoadStudy { file, servers, plans, variants, hash }
+        let hash = hash(&file, &servers, &cases, &variants);
+        LoadStudy { file, servers, plans, cases, cases_left_out, variants, hash }
     }
 
     fn server(&mut self, table: &ServerTable) -> Server {
@@ -330,6 +366,7 @@ impl Checker<'_, '_> {
         self.check_placeholders(&table.command.location, table.command.iter());
         self.check_placeholders(&table.env.location, table.env.values());
         self.check_placeholders(&table.ready.location, table.ready.iter());
+        self.check_placeholders(&table.access_log.location, table.access_log.iter());
         for name in table.files.keys() {
             if !is_file_name(name) {
                 let message = format!("{name:?} is not the name of a file in {{dir}}");
@@ -357,6 +394,7 @@ impl Checker<'_, '_> {
             env: (*table.env).clone(),
             ready: (*table.ready).clone(),
             ready_timeout: *table.ready_timeout,
+            access_log: (*table.access_log).clone(),
         }
     }
 
@@ -365,37 +403,47 @@ impl Checker<'_, '_> {
         location: &Location,
         texts: impl Iterator<Item = &'t String>,
     ) {
-        let unknown = texts.flat_map(|text| placeholders::names(text));
-        for name in unknown.filter(|name| !placeholders::is_known(name)) {
+        let names = texts.flat_map(|text| placeholders::names(text));
+        let is_known = |name: &str| match placeholders::is_of_case(name) {
+            true => {
+                let has = |case: &Case| case.values.contains_key(name);
+                !self.cases.is_empty() && self.cases.iter().all(has)
+            }
+            false => placeholders::is_known(name),
+        };
+        let unknown: Vec<&str> = names.filter(|name| !is_known(name)).collect();
+        for name in unknown {
             let names = placeholders::NAMES.join("}, {");
             let message = format!("unknown placeholder {{{name}}}");
-            self.report.error(location, message, format!("{{{names}}}, {{port.NAME}}"));
+            let of_case = if self.cases.is_empty() { "" } else { ", {case.NAME} of all cases" };
+            self.report.error(location, message, format!("{{{names}}}, {{port.NAME}}{of_case}"));
         }
     }
 
     fn variant(&mut self, table: &VariantTable, study: &LoadStudyFile) -> StudyVariant {
         self.check_placeholders(&table.target.location, table.target.iter());
-        let key = if table.plans.is_some() { &table.plans } else { &study.plans };
-        let files: Vec<String> = key.iter().flatten().cloned().collect();
-        if key.is_none() {
-            let message = "the variant has no plans";
-            self.report.missing(&table.location, message, "plans here or in the study");
-        }
-        let mut variables = (*study.variables).clone();
+        self.check_target_of_cases(table);
+        let uses = self.plan_uses(table, study);
+        let mut variables: BTreeMap<String, f64> = (*study.variables).clone();
         variables.extend((*table.variables).clone());
         variables.extend(self.overrides.iter().cloned());
-        let variables: Vec<(String, f64)> = variables.into_iter().collect();
-        let plans: Vec<Plan> = files
+        let plans: Vec<Plan> = uses
             .iter()
-            .enumerate()
-            .filter_map(|(index, file)| self.plan(file, &key.element(index), &variables))
+            .filter_map(|plan| {
+                // Values of the command line come before those of the case.
+                let mut of_plan: BTreeMap<String, f64> = variables.clone();
+                of_plan.extend(plan.variables.iter().cloned());
+                of_plan.extend(self.overrides.iter().cloned());
+                let of_plan: Vec<(String, f64)> = of_plan.into_iter().collect();
+                self.plan(&plan.file, &plan.location, &of_plan)
+            })
             .collect();
         StudyVariant {
             name: table.name.to_string(),
             control_of: None,
             target: (*table.target).clone(),
-            plan_files: files,
-            variables,
+            plan_files: uses.into_iter().map(|plan| plan.file).collect(),
+            variables: variables.into_iter().collect(),
             plans,
             servers: table.server.iter().map(|server| self.server(server)).collect(),
         }
@@ -472,7 +520,7 @@ impl Checker<'_, '_> {
 
     /// Checks that all variants have the same number of plans, and that plans have different names.
     fn check_plans(&mut self, file: &LoadStudyFile, variants: &[StudyVariant]) {
-        let Some(first) = variants.first() else { return };
+        let Some(first) = variants.first().filter(|_| self.cases.is_empty()) else { return };
         let expected = first.plan_files.len();
         for (table, variant) in file.variant.iter().zip(variants) {
             let count = variant.plan_files.len();
@@ -497,10 +545,10 @@ impl Checker<'_, '_> {
     /// Checks that a port is used at least twice: by its server, and by a client or the check for
     /// readiness.
     fn check_ports(&mut self, file: &LoadStudyFile, shared: &[Server], variants: &[StudyVariant]) {
-        let shared_ports = ports(shared, None);
+        let shared_ports = ports(shared, None, &[]);
         let mut uses: BTreeMap<String, usize> = shared_ports.clone();
         for (table, variant) in file.variant.iter().zip(variants) {
-            for (port, count) in ports(&variant.servers, variant.target.as_deref()) {
+            for (port, count) in ports(&variant.servers, variant.target.as_deref(), &self.cases) {
                 if shared_ports.contains_key(&port) {
                     *uses.entry(port).or_default() += count;
                 } else if count < 2 {
@@ -526,10 +574,15 @@ impl Checker<'_, '_> {
     }
 }
 
-/// Returns the ports of servers and of a target, with the number of their uses.
-fn ports(servers: &[Server], target: Option<&str>) -> BTreeMap<String, usize> {
+/// Returns the ports of servers and of a target, with the number of their uses. Values of the cases
+/// count for a variant that uses any of them.
+fn ports(servers: &[Server], target: Option<&str>, cases: &[Case]) -> BTreeMap<String, usize> {
     let mut uses = BTreeMap::new();
-    let texts = servers.iter().flat_map(Server::texts).chain(target);
+    let texts: Vec<&str> = servers.iter().flat_map(Server::texts).chain(target).collect();
+    let uses_case =
+        texts.iter().flat_map(|text| placeholders::names(text)).any(placeholders::is_of_case);
+    let of_cases = cases.iter().filter(|_| uses_case).flat_map(|case| case.values.values());
+    let texts = texts.into_iter().chain(of_cases.map(String::as_str));
     for port in texts.flat_map(placeholders::names).filter_map(placeholders::port) {
         *uses.entry(port.to_owned()).or_default() += 1;
     }
@@ -540,12 +593,14 @@ impl Server {
     /// Returns all texts that may contain placeholders.
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
         let texts = self.command.iter().chain(self.files.values()).chain(self.env.values());
-        texts.map(String::as_str).chain(self.ready.as_deref())
+        let optional = self.ready.iter().chain(&self.access_log);
+        texts.chain(optional).map(String::as_str)
     }
 
     /// Appends everything that defines the server.
     fn write(&self, to: &mut String) {
         to.push_str(&format!("{:?}", (&self.name, &self.command, &self.files, &self.env)));
+        self.access_log.iter().for_each(|path| to.push_str(path));
     }
 }
 
@@ -569,8 +624,14 @@ fn plan_names(files: &[String]) -> Vec<String> {
 
 /// Hashes everything that defines the runs. The limits, the name and the question of the study may
 /// change in between.
-fn hash(file: &LoadStudyFile, servers: &[Server], variants: &[StudyVariant]) -> String {
+fn hash(
+    file: &LoadStudyFile,
+    servers: &[Server],
+    cases: &[Case],
+    variants: &[StudyVariant],
+) -> String {
     let mut text = format!("{:?} {:?} ", file.order, file.restart);
+    cases.iter().for_each(|case| text.push_str(&format!("{case:?}")));
     servers.iter().for_each(|server| server.write(&mut text));
     for variant in variants {
         let StudyVariant { name, target, variables, plans, servers, .. } = variant;
@@ -590,6 +651,11 @@ impl StudyVariant {
     /// Returns the URL of the target with placeholders, and with secrets masked.
     fn shown_target(&self) -> Option<String> {
         let target = self.target.as_deref()?;
+        if placeholders::names(target).any(placeholders::is_of_case) {
+            // A path after the placeholder may be a secret.
+            let end = target.find('}').map_or(target.len(), |end| end + 1);
+            return Some(target[..end].to_owned());
+        }
         // Only a number can stand in place of a port while the URL is masked.
         let stand_ins: PlaceholderValues = placeholders::names(target)
             .zip((1..=u16::MAX).rev())
@@ -610,7 +676,12 @@ impl StudyVariant {
             name: self.name.clone(),
             control_of: self.control_of.map(|index| variants[index].name.clone()),
             target: self.shown_target(),
-            plans: self.plan_files.clone(),
+            plans: self.plan_files.iter().fold(Vec::new(), |mut files, file| {
+                if !files.contains(file) {
+                    files.push(file.clone());
+                }
+                files
+            }),
             variables: self.variables.clone(),
             servers: self.servers.iter().map(|server| server.name.clone()).collect(),
             servers_hash: (!self.servers.is_empty()).then(|| sha256(&text)),
@@ -688,7 +759,9 @@ impl LoadStudy {
             };
             line(name, &format!("{}: {described}", variant.name));
         }
-        line("plans", &self.plans.join(", "));
+        let label = if self.cases.is_empty() { "plans" } else { "cases" };
+        line(label, &self.plans.join(", "));
+        self.cases_left_out.iter().for_each(|case| line("left out", case));
         line("one round", &self.described_round());
         line("rounds", &self.described_rounds());
         let (shortest, longest) = self.time();

@@ -1,4 +1,5 @@
-//! Placeholders in the texts of a load study: `{weir}`, `{dir}`, `{variant}`, `{port.NAME}`.
+//! Placeholders in the texts of a load study: `{weir}`, `{dir}`, `{variant}`, `{port.NAME}`,
+//! `{case.NAME}`.
 //!
 //! A placeholder is a name in braces: lower-case letters, digits, `.`, `-` and `_`, beginning with
 //! a letter. Other braces, such as those of configuration files, remain unchanged.
@@ -7,7 +8,9 @@ use std::collections::BTreeMap;
 
 /// Prefix of the placeholders of free ports.
 const PORT: &str = "port.";
-/// The placeholders besides ports.
+/// Prefix of the placeholders of values of the case.
+const CASE: &str = "case.";
+/// The placeholders besides ports and values of the case.
 pub(super) const NAMES: [&str; 3] = ["dir", "variant", "weir"];
 
 /// Returns the names in braces of a text, in order.
@@ -28,7 +31,17 @@ pub(super) fn port(name: &str) -> Option<&str> {
     name.strip_prefix(PORT).filter(|port| !port.is_empty())
 }
 
-/// Returns true for a placeholder that has a value.
+/// Returns true for the placeholder of a value of the case.
+pub(super) fn is_of_case(name: &str) -> bool {
+    name.starts_with(CASE)
+}
+
+/// Name of the placeholder of a case's value.
+pub(super) fn of_case(value: &str) -> String {
+    format!("{CASE}{value}")
+}
+
+/// Returns true for a placeholder that has a value in every study.
 pub(super) fn is_known(name: &str) -> bool {
     NAMES.contains(&name) || port(name).is_some()
 }

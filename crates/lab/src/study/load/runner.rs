@@ -12,7 +12,9 @@ use lab_model::plan::Plan;
 use lab_model::results::load_study::EndReason;
 use lab_model::results::run::RunResult;
 
+use super::access_log::AccessLog;
 use super::analyse::{FinishedRun, RunFacts, progress, unusable};
+use super::counts::count_run;
 use super::file::LoadStudy;
 use super::machine;
 use super::servers::Servers;
@@ -198,30 +200,38 @@ impl Session<'_> {
         let start = Instant::now();
         let started_unix =
             SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let prepared = self.servers.before_run(variant);
+        let prepared = self.servers.before_run(plan, variant);
         if round == 0 {
             // A server that does not start at first will not start later.
             prepared.as_ref().map_err(|fault| StudyFault::Operation(fault.to_string()))?;
         }
         let calibration_ms = machine::measure();
         on_event(Event::RunBegins(&study.plans[plan], &study.variants[variant].name));
+        let access_log = self.servers.access_log(plan, variant);
+        let access_log = access_log.map(|path| AccessLog::before_run(&path));
         let outcome = prepared.map_err(|fault| fault.to_string()).and_then(|()| {
             let plan = self.plan(plan, variant)?;
             let on_second = &mut |progress: &Progress<'_>| on_event(Event::Second(progress));
-            run::run(&plan, self.stop, on_second).map_err(|fault| fault.to_string())
+            let finished =
+                run::run(&plan, self.stop, on_second).map_err(|fault| fault.to_string())?;
+            let requests = access_log.map(|log| log.count(&finished.result)).transpose()?;
+            let limit = self.servers.cpu_limit(variant);
+            let counts = count_run(&finished.result, limit, requests);
+            Ok((finished, counts))
         });
         if outcome.is_err() {
             self.servers.stop_variants();
         }
-        let (result, fault) = match outcome {
-            Ok(finished) => (Some(finished), None),
-            Err(fault) => (None, Some(fault)),
+        let (result, counts, fault) = match outcome {
+            Ok((finished, counts)) => (Some(finished), Some(counts), None),
+            Err(fault) => (None, None, Some(fault)),
         };
         let facts = RunFacts {
             started_unix,
             seconds: (start.elapsed() + *study.file.pause).as_secs_f64(),
             calibration_ms,
             fault,
+            counts,
         };
         let run =
             result.as_ref().map(|finished| variant::of_result(&label(round), &finished.result));
@@ -230,8 +240,9 @@ impl Session<'_> {
 
     /// Returns the plan of a run, with the variant's target.
     fn plan(&self, plan: usize, variant: usize) -> Result<Arc<Plan>, String> {
+        let target = self.servers.target(plan, variant);
         let mut plan = self.study.variants[variant].plans[plan].clone();
-        if let Some(target) = self.servers.target(variant) {
+        if let Some(target) = target {
             plan.target.point_at(&target).map_err(str::to_owned)?;
         }
         Ok(Arc::new(plan))

@@ -9,12 +9,13 @@ use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lab_model::results::load_study::Restart;
+use lab_model::results::load_study::{CpuLimit, Restart};
 use settings::url::NodeUrl;
 
+use super::cpu_limit::CpuLimiter;
 use super::file::{LoadStudy, Server};
 use super::placeholders::{self, PlaceholderValues};
 use super::store::Store;
@@ -55,6 +56,10 @@ pub(super) struct Servers<'a> {
     shared: Vec<Process>,
     /// Running servers by the index of the variant that owns them.
     running: BTreeMap<usize, Vec<Process>>,
+    /// CPU limits of the running servers, by the same index. They are dropped after the processes.
+    limiters: BTreeMap<usize, CpuLimiter>,
+    /// The plan or case of the previous run.
+    previous_plan: Option<usize>,
 }
 
 impl<'a> Servers<'a> {
@@ -75,11 +80,13 @@ impl<'a> Servers<'a> {
             values: Vec::new(),
             shared: Vec::new(),
             running: BTreeMap::new(),
+            limiters: BTreeMap::new(),
+            previous_plan: None,
         };
         servers.choose_ports()?;
         let folder = servers.store.shared_folder();
         let values = with_folder(&servers.shared_values, &folder);
-        servers.shared = servers.start_all("", &study.servers, &folder, &values)?;
+        servers.shared = servers.start_all("", &study.servers, &folder, &values, None)?;
         Ok(servers)
     }
 
@@ -110,8 +117,10 @@ impl<'a> Servers<'a> {
                 continue;
             }
             let texts = variant.servers.iter().flat_map(Server::texts);
-            let mut values =
-                choose(&mut texts.chain(variant.target.as_deref()), &self.shared_values)?;
+            let of_cases = self.study.cases.iter().flat_map(|case| case.values.values());
+            let mut texts =
+                texts.chain(variant.target.as_deref()).chain(of_cases.map(String::as_str));
+            let mut values = choose(&mut texts, &self.shared_values)?;
             values.insert("variant".to_owned(), variant.name.clone());
             self.values.push(values);
         }
@@ -127,31 +136,55 @@ impl<'a> Servers<'a> {
         }
     }
 
+    /// Returns the values of the placeholders of a variant under a plan or case, and the folder of
+    /// its servers.
+    fn values_and_folder(&self, plan: usize, variant: usize) -> (PlaceholderValues, PathBuf) {
+        let owner = self.owner(variant);
+        let folder = self.store.server_folder(&self.study.variants[owner].name);
+        let mut values = with_folder(&self.values[owner], &folder);
+        self.study.cases.get(plan).iter().for_each(|case| case.add_values(&mut values));
+        (values, folder)
+    }
+
     /// Returns the URL of a variant's target; none if the plan's target is used.
-    pub(super) fn target(&self, variant: usize) -> Option<String> {
+    pub(super) fn target(&self, plan: usize, variant: usize) -> Option<String> {
         let target = self.study.variants[variant].target.as_deref()?;
-        Some(placeholders::replace(target, &self.values[variant]))
+        Some(placeholders::replace(target, &self.values_and_folder(plan, variant).0))
+    }
+
+    /// Returns the access log of a variant's servers; none if none of them has one.
+    pub(super) fn access_log(&self, plan: usize, variant: usize) -> Option<PathBuf> {
+        let servers = &self.study.variants[variant].servers;
+        let path = servers.iter().find_map(|server| server.access_log.as_deref())?;
+        Some(placeholders::replace(path, &self.values_and_folder(plan, variant).0).into())
+    }
+
+    /// Returns the CPU limit of a variant's running servers.
+    pub(super) fn cpu_limit(&self, variant: usize) -> Option<CpuLimit> {
+        self.limiters.get(&self.owner(variant)).map(CpuLimiter::facts)
     }
 
     /// Prepares a round: stops the servers of all variants if they restart before each round.
     pub(super) fn before_round(&mut self) {
         if *self.study.file.restart == Restart::Round {
-            self.running.clear();
+            self.stop_variants();
         }
     }
 
     /// Prepares a run: starts the servers of the variant if they do not run. If servers restart
-    /// before each run, those of the other variants are stopped.
+    /// before each run, those of the other variants are stopped. All are stopped if the case needs
+    /// other servers than that of the previous run.
     ///
     /// # Errors
     /// If a server cannot be started, or a shared server has ended.
-    pub(super) fn before_run(&mut self, variant: usize) -> Result<(), StudyFault> {
+    pub(super) fn before_run(&mut self, plan: usize, variant: usize) -> Result<(), StudyFault> {
         check_running("", &self.study.servers, &mut self.shared)?;
         let owner = self.owner(variant);
         let restart = *self.study.file.restart;
-        if restart == Restart::Run {
-            self.running.clear();
+        if restart == Restart::Run || self.needs_other_servers(plan) {
+            self.stop_variants();
         }
+        self.previous_plan = Some(plan);
         let owners: Vec<usize> = match restart {
             Restart::Run => vec![owner],
             // All servers run during all runs, so that none has the machine for itself.
@@ -167,26 +200,36 @@ impl<'a> Servers<'a> {
                 check_running(&variant.name, &variant.servers, running)?;
                 continue;
             }
-            let folder = self.store.server_folder(&variant.name);
-            let values = with_folder(&self.values[owner], &folder);
-            let running = self.start_all(&variant.name, &variant.servers, &folder, &values)?;
-            self.running.insert(owner, running);
-            self.await_target(owner)?;
+            let (values, folder) = self.values_and_folder(plan, owner);
+            let cpus = study.cases.get(plan).and_then(|case| case.cpus);
+            let limiter = cpus.map(|cpus| CpuLimiter::new(cpus, owner));
+            let started =
+                self.start_all(&variant.name, &variant.servers, &folder, &values, limiter.as_ref());
+            self.limiters.extend(limiter.map(|limiter| (owner, limiter)));
+            self.running.insert(owner, started?);
+            self.await_target(plan, owner)?;
         }
         Ok(())
     }
 
-    /// Stops the servers of all variants after a run that could not be made. The next run starts
-    /// them again.
+    /// Returns true if the case of a run needs other servers than the case of the previous run.
+    fn needs_other_servers(&self, plan: usize) -> bool {
+        let case = |plan: usize| self.study.cases.get(plan);
+        let previous = self.previous_plan.and_then(case);
+        previous.zip(case(plan)).is_some_and(|(previous, next)| !next.has_servers_of(previous))
+    }
+
+    /// Stops the servers of all variants. The next run starts them again.
     pub(super) fn stop_variants(&mut self) {
         self.running.clear();
+        self.limiters.clear();
     }
 
     /// Waits until the target of a variant with servers accepts connections.
-    fn await_target(&self, variant: usize) -> Result<(), StudyFault> {
+    fn await_target(&self, plan: usize, variant: usize) -> Result<(), StudyFault> {
         let variant_settings = &self.study.variants[variant];
-        let Some(target) = self.target(variant).filter(|_| !variant_settings.servers.is_empty())
-        else {
+        let target = self.target(plan, variant);
+        let Some(target) = target.filter(|_| !variant_settings.servers.is_empty()) else {
             return Ok(());
         };
         let url = NodeUrl::parse_http(&target).map_err(|error| {
@@ -202,6 +245,7 @@ impl<'a> Servers<'a> {
         servers: &[Server],
         folder: &Path,
         values: &PlaceholderValues,
+        limiter: Option<&CpuLimiter>,
     ) -> Result<Vec<Process>, StudyFault> {
         let mut running = Vec::new();
         if servers.is_empty() {
@@ -225,7 +269,12 @@ impl<'a> Servers<'a> {
                 (name.clone(), placeholders::replace(value, values))
             };
             let env: BTreeMap<String, String> = server.env.iter().map(replace).collect();
-            let process = Process::start(&command, &env, self.groups).map_err(|error| {
+            let start = |command: &[String]| Process::start(command, &env, self.groups);
+            let started = match limiter {
+                Some(limiter) => limiter.start(&command, start),
+                None => start(&command),
+            };
+            let process = started.map_err(|error| {
                 let program = command.first().map_or("", String::as_str);
                 StudyFault::Operation(format!("{description}: cannot start {program:?}: {error}"))
             })?;

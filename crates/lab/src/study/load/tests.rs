@@ -3,7 +3,9 @@
 //! and noise that the variants of a round share.
 
 use lab_model::results::compare::Metric;
-use lab_model::results::load_study::{EndReason, LoadStudyResult};
+use lab_model::results::load_study::{
+    AccessLogCounts, CpuLimit, CpuLimitKind, EndReason, LoadStudyResult, RunCounts,
+};
 use lab_model::results::{ComparisonVerdict, Outcome, schema};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -14,6 +16,7 @@ use super::analyse::{FinishedRun, RunFacts, analyse, progress};
 use super::file::{LoadStudy, read};
 use super::store::Store;
 use crate::analysis::comparability::Tool;
+use crate::report::{Colour, Report};
 use crate::study::StudyFault;
 use crate::variant::Run;
 
@@ -93,6 +96,7 @@ fn runs_with_noise(
                     seconds: 13.0,
                     calibration_ms: 5.0 + 0.01 * round as f64,
                     fault: None,
+                    counts: None,
                 };
                 let run = Some(run(&mut random, level, factors[variant], width));
                 all.push(FinishedRun { round, plan, variant, facts, run });
@@ -352,4 +356,63 @@ fn the_published_schema_refuses_a_wrong_word() {
     value["end"] = "sometime".into();
     let schema: Value = serde_json::from_str(&schema::load_study()).unwrap();
     assert!(!jsonschema::validator_for(&schema).unwrap().is_valid(&value));
+}
+
+/// Gives every run the counts of 1,000 requests in 10 s, with this number of lines in the log.
+fn with_counts(mut runs: Vec<FinishedRun>, lines: u64, kind: CpuLimitKind) -> Vec<FinishedRun> {
+    for run in &mut runs {
+        run.facts.counts = Some(RunCounts {
+            seconds: 10.0,
+            requests: 1_000,
+            limited: 200,
+            goodput: 80.0,
+            server_cpu: Some(0.5),
+            handshakes_full: 10,
+            handshakes_resumed: 990,
+            cpu_limit: Some(CpuLimit { cpus: 2.0, kind }),
+            access_log: Some(AccessLogCounts {
+                requests: lines,
+                limited: 200,
+                seconds: vec![(100, 103), (900, 897)],
+            }),
+            ..RunCounts::default()
+        });
+    }
+    runs
+}
+
+#[test]
+fn counts_are_compared_with_the_access_log() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let counted =
+        |lines, kind| analysed(&study, &with_counts(runs(&study, 2, [1.0; 4], 1), lines, kind));
+    let equal = counted(1_000, CpuLimitKind::Quota);
+    assert_eq!(equal.counts.len(), 8, "two plans, three variants and the control");
+    let row = &equal.counts[0];
+    assert_eq!((row.runs, row.requests, row.limited), (2, 100.0, 20.0));
+    assert_eq!(row.cpu_ms_per_request, Some(0.5));
+    assert_eq!((row.handshakes_full, row.handshakes_resumed), (1.0, 99.0));
+    let log = row.access_log.unwrap();
+    assert_eq!((log.total, log.generator_total, log.second_difference_max), (2_000, 2_000, 3));
+    let conclusions = equal.conclusions.join("\n");
+    assert!(
+        conclusions.contains("the access logs have exactly the 16,000 requests"),
+        "{conclusions}"
+    );
+    assert!(!equal.warnings.join("\n").contains("access log"), "{:#?}", equal.warnings);
+    let table = Report::load_study(&equal).text(Colour::Plain);
+    for part in ["log − generator", "resumed/s", "429/s", "CPU ms/request"] {
+        assert!(table.contains(part), "{part} is not in {table}");
+    }
+
+    let lost = counted(999, CpuLimitKind::Affinity);
+    assert!(!lost.conclusions.join("\n").contains("access logs"), "{:#?}", lost.conclusions);
+    let warnings = lost.warnings.join("\n");
+    let expected = "reads, direct: the access log has 1,998 requests (400 with status 429), but the \
+                    generator counted 2,000 requests";
+    assert!(warnings.contains(expected), "{warnings}");
+    assert!(warnings.contains("CPU affinity limits the servers in place of a quota"), "{warnings}");
+    let table = Report::load_study(&lost).text(Colour::Plain);
+    assert!(table.contains("−2") && table.contains("2 (CPU affinity)"), "{table}");
 }

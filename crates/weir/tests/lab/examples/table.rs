@@ -81,6 +81,9 @@ url = "http://127.0.0.1:8545"
 db = "tutorial.db"
 EOF"#;
 
+/// Tests of their own run these studies.
+const DRY_RUN: Changes = &[("", " --dry-run")];
+
 /// Every example. The order is that of docs/cli.md, then of the pages.
 pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("weir demo", &[("", " --duration 5s")], Ends(&[0], &["wrong"])),
@@ -440,6 +443,37 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("60", "2"), ("0.02", "1")],
         Ends(&[0, 4], &["harmony-methods"]),
     ),
+    (
+        "weir study load studies/rate-limits.toml --dry-run",
+        &[],
+        Ends(&[0], &["01 240 burst 60 delay", "round 1    nginx, gateway"]),
+    ),
+    (
+        "weir study load studies/rate-limits.toml --out results/rate-limits",
+        DRY_RUN,
+        Ends(&[0], &["13 15360 burst 60 pairs"]),
+    ),
+    (
+        "weir study load studies/five-modes.toml --dry-run",
+        &[],
+        Ends(&[0], &["https resumed 1 CPU", "round 1    nginx, gateway, cached"]),
+    ),
+    (
+        "weir study load studies/five-modes.toml --out results/five-modes",
+        DRY_RUN,
+        Ends(&[0], &["http kept open 1 CPU"]),
+    ),
+    (
+        "weir study load studies/batches.toml --dry-run",
+        &[],
+        Ends(&[0], &["round 1    single, tens, hundreds"]),
+    ),
+    (
+        "weir study load studies/batches.toml --out results/batches",
+        DRY_RUN,
+        Ends(&[0], &["single"]),
+    ),
+    ("TARGET=http://node:8545 weir load studies/pairs.toml", SECONDS, Loads),
     (
         "weir compare --paired results/harmony/runs/direct/harmony-plan results/harmony/runs/memory/harmony-plan",
         ANYWAY,

@@ -102,7 +102,7 @@ fn faulty_files_are_refused_with_their_reasons() {
         s.toml:4:1: rounds: there is no such key
            4 | rounds = 3
              | ^^^^^^
-             allowed: study, name, question, plans, variables, order, control, warm_up_rounds, rounds_min, rounds_max, precision, precision_of, time_max, restart, pause, server, variant
+             allowed: study, name, question, plans, variables, order, control, warm_up_rounds, rounds_min, rounds_max, precision, precision_of, time_max, restart, pause, case, server, variant
     "#]],
     );
     faults(
@@ -320,10 +320,84 @@ fn the_example_of_the_page_is_a_study() {
 }
 
 #[test]
-fn the_shipped_study_is_valid() {
+fn cases_have_their_own_plans_values_and_limits() {
+    let text = format!(
+        "study = 'load'\nname = 'x'\nplans = ['p.toml']\nvariables = {{ rate = 7 }}\n\
+         [[case]]\nname = 'one'\nvalues = {{ url = 'https://h:{{port.a}}', limit = '1' }}\n\
+         [[case]]\nname = 'two'\nplan = 'q.toml'\nvariables = {{ rate = 9 }}\n\
+         values = {{ url = 'http://h:{{port.b}}', limit = '2' }}\ncpus = 1\n\
+         [[case]]\nname = 'huge'\nvalues = {{ url = 'http://h', limit = '3' }}\ncpus = 1000\n\
+         [[variant]]\nname = 'a'\ntarget = '{{case.url}}/secret'\n\
+         [[variant.server]]\nname = 's'\ncommand = ['s', '{{case.limit}}', '{{port.a}}', '{{port.b}}']\n\
+         access_log = '{{dir}}/log'\n"
+    );
+    let folder = folder();
+    let study = study_in(&folder, &text).unwrap();
+    assert_eq!(study.plans, ["one", "two"]);
+    let level =
+        |study: &LoadStudy, plan: usize| study.variants[0].plans[plan].scenarios[0].stages[0].to;
+    assert_eq!((level(&study, 0), level(&study, 1)), (7.0, 9.0), "the case's variables count");
+    assert!(!study.cases[0].has_servers_of(&study.cases[1]));
+    let summary = study.summary();
+    for part in
+        ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1,000 CPUs"]
+    {
+        assert!(summary.contains(part), "{part} is not in {summary}");
+    }
+    assert!(!summary.contains("secret"), "{summary}");
+    let name = folder.path().join("s.toml").display().to_string();
+    let overridden = read(&text, &name, &[("rate".to_owned(), 3.0)]).unwrap();
+    assert_eq!(level(&overridden, 1), 3.0, "the command line comes first");
+    assert_ne!(overridden.hash, study.hash);
+    let other = study_in(&folder, &text.replace("limit = '2'", "limit = '4'")).unwrap();
+    assert_ne!(other.hash, study.hash, "values define the runs");
+}
+
+#[test]
+fn faulty_cases_are_refused_with_their_reasons() {
+    let case = |keys: &str, target: &str| {
+        format!(
+            "{HEAD}[[case]]\nname = 'one'\n{keys}\n[[case]]\nname = 'two'\n\
+             [[variant]]\nname = 'a'\ntarget = '{target}'\n"
+        )
+    };
+    faults(
+        &case("values = { x = '1' }", "http://h/{case.x}"),
+        expect![[r#"
+        s.toml:11:10: variant.target = "http://h/{case.x}": unknown placeholder {case.x}
+          11 | target = "http://h/{case.x}"
+             |          ^^^^^^^^^^^^^^^^^^^
+             allowed: {dir}, {variant}, {weir}, {port.NAME}, {case.NAME} of all cases
+    "#]],
+    );
+    faults(
+        &case("cpus = 0", "http://h"),
+        expect![[r#"
+        s.toml:6:8: case.cpus = 0: not between 0.01 and 1024
+           6 | cpus = 0
+             |        ^
+             allowed: a number from 0.01 to 1024
+    "#]],
+    );
+    faults(&case("plan = 'gone.toml'", "http://h"), expect![[r#""#]]);
+}
+
+#[test]
+fn the_shipped_studies_are_valid() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../studies");
-    let file = folder.join("harmony-methods.toml");
-    let text = std::fs::read_to_string(&file).unwrap();
-    let study = read(&text, &file.display().to_string(), &[]).unwrap();
-    assert_eq!(study.variants.len(), 5);
+    for (name, variants, cases) in [
+        ("harmony-methods", 5, 0),
+        ("rate-limits", 2, 13),
+        ("five-modes", 4, 15),
+        ("batches", 4, 0),
+    ] {
+        let file = folder.join(format!("{name}.toml"));
+        let text = std::fs::read_to_string(&file).unwrap();
+        let study = read(&text, &file.display().to_string(), &[]).unwrap_or_else(|problems| {
+            panic!("{problems}");
+        });
+        assert_eq!(study.variants.len(), variants, "{name}");
+        // A small machine cannot run the cases with many CPUs.
+        assert_eq!(study.cases.len() + study.cases_left_out.len(), cases, "{name}");
+    }
 }

@@ -1,0 +1,174 @@
+//! The CPU limit of a variant's servers: the quota of a cgroup or, where no cgroup can be created,
+//! CPU affinity.
+//!
+//! A server joins the cgroup before its program starts, so that the program sees the limit when it
+//! chooses its number of threads.
+//! <https://docs.kernel.org/admin-guide/cgroup-v2.html#cpu-interface-files>
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lab_engine::host::own_cpu_cgroups;
+use lab_model::results::load_study::{CpuLimit, CpuLimitKind};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// Period of a quota in microseconds: the kernel's default.
+const PERIOD_US: f64 = 100_000.0;
+/// Longest wait until a cgroup has no processes.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Interval at which a cgroup is removed again.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+/// The shell command that joins a cgroup and becomes the server.
+const JOIN_AND_RUN: &str = "echo $$ > \"$0\" && exec \"$@\"";
+
+/// A CPU limit for processes. Dropping it removes its cgroup.
+#[derive(Debug)]
+pub(super) struct CpuLimiter {
+    cpus: f64,
+    /// None if CPU affinity is used.
+    cgroup: Option<PathBuf>,
+}
+
+impl CpuLimiter {
+    /// Creates a limit of a number of CPUs. `index` distinguishes the limits of this process.
+    pub(super) fn new(cpus: f64, index: usize) -> CpuLimiter {
+        let name = format!("weir-study-{}-{index}", std::process::id());
+        let cgroup = own_cpu_cgroups().into_iter().find_map(|parent| {
+            let folder = parent.join(&name);
+            create(&folder, cpus).ok()?;
+            Some(folder)
+        });
+        CpuLimiter { cpus, cgroup }
+    }
+
+    /// Returns the limit for the result.
+    pub(super) fn facts(&self) -> CpuLimit {
+        let kind = match self.cgroup {
+            Some(_) => CpuLimitKind::Quota,
+            None => CpuLimitKind::Affinity,
+        };
+        CpuLimit { cpus: self.cpus, kind }
+    }
+
+    /// Starts a process under the limit. `start` gets the command line to run.
+    ///
+    /// # Errors
+    /// If the process cannot be started, or the affinity cannot be set.
+    pub(super) fn start<T: Send>(
+        &self,
+        command: &[String],
+        start: impl FnOnce(&[String]) -> io::Result<T> + Send,
+    ) -> io::Result<T> {
+        if let Some(cgroup) = &self.cgroup {
+            let processes = cgroup.join("cgroup.procs").to_string_lossy().into_owned();
+            let shell = ["sh", "-c", JOIN_AND_RUN].map(str::to_owned);
+            let wrapped: Vec<String> =
+                shell.into_iter().chain([processes]).chain(command.iter().cloned()).collect();
+            return start(&wrapped);
+        }
+        // A process inherits the affinity of the thread that starts it.
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                restrict_this_thread(self.cpus)?;
+                start(command)
+            });
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the starting thread panicked")))
+        })
+    }
+}
+
+impl Drop for CpuLimiter {
+    fn drop(&mut self) {
+        let Some(cgroup) = &self.cgroup else { return };
+        // Stopped processes leave their cgroup a little later.
+        let start = Instant::now();
+        while fs::remove_dir(cgroup).is_err() && start.elapsed() < REMOVE_TIMEOUT {
+            std::thread::park_timeout(POLL_INTERVAL);
+        }
+    }
+}
+
+/// Creates a cgroup with a quota. A folder without the files of a CPU quota is removed again.
+fn create(folder: &Path, cpus: f64) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, above 0")]
+    let (quota, period) = ((cpus * PERIOD_US) as u64, PERIOD_US as u64);
+    let version_1 = folder.join("cpu.cfs_quota_us");
+    let written = if version_1.exists() {
+        fs::write(folder.join("cpu.cfs_period_us"), period.to_string())
+            .and_then(|()| fs::write(version_1, quota.to_string()))
+    } else {
+        let version_2 = folder.join("cpu.max");
+        match version_2.exists() {
+            true => fs::write(version_2, format!("{quota} {period}")),
+            false => Err(io::Error::other("the cgroup has no CPU quota")),
+        }
+    };
+    if written.is_err() {
+        // The folder is empty of processes, so only a missing permission can keep it.
+        let _ = fs::remove_dir(folder);
+    }
+    written
+}
+
+/// Lets this thread run on this number of its cores only, rounded up.
+fn restrict_this_thread(cpus: f64) -> io::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    let mut restricted = CpuSet::new();
+    // The engine of the load generator uses the first cores.
+    let cores = (0..CpuSet::MAX_CPU).rev().filter(|core| allowed.is_set(*core));
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "small, above 0")]
+    cores.take(cpus.ceil() as usize).for_each(|core| restricted.set(core));
+    sched_setaffinity(None, &restricted)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    fn output(limiter: &CpuLimiter, command: &[&str]) -> String {
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        let run = |words: &[String]| {
+            Command::new(&words[0]).args(&words[1..]).stdin(Stdio::null()).output()
+        };
+        let output = limiter.start(&command, run).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn affinity_restricts_the_process_and_not_its_starter() {
+        let before = sched_getaffinity(None).unwrap().count();
+        let limiter = CpuLimiter { cpus: 0.5, cgroup: None };
+        assert_eq!(limiter.facts().kind, CpuLimitKind::Affinity);
+        let status = output(&limiter, &["sh", "-c", "nproc"]);
+        assert_eq!(status.trim(), "1");
+        assert_eq!(sched_getaffinity(None).unwrap().count(), before);
+    }
+
+    #[test]
+    fn a_quota_applies_to_the_process_and_its_cgroup_is_removed() {
+        let limiter = CpuLimiter::new(0.25, 0);
+        let Some(cgroup) = limiter.cgroup.clone() else {
+            test_support::programs::skip("needs a writable cgroup");
+            return;
+        };
+        let name = cgroup.file_name().unwrap().to_string_lossy().into_owned();
+        let groups = output(&limiter, &["cat", "/proc/self/cgroup"]);
+        assert!(groups.contains(&name), "{groups}");
+        let quota = fs::read_to_string(cgroup.join("cpu.cfs_quota_us"))
+            .or_else(|_| fs::read_to_string(cgroup.join("cpu.max")))
+            .unwrap();
+        assert!(quota.starts_with("25000"), "{quota}");
+        drop(limiter);
+        assert!(!cgroup.exists());
+    }
+}

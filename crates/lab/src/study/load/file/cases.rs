@@ -1,0 +1,178 @@
+//! The cases of a load study: each is a load, with values for the texts of the variants. Rows of the
+//! report's table are cases, its columns are variants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::thread::available_parallelism;
+
+use settings::url::NodeUrl;
+use settings::value::{File, Map, Name, Number, Word};
+
+use super::{ANY_PORT, Checker, LoadStudyFile, PlanUse, VARIABLE_MAX, VariantTable};
+use crate::study::load::placeholders::{self, PlaceholderValues};
+use crate::wording::number::{plural, short};
+
+/// Largest number of cases.
+const CASES_MAX: usize = 64;
+
+settings::table! {
+    /// One case: a load, with values for the texts of the variants. Every variant runs in each case,
+    /// and variants are compared within a case. Servers restart when the values or the CPU limit
+    /// change. A study has cases in place of `plans`.
+    pub struct CaseTable {
+        /// Its name, a row of the report.
+        name: Name = required;
+        /// Its load plan, from the folder of this file.
+        plan: File = described "the study's only plan";
+        /// Values of the plan's variables. They replace those of the study and the variant.
+        variables: Map<Number<{ -VARIABLE_MAX }, VARIABLE_MAX>> = empty;
+        /// Texts by name, for the placeholders `{case.NAME}` in commands, files and targets of the
+        /// variants. They may contain the other placeholders.
+        values: Map<Word> = empty;
+        /// Number of CPUs that the servers of a variant may use together, as the limit of a pod. The
+        /// limit is the quota of a cgroup. If no cgroup can be created, it is CPU affinity, and the
+        /// report says so. A case with more CPUs than the machine has is left out.
+        cpus: Number<10, 1_024_000> = described "no limit";
+    }
+}
+
+/// One case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// Values by the names of their placeholders.
+    pub values: BTreeMap<String, String>,
+    /// Number of CPUs for the servers of a variant.
+    pub cpus: Option<f64>,
+    /// Values of the plan's variables.
+    variables: Vec<(String, f64)>,
+}
+
+impl Case {
+    /// Returns true if servers of another case can serve this one.
+    pub fn has_servers_of(&self, other: &Case) -> bool {
+        self.values == other.values && self.cpus == other.cpus
+    }
+
+    /// Adds the values to those of the other placeholders.
+    pub(in crate::study::load) fn add_values(&self, values: &mut PlaceholderValues) {
+        let known = values.clone();
+        let replaced =
+            |(name, text): (&String, &String)| (name.clone(), placeholders::replace(text, &known));
+        values.extend(self.values.iter().map(replaced));
+    }
+}
+
+/// Number of CPUs of this machine that this process may use.
+#[expect(clippy::cast_precision_loss, reason = "machines have few CPUs")]
+fn machine_cpus() -> f64 {
+    available_parallelism().map_or(1.0, |count| count.get() as f64)
+}
+
+impl Checker<'_, '_> {
+    /// Reads the cases. Returns those that this machine cannot run, each with the reason.
+    pub(super) fn read_cases(&mut self, file: &LoadStudyFile) -> Vec<String> {
+        let mut left_out = Vec::new();
+        let mut names = BTreeSet::new();
+        let machine = machine_cpus();
+        for table in file.case.iter() {
+            if !names.insert(table.name.to_string()) {
+                self.report.error(&table.name, "another case has this name", "each name once");
+            }
+            self.check_placeholders(&table.values.location, table.values.values());
+            if let Some(cpus) = (*table.cpus).filter(|cpus| *cpus > machine) {
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+                let has = plural(machine as u64, "CPU");
+                let name = table.name.to_string();
+                left_out
+                    .push(format!("{name}: needs {} CPUs, this machine has {has}", short(cpus)));
+                continue;
+            }
+            let values = table.values.iter();
+            self.cases.push(Case {
+                name: table.name.to_string(),
+                values: values
+                    .map(|(name, text)| (placeholders::of_case(name), text.clone()))
+                    .collect(),
+                cpus: *table.cpus,
+                variables: (*table.variables).clone().into_iter().collect(),
+            });
+        }
+        if file.case.len() > CASES_MAX {
+            let message = format!("there are {} cases", file.case.len());
+            self.report.missing(&file.case.location, message, format!("1 to {CASES_MAX} cases"));
+        }
+        if self.cases.is_empty() && !left_out.is_empty() {
+            let message = format!("no case can run on this machine: {}", left_out.join("; "));
+            self.report.missing(&file.case.location, message, "a case with fewer CPUs");
+        }
+        left_out
+    }
+
+    /// Returns the plans of a variant: one for each case, or those of the variant or the study.
+    pub(super) fn plan_uses(
+        &mut self,
+        table: &VariantTable,
+        study: &LoadStudyFile,
+    ) -> Vec<PlanUse> {
+        if self.cases.is_empty() {
+            let key = if table.plans.is_some() { &table.plans } else { &study.plans };
+            if key.is_none() {
+                let message = "the variant has no plans";
+                self.report.missing(&table.location, message, "plans here or in the study");
+            }
+            let files = key.iter().flatten().enumerate();
+            let plan_use = |(index, file): (usize, &String)| PlanUse {
+                file: file.clone(),
+                location: key.element(index),
+                variables: Vec::new(),
+            };
+            return files.map(plan_use).collect();
+        }
+        if table.plans.is_set() {
+            let message = "the study has cases, which name the plans";
+            self.report.error(&table.plans, message, "variants without plans");
+        }
+        let only = study.plans.as_ref().filter(|plans| plans.len() == 1).map(|plans| &plans[0]);
+        let mut uses = Vec::new();
+        for case in study.case.iter() {
+            let Some(variables) = self.variables_of(&case.name) else { continue };
+            let (file, location) = match (case.plan.as_ref(), only) {
+                (Some(file), _) => (file.clone(), case.plan.location.clone()),
+                (None, Some(file)) => (file.clone(), study.plans.element(0)),
+                (None, None) => {
+                    let message = "the case has no plan";
+                    let allowed = "a plan here, or one plan in the study";
+                    self.report.missing(&case.location, message, allowed);
+                    continue;
+                }
+            };
+            uses.push(PlanUse { file, location, variables });
+        }
+        uses
+    }
+
+    /// Returns the variables of a case; none if it is left out.
+    fn variables_of(&self, name: &str) -> Option<Vec<(String, f64)>> {
+        Some(self.cases.iter().find(|case| case.name == name)?.variables.clone())
+    }
+
+    /// Checks a target with the values of each case.
+    pub(super) fn check_target_of_cases(&mut self, table: &VariantTable) {
+        let Some(target) = table.target.as_ref() else { return };
+        let faulty = self.cases.iter().find_map(|case| {
+            let mut values = PlaceholderValues::new();
+            case.add_values(&mut values);
+            let of_case = placeholders::replace(target, &values);
+            let ports: PlaceholderValues = placeholders::names(&of_case)
+                .map(|name| (name.to_owned(), ANY_PORT.to_owned()))
+                .collect();
+            let error = NodeUrl::parse_http(&placeholders::replace(&of_case, &ports)).err()?;
+            Some(format!("in the case {:?}: {error}", case.name))
+        });
+        if let Some(message) = faulty {
+            let allowed = "values that make a URL";
+            self.report.error(&table.target, message, allowed);
+        }
+    }
+}
