@@ -34,6 +34,7 @@ mod http2;
 mod reader;
 mod rng;
 pub mod simulated;
+pub mod single;
 mod thread;
 mod thread_recorder;
 mod tls;
@@ -63,6 +64,12 @@ pub enum EngineFault {
         mix: String,
         /// The missing values, such as `block hashes`.
         missing: &'static str,
+    },
+    /// A caller sends single calls, but a mix replays recorded batches.
+    #[error("mix {mix:?} replays recorded batches, but only single calls can be sent here")]
+    RecordedBatch {
+        /// Name of the mix.
+        mix: String,
     },
     /// A header cannot be sent, or the engine sets it itself.
     #[error(
