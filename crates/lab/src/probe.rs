@@ -75,16 +75,17 @@ pub fn run(
     let names = targets.iter().map(|target| target.name.clone());
     let state = Arc::new(Mutex::new(ProbeState::new(names, options.rules)));
     let origin = Instant::now();
-    for (index, target) in targets.into_iter().enumerate() {
+    for (index, mut target) in targets.into_iter().enumerate() {
         check_calls(&target)?;
+        let connect_timeout = &mut target.plan.target.connect_timeout;
+        *connect_timeout = options.timeout.min(*connect_timeout);
         let turns = Arc::new(Turns::new(origin, options.rate));
         let plan = &target.plan;
         let client = Client::with_timeout(&plan.target, &plan.connections.tls, options.timeout)?;
         let pace = Arc::clone(&turns);
         let client = client.paced(move || _ = pace.wait());
         let state = Arc::clone(&state);
-        let caller =
-            Caller { index, target, client, turns, state, stop: Arc::clone(stop), origin };
+        let caller = Caller { index, target, client, turns, state, stop: Arc::clone(stop), origin };
         // The thread may wait for its next turn when the process ends, so it is not joined.
         let thread = std::thread::Builder::new().name(format!("probe {index}"));
         thread.spawn(move || caller.run()).map_err(ProbeFault::Thread)?;

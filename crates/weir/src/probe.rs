@@ -164,20 +164,19 @@ impl Probe {
 
     /// Returns the targets with unique names.
     fn targets(&self) -> Result<Vec<ProbeTarget>, String> {
-        let mut targets = match &self.plan {
+        let targets = match &self.plan {
             Some(plan) => self.targets_of_plan(plan)?,
             None => self.targets_of_urls()?,
         };
         if targets.len() > TARGETS_MAX {
             return Err(format!("{} targets are too many; at most {TARGETS_MAX}", targets.len()));
         }
-        targets.sort_by(|left, right| left.name.cmp(&right.name));
-        let twice = targets.windows(2).find(|pair| pair[0].name == pair[1].name);
-        match twice {
-            Some(pair) => Err(format!(
-                "two targets have the name {}; set other names with NAME=URL",
-                pair[0].name
-            )),
+        let mut names: Vec<&str> = targets.iter().map(|target| &*target.name).collect();
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => {
+                Err(format!("two targets have the name {}; set other names with NAME=URL", pair[0]))
+            }
             None => Ok(targets),
         }
     }
@@ -198,7 +197,7 @@ impl Probe {
                 Ok(plan) => plan.map_err(|faults| faults.to_string())?,
                 Err(never) => match never {},
             };
-            Ok(named(name, plan, true))
+            Ok::<_, String>(named(name, plan, true))
         };
         self.targets.iter().map(target).collect()
     }
@@ -215,7 +214,7 @@ impl Probe {
             let (name, url) = split_name(text);
             let mut plan = plan.clone();
             plan.target.point_at(url).map_err(|fault| format!("a target of the probe: {fault}"))?;
-            Ok(named(name, plan, false))
+            Ok::<_, String>(named(name, plan, false))
         };
         self.targets.iter().map(target).collect()
     }
@@ -238,10 +237,10 @@ fn named(name: Option<&str>, plan: Plan, default_calls: bool) -> ProbeTarget {
 impl Output {
     fn start(&self) -> Result<Sinks> {
         let labels = Labels::of(&self.metric_label)?;
-        let push = self.remote_write.as_ref().map(|url| Settings {
-            labels: labels.clone(),
-            ..Settings::new(url)
-        });
+        let push = self
+            .remote_write
+            .as_ref()
+            .map(|url| Settings { labels: labels.clone(), ..Settings::new(url) });
         let push = push.as_ref().map(RemoteWrite::start).transpose()?;
         let listen = |address| Scrape::listen(address, Names::Weir, labels);
         let scrape = self.listen.0.map(listen).transpose()?;

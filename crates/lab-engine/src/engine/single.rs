@@ -53,7 +53,8 @@ impl SingleCalls {
         self.kind = self.composer.compose(self.key, &mut self.batch_methods).kind;
         let method = match self.kind {
             RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
-            RequestKind::Batch { .. } => unreachable!("`new` disables batches"),
+            // `new` disables batches.
+            RequestKind::Batch { .. } => 0,
         };
         (usize::from(method), self.composer.request_body())
     }

@@ -174,10 +174,14 @@ impl ProbeState {
         target.count(call, now);
         match call.class {
             Class::Limited => {}
-            Class::Ok => (target.failed_in_a_row, target.succeeded_in_a_row) =
-                (0, target.succeeded_in_a_row.saturating_add(1)),
-            _ => (target.failed_in_a_row, target.succeeded_in_a_row) =
-                (target.failed_in_a_row.saturating_add(1), 0),
+            Class::Ok => {
+                (target.failed_in_a_row, target.succeeded_in_a_row) =
+                    (0, target.succeeded_in_a_row.saturating_add(1))
+            }
+            _ => {
+                (target.failed_in_a_row, target.succeeded_in_a_row) =
+                    (target.failed_in_a_row.saturating_add(1), 0)
+            }
         }
         match target.status {
             Status::Starting if call.class == Class::Ok => {

@@ -142,8 +142,7 @@ impl<'p> RunSamples<'_, 'p> {
     }
 
     fn iterations(&mut self, count_of: fn(&Iterations) -> u64) {
-        for ((scenario, stage), counts) in
-            self.plan().stages().zip(&self.source.totals.iterations)
+        for ((scenario, stage), counts) in self.plan().stages().zip(&self.source.totals.iterations)
         {
             self.count(&[&scenario.name, &stage.name], count_of(counts));
         }

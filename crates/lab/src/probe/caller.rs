@@ -10,11 +10,11 @@ use wire::family::Family;
 use wire::json::DEPTH_CEILING;
 use wire::response::{Outcome, parse_response};
 
+use super::turns::{Turn, Turns};
 use super::{ProbeTarget, default_calls};
 use crate::analysis::probe::{FinishedCall, ProbeState};
 use crate::run::Stop;
 use crate::target::{self, Client};
-use super::turns::{Turn, Turns};
 
 /// The id of the calls for the head.
 const HEAD_ID: u64 = 1;
@@ -42,7 +42,7 @@ struct Calls {
 }
 
 impl Caller {
-    pub(super) fn run(mut self) {
+    pub(super) fn run(self) {
         let Some(mut calls) = self.identify() else { return };
         loop {
             let turn = self.turns.wait();
@@ -59,7 +59,7 @@ impl Caller {
 
     /// Identifies the target and prepares its calls. Tries again until it succeeds; returns `None`
     /// if the stop is requested.
-    fn identify(&mut self) -> Option<Calls> {
+    fn identify(&self) -> Option<Calls> {
         loop {
             if self.stop.is_requested() {
                 return None;
@@ -76,7 +76,7 @@ impl Caller {
         }
     }
 
-    fn prepare(&mut self) -> Result<Calls, String> {
+    fn prepare(&self) -> Result<Calls, String> {
         let mut plan = self.target.plan.clone();
         if self.target.default_calls {
             // The values that the plan's own calls need are not read.
@@ -99,7 +99,7 @@ impl Caller {
     fn call_head(&self, method: &str, turn: Turn) {
         let mut body = Vec::new();
         let id = HEAD_ID.to_string();
-        wire::call::write_call(&mut body, id.as_bytes(), method, Some(b"[]"));
+        wire::call::write_call(&mut body, id.as_bytes(), method, Some(&b"[]"[..]));
         let result = self.client.send(&body);
         let class = |status, body: &[u8]| classify(status, body, HEAD_ID);
         self.record(method, turn, &result, class, head_in);

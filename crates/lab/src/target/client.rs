@@ -35,8 +35,10 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_se
 pub(crate) struct Client {
     agent: ureq::Agent,
     target: Target,
+    /// Timeout of a call.
+    timeout: Duration,
     /// Waits until the next call may be sent.
-    pace: Option<Box<dyn Fn() + Send>>,
+    pace: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// The reply to a call.
@@ -95,15 +97,15 @@ impl Client {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
-            .timeout_connect(Some(target.connect_timeout.min(timeout)))
+            .timeout_connect(Some(target.connect_timeout))
             .timeout_global(Some(timeout))
             .build()
             .new_agent();
-        Ok(Client { agent, target: target.clone(), pace: None })
+        Ok(Client { agent, target: target.clone(), timeout, pace: None })
     }
 
     /// Calls `pace` before each attempt of [`Client::call`]; it waits until one may be sent.
-    pub(crate) fn paced(self, pace: impl Fn() + Send + 'static) -> Client {
+    pub(crate) fn paced(self, pace: impl Fn() + Send + Sync + 'static) -> Client {
         Client { pace: Some(Box::new(pace)), ..self }
     }
 
@@ -193,9 +195,7 @@ impl Client {
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
                 Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
-            ureq::Error::Timeout(_) => {
-                Reason::Silent { after: self.target.timeout.clamp(TIMEOUT.0, TIMEOUT.1) }
-            }
+            ureq::Error::Timeout(_) => Reason::Silent { after: self.timeout },
             ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(&error) },
             ureq::Error::Io(error) if as_tls(&error).is_some() => {
                 Reason::Tls { error: as_tls(&error).unwrap_or_default() }
