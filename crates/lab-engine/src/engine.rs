@@ -35,6 +35,7 @@ mod http2;
 mod reader;
 mod rng;
 pub mod simulated;
+pub mod single;
 mod thread;
 mod thread_recorder;
 mod tls;
@@ -64,6 +65,12 @@ pub enum EngineFault {
         mix: String,
         /// The missing values, such as `block hashes`.
         missing: &'static str,
+    },
+    /// A caller sends single calls, but a mix replays recorded batches.
+    #[error("mix {mix:?} replays recorded batches, but only single calls can be sent here")]
+    RecordedBatch {
+        /// Name of the mix.
+        mix: String,
     },
     /// A header cannot be sent, or the engine sets it itself.
     #[error(

@@ -10,6 +10,7 @@ pub mod failure_period;
 pub mod findings;
 pub mod habits;
 pub mod json_compare;
+pub mod probe;
 pub mod rounds;
 pub mod scaling;
 pub mod search;

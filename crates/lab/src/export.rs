@@ -1,8 +1,8 @@
-//! Metrics of a run in progress for other programs: Prometheus remote write, and an address to
-//! scrape.
+//! Metrics of a run or of a probe in progress for other programs: Prometheus remote write, and an
+//! address to scrape.
 //!
-//! Both use one table of metrics, `export/table.rs`, as does the page that lists the metrics.
-//! `export/k6.rs` has the same metrics under k6's names. `live` prints output for people, and
+//! Both use one table of a run's metrics, `export/table.rs`, as does the page that lists the metrics.
+//! `export/k6.rs` has the same metrics under k6's names, and `export/probe.rs` those of a probe. `live` prints output for people, and
 //! `report` writes the files of a finished run.
 
 use std::net::SocketAddr;
@@ -16,6 +16,8 @@ mod distribution;
 mod k6;
 /// The generated list of metrics in `docs/metrics.md`.
 mod page;
+/// The metrics of a probe.
+mod probe;
 /// The protobuf messages of remote write.
 mod proto;
 /// The queue of pushes, with retries.
@@ -155,8 +157,9 @@ impl Labels {
             if labels.iter().any(|(known, _)| known == name) {
                 return Err(fault("the name is given twice"));
             }
-            let metrics = table::METRICS.iter().chain(k6::METRICS);
-            if metrics.flat_map(|metric| metric.labels).any(|label| *label == name) {
+            let run = table::METRICS.iter().chain(k6::METRICS).map(|entry| &entry.metric);
+            let mut metrics = run.chain(probe::METRICS.iter().map(|entry| &entry.metric));
+            if metrics.any(|metric| metric.labels.contains(&name)) {
                 return Err(fault("a metric already has a label of this name"));
             }
             labels.push((name.to_owned(), value.to_owned()));

@@ -14,6 +14,7 @@ pub mod export;
 mod fingerprint;
 pub mod import;
 pub mod live;
+pub mod probe;
 mod reference;
 pub mod report;
 pub mod run;

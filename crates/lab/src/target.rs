@@ -15,7 +15,7 @@ use lab_model::plan::{Plan, Step, Target, Tls};
 use lab_model::results::TargetFacts;
 use wire::family::Family;
 
-pub(crate) use chain::{number, number_in};
+pub(crate) use chain::{head_method, number, number_in};
 pub(crate) use client::{Client, Reply};
 
 use chain::NeededData;
@@ -171,13 +171,21 @@ pub fn family(target: &Target, tls: &Tls) -> Result<Family, TargetFault> {
 /// Fails if the target cannot be reached, is not a JSON-RPC server, or lacks data that the plan
 /// needs.
 pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
+    resolve(&plan.target)?;
+    probe_with(&Client::new(&plan.target, &plan.connections.tls)?, plan)
+}
+
+/// Does the same with a client of the plan's target.
+///
+/// # Errors
+/// Fails as [`probe`] does.
+pub(crate) fn probe_with(client: &Client, plan: &Plan) -> Result<ProbeResult, TargetFault> {
     let target = &plan.target;
     let addresses = resolve(target)?;
-    let client = Client::new(target, &plan.connections.tls)?;
     let needed = NeededData::of(plan);
     let tolerant = target.family.is_some() || (needed == NeededData::default() && replays(plan));
     let mut warnings = Vec::new();
-    let identity = match Identity::query(&client) {
+    let identity = match Identity::query(client) {
         Ok(identity) => identity,
         Err(TargetFault {
             reason: reason @ (Reason::NotJsonRpc { .. } | Reason::Limited { .. }),
@@ -203,8 +211,8 @@ pub fn probe(plan: &Plan) -> Result<ProbeResult, TargetFault> {
     let mut chain = ChainFacts::default();
     if let Some(family) = family {
         chain.decimal = family != Family::Ethereum;
-        facts.head_start = chain::head(&client, family)?;
-        chain::fill(&client, family, needed, facts.head_start, &mut chain)
+        facts.head_start = chain::head(client, family)?;
+        chain::fill(client, family, needed, facts.head_start, &mut chain)
             .map_err(|reason| TargetFault { url: target.url.to_string(), reason })?;
     }
     Ok(ProbeResult { addresses, facts, chain, warnings })

@@ -10,4 +10,5 @@ pub(crate) mod difference;
 pub(crate) mod equal;
 pub(crate) mod load_study;
 pub mod number;
+pub mod probe;
 pub(crate) mod verdict;

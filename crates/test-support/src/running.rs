@@ -48,7 +48,7 @@ pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
 
-/// The options of a `weir serve` or `weir node` to start. By default it listens on a free port of
+/// The options of a `weir serve`, `weir node` or `weir probe` to start. By default it listens on a free port of
 /// 127.0.0.1 and has no admin listener.
 pub struct Weir {
     program: PathBuf,
@@ -70,6 +70,11 @@ impl Weir {
     /// Returns the options of a simulated node.
     pub fn node() -> Weir {
         Weir::of("node")
+    }
+
+    /// Returns the options of a probe. It listens for scrapes.
+    pub fn probe() -> Weir {
+        Weir::of("probe")
     }
 
     fn of(command: &'static str) -> Weir {
@@ -180,11 +185,11 @@ impl Weir {
     }
 }
 
-/// A running `weir serve` or `weir node`; dropping it kills it.
+/// A running `weir serve`, `weir node` or `weir probe`; dropping it kills it.
 pub struct Running {
     child: Child,
     log: NamedTempFile,
-    /// Address for calls, as `127.0.0.1:PORT`.
+    /// Address for calls, or for scrapes of a probe, as `127.0.0.1:PORT`.
     pub address: String,
     /// Admin address; `None` without an admin listener.
     pub admin: Option<String>,

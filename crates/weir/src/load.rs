@@ -5,7 +5,7 @@
 //! prints progress and writes the results.
 
 pub(crate) mod arguments;
-mod output;
+pub(crate) mod output;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ mod logs;
 mod monitoring;
 mod node;
 mod pages;
+mod probe;
 mod ready;
 mod report;
 mod serve;
@@ -85,6 +86,8 @@ enum Command {
     Logs(logs::Logs),
     Index(index::Index),
     Load(load::Load),
+    // Observes targets with a small load that never ends.
+    Probe(probe::Probe),
     Capacity(capacity::Capacity),
     Compare(compare::Compare),
     // Compares the responses of two servers to the same calls.
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
             disable_huge_pages();
             load.run()
         }
+        Command::Probe(probe) => probe.run(),
         Command::Capacity(capacity) => {
             disable_huge_pages();
             capacity.run()

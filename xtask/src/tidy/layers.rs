@@ -62,7 +62,7 @@ const LAYERS: &[Layers] = &[
             &["fingerprint", "self_check", "target", "variant"],
             &["import", "reference"],
             &["run"],
-            &["capacity", "compare", "equal"],
+            &["capacity", "compare", "equal", "probe"],
             &["assessment", "study"],
             &["export", "live", "report"],
         ],

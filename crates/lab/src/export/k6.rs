@@ -11,17 +11,17 @@ use lab_model::plan::{HttpVersion, Model};
 use lab_model::record::{Cell, Class, Iterations, Slot, Times};
 
 use super::table::Kind::{Counter, Gauge, Histogram};
-use super::table::{Metric, SampleBuilder, expected, merge, metrics};
+use super::table::{Entry, Metric, RunEntry, RunSamples, expected, merge, metrics};
 
 /// Labels of requests; the first four are k6's system tags of the same names.
 const REQUESTS: &[&str] = &["scenario", "name", "status", "expected_response", "method", "proto"];
 
 /// Every metric.
-pub(super) const METRICS: &[Metric] = metrics! {
+pub(super) const METRICS: &[RunEntry] = metrics! {
     "k6_http_reqs" Counter, REQUESTS, "Calls that ended.":
         |out| {
             let mut counts = BTreeMap::<Tags<'_>, u64>::new();
-            for (slot, cell) in &out.progress.totals.cells {
+            for (slot, cell) in &out.source.totals.cells {
                 *counts.entry(tags(out, *slot)).or_default() += cell.latency.len();
             }
             for (tags, count) in counts {
@@ -37,11 +37,11 @@ pub(super) const METRICS: &[Metric] = metrics! {
         |out| durations(out, |cell| &cell.service);
     "k6_http_req_connecting" Histogram in "seconds", &[],
         "Time of TCP connects; calls on an open connection are not included.":
-        |out| out.times(&[], &out.progress.totals.connect_time);
+        |out| out.times(&[], &out.source.totals.connect_time);
     "k6_http_req_tls_handshaking" Histogram in "seconds", &[],
         "Time of TLS handshakes; calls on an open connection are not included.":
         |out| {
-            let totals = out.progress.totals;
+            let totals = out.source.totals;
             let handshakes = [&totals.handshake_full_time, &totals.handshake_resumed_time];
             for times in merge(handshakes.into_iter().map(|times| ((), times))).into_values() {
                 out.times(&[], &times);
@@ -51,7 +51,7 @@ pub(super) const METRICS: &[Metric] = metrics! {
         "Share of failed calls, 0 to 1; a 429 is not a failure.":
         |out| {
             let mut shares = BTreeMap::<[&str; 2], (u64, u64)>::new();
-            for (slot, cell) in &out.progress.totals.cells {
+            for (slot, cell) in &out.source.totals.cells {
                 let [scenario, _, name] = out.names(*slot);
                 let (failed, calls) = shares.entry([scenario, name]).or_default();
                 *failed += if slot.class.is_failure() { cell.latency.len() } else { 0 };
@@ -68,14 +68,14 @@ pub(super) const METRICS: &[Metric] = metrics! {
         |out| iterations(out, |counts| counts.dropped);
     "k6_iteration_duration" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
-        |out| out.times(&[], &out.progress.totals.iteration_time);
+        |out| out.times(&[], &out.source.totals.iteration_time);
     "k6_vus" Gauge, &[],
         "Workers: the number that the plan asks for, or the busy ones if they are more.":
         |out| {
             let levels = out.levels();
             let closed = levels.iter().filter(|(scenario, ..)| scenario.model == Model::Closed);
             let asked: f64 = closed.map(|(.., level)| level.round()).sum();
-            out.number(&[], asked.max(out.progress.second.workers_busy as f64));
+            out.number(&[], asked.max(out.source.second.workers_busy as f64));
         };
     "k6_vus_max" Gauge, &[], "Workers that the plan allows.":
         |out| {
@@ -84,15 +84,15 @@ pub(super) const METRICS: &[Metric] = metrics! {
             out.count(&[], max_workers);
         };
     "k6_data_sent" Counter, &[], "Bytes written to sockets.":
-        |out| out.count(&[], out.progress.totals.traffic.bytes_sent);
+        |out| out.count(&[], out.source.totals.traffic.bytes_sent);
     "k6_data_received" Counter, &[], "Bytes read from sockets.":
-        |out| out.count(&[], out.progress.totals.traffic.bytes_received);
+        |out| out.count(&[], out.source.totals.traffic.bytes_received);
 };
 
 /// Scenario, method, status, and true if the response was expected.
 type Tags<'p> = (&'p str, &'p str, &'static str, bool);
 
-fn tags<'p>(out: &SampleBuilder<'_, 'p>, slot: Slot) -> Tags<'p> {
+fn tags<'p>(out: &RunSamples<'_, 'p>, slot: Slot) -> Tags<'p> {
     let [scenario, _, name] = out.names(slot);
     (scenario, name, status(slot.class), expected(slot.class))
 }
@@ -111,7 +111,7 @@ fn status(class: Class) -> &'static str {
     }
 }
 
-fn requests<'p>(out: &SampleBuilder<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
+fn requests<'p>(out: &RunSamples<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     let (scenario, name, status, expected) = tags;
     let proto = match out.plan().connections.http {
         HttpVersion::Http1 => "HTTP/1.1",
@@ -120,8 +120,8 @@ fn requests<'p>(out: &SampleBuilder<'_, 'p>, tags: Tags<'p>) -> [&'p str; 6] {
     [scenario, name, status, if expected { "true" } else { "false" }, "POST", proto]
 }
 
-fn durations(out: &mut SampleBuilder<'_, '_>, times_of: fn(&Cell) -> &Times) {
-    let cells = out.progress.totals.cells.iter();
+fn durations(out: &mut RunSamples<'_, '_>, times_of: fn(&Cell) -> &Times) {
+    let cells = out.source.totals.cells.iter();
     let by_tags = merge(cells.map(|(slot, cell)| (tags(out, *slot), times_of(cell))));
     for (tags, times) in by_tags {
         let labels = requests(out, tags);
@@ -129,9 +129,9 @@ fn durations(out: &mut SampleBuilder<'_, '_>, times_of: fn(&Cell) -> &Times) {
     }
 }
 
-fn iterations(out: &mut SampleBuilder<'_, '_>, count_of: fn(&Iterations) -> u64) {
+fn iterations(out: &mut RunSamples<'_, '_>, count_of: fn(&Iterations) -> u64) {
     let mut by_scenario = BTreeMap::<&str, u64>::new();
-    for ((scenario, _), counts) in out.plan().stages().zip(&out.progress.totals.iterations) {
+    for ((scenario, _), counts) in out.plan().stages().zip(&out.source.totals.iterations) {
         *by_scenario.entry(&scenario.name).or_default() += count_of(counts);
     }
     for (scenario, count) in by_scenario {

@@ -1,7 +1,7 @@
 //! The lab's part of `docs/metrics.md`, generated from the tables.
 
 use super::table::{Kind, Metric};
-use super::{k6, table};
+use super::{k6, probe, table};
 
 const HEAD: &str = "
 # Metrics of a run
@@ -48,13 +48,25 @@ const END: &str = "
 | whether the generator kept up | `histogram_quantile(0.99, rate(weir_lab_scheduling_delay_seconds[30s])) < 0.001` |
 ";
 
+const PROBE: &str = "
+# Metrics of a probe
+
+`weir probe` serves these metrics, and pushes the same series by remote write; its
+[page](probe.md) has example queries and alerts. A distribution is a classic histogram on both ways.
+
+| name | type | unit | labels | meaning |
+| --- | --- | --- | --- | --- |
+";
+
 /// The lab's part of `docs/metrics.md`.
 pub fn reference() -> String {
     let mut text = HEAD.to_owned();
-    table::METRICS.iter().for_each(|metric| push(&mut text, metric));
+    table::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
     text.push_str(K6);
-    k6::METRICS.iter().for_each(|metric| push(&mut text, metric));
+    k6::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
     text.push_str(END);
+    text.push_str(PROBE);
+    probe::METRICS.iter().for_each(|entry| push(&mut text, &entry.metric));
     text
 }
 
@@ -75,7 +87,7 @@ pub struct Declaration {
 
 /// Returns the declarations of all metrics of a run under their own names.
 pub fn declarations() -> Vec<Declaration> {
-    table::METRICS.iter().map(Declaration::of).collect()
+    table::METRICS.iter().map(|entry| Declaration::of(&entry.metric)).collect()
 }
 
 impl Declaration {

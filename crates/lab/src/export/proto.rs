@@ -6,7 +6,7 @@
 
 use prost::Message;
 
-use super::distribution::{Distribution, Native, Shape, ZERO};
+use super::distribution::{BOUNDS, Distribution, Native, Shape, ZERO};
 use super::table::{Kind, Sample, Value};
 use super::{Labels, Names};
 
@@ -152,6 +152,18 @@ pub(super) fn series(
                 series_list.extend(
                     gauges.map(|(stat, value)| number(format!("{name}_{}", stat.suffix()), *value)),
                 );
+            }
+            Value::Distribution(Distribution { count, sum, shape: Shape::Classic(upto) }) => {
+                let bounds = BOUNDS.iter().map(|bound| format!("{bound:?}"));
+                let bounds = bounds.chain(["+Inf".to_owned()]);
+                for (bound, upto) in bounds.zip(upto.iter().chain([count])) {
+                    let mut bucket = number(format!("{name}_bucket"), *upto as f64);
+                    bucket.labels.push(Label { name: "le".to_owned(), value: bound });
+                    bucket.labels.sort();
+                    series_list.push(bucket);
+                }
+                series_list.push(number(format!("{name}_sum"), *sum));
+                series_list.push(number(format!("{name}_count"), *count as f64));
             }
             Value::Distribution(distribution) => {
                 // k6 appends the unit to native histograms only.

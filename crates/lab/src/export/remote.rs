@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use settings::url::{NodeUrl, mask_url};
 use ureq::http::Uri;
 use ureq::http::header::{AUTHORIZATION, HeaderValue, RETRY_AFTER};
@@ -20,8 +21,9 @@ use ureq::tls::TlsConfig;
 use super::distribution::Form;
 use super::proto::{Identity, TimeSeries, body, series};
 use super::queue::{Outcome, Push, Queue};
-use super::table::{Metric, Sample, collect_samples};
-use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, table};
+use super::table::{RunEntry, Sample, collect_samples};
+use super::{ExportFault, Labels, Names, SCHEMA_MAX, SCHEMA_MIN, Trends, k6, probe, table};
+use crate::analysis::probe::ProbeState;
 use crate::run::Progress;
 
 pub use super::queue::PushSummary;
@@ -85,11 +87,12 @@ impl fmt::Debug for Settings {
 #[derive(Debug)]
 pub struct RemoteWrite {
     form: Form,
-    table: &'static [Metric],
+    table: &'static [RunEntry],
     /// Time of the next push, since the start of the run.
     next: Duration,
     skipped: u64,
     batches: SyncSender<Batch>,
+    error: Arc<Mutex<Option<String>>>,
     thread: JoinHandle<PushSummary>,
 }
 
@@ -111,8 +114,10 @@ impl RemoteWrite {
         }
         let receiver = Endpoint::of(settings)?;
         let (batches, received_batches) = sync_channel(PENDING_MAX);
+        let error = Arc::<Mutex<Option<String>>>::default();
         let sender = Sender {
             receiver,
+            error: Arc::clone(&error),
             names: settings.names,
             labels: settings.labels.clone(),
             queue: Queue::default(),
@@ -135,6 +140,7 @@ impl RemoteWrite {
             next: Duration::ZERO,
             skipped: 0,
             batches,
+            error,
             thread,
         })
     }
@@ -146,7 +152,26 @@ impl RemoteWrite {
             return;
         }
         self.next = progress.elapsed + INTERVAL;
-        let samples = collect_samples(self.table, progress, &self.form);
+        self.put(collect_samples(self.table, progress, &self.form));
+    }
+
+    /// Takes the state of a probe `elapsed` after its start, and passes it to the sending thread if
+    /// a push is due, or if `changed` is true. Distributions are pushed as classic histograms,
+    /// which stay useful in a process that never ends. Never blocks.
+    pub fn update_probe(&mut self, state: &ProbeState, elapsed: Duration, changed: bool) {
+        if elapsed < self.next && !changed {
+            return;
+        }
+        self.next = elapsed + INTERVAL;
+        self.put(probe::collect_samples(state));
+    }
+
+    /// Returns the error of the last attempt; `None` if the receiver stored the samples.
+    pub fn error(&self) -> Option<String> {
+        self.error.lock().clone()
+    }
+
+    fn put(&mut self, samples: Vec<Sample>) {
         match self.batches.try_send((samples, Instant::now())) {
             Ok(()) => {}
             // If the thread has ended, it panicked. `finish` detects that.
@@ -166,6 +191,8 @@ impl RemoteWrite {
 /// The state of the sending thread.
 struct Sender {
     receiver: Endpoint,
+    /// The error of the last attempt, if it failed.
+    error: Arc<Mutex<Option<String>>>,
     names: Names,
     labels: Labels,
     queue: Queue,
@@ -230,6 +257,11 @@ impl Sender {
         let sent_at = self.origin.elapsed();
         let random = self.random.hash_one(sent_at) as u32;
         self.queue.record(sent_at, outcome, &error, random);
+        *self.error.lock() = match outcome {
+            Outcome::Stored => None,
+            Outcome::Status(status, _) => Some(format!("HTTP status {status}")),
+            Outcome::Unreachable => Some(error),
+        };
     }
 }
 

@@ -29,8 +29,9 @@ use tokio::runtime::Builder;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::distribution::{BOUNDS, Form, Shape};
-use super::table::{Kind, Metric, Sample, Value, collect_samples};
-use super::{ExportFault, Labels, Names, k6, table};
+use super::table::{Kind, RunEntry, Sample, Value, collect_samples};
+use super::{ExportFault, Labels, Names, k6, probe, table};
+use crate::analysis::probe::ProbeState;
 use crate::run::Progress;
 
 #[cfg(test)]
@@ -55,7 +56,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 /// An HTTP server for scrapes; it runs until it is finished or dropped.
 #[derive(Debug)]
 pub struct Scrape {
-    table: &'static [Metric],
+    table: &'static [RunEntry],
     next: Duration,
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -118,7 +119,15 @@ impl Scrape {
             return;
         }
         self.next = progress.elapsed + INTERVAL;
-        let samples = collect_samples(self.table, progress, &Form::Classic);
+        self.put(collect_samples(self.table, progress, &Form::Classic));
+    }
+
+    /// Takes the state of a probe. Never waits for a scraper.
+    pub fn update_probe(&self, state: &ProbeState) {
+        self.put(probe::collect_samples(state));
+    }
+
+    fn put(&self, samples: Vec<Sample>) {
         *self.shared.samples.lock() = Arc::new(samples);
     }
 

@@ -1,5 +1,5 @@
 //! The table of all metrics of a run, in the order of exports and of `docs/metrics.md`. To add a
-//! metric, add an entry here; there is no other list.
+//! metric, add an entry here; there is no other list. `probe.rs` has those of `weir probe`.
 //!
 //! Labels come from plans, methods, classes and hosts, so the plan bounds their number.
 
@@ -13,7 +13,7 @@ use crate::run::Progress;
 
 use Kind::{Counter, Gauge, Histogram, Info};
 
-/// One metric of a table.
+/// A metric.
 #[derive(Debug)]
 pub(super) struct Metric {
     /// Name with the unit, without the suffix of its kind.
@@ -23,9 +23,18 @@ pub(super) struct Metric {
     pub(super) unit: &'static str,
     pub(super) labels: &'static [&'static str],
     pub(super) help: &'static str,
-    /// Adds the metric's samples.
-    pub(super) samples: fn(&mut SampleBuilder<'_, '_>),
 }
+
+/// An entry of a table.
+#[derive(Debug)]
+pub(super) struct Entry<F> {
+    pub(super) metric: Metric,
+    /// Adds the metric's samples.
+    pub(super) samples: F,
+}
+
+/// An entry of a table of a run's metrics.
+pub(super) type RunEntry = Entry<fn(&mut RunSamples<'_, '_>)>;
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,31 +63,35 @@ pub(super) enum Value {
     Distribution(Distribution),
 }
 
-/// Builds the samples of a metric from the state of the run.
-pub(super) struct SampleBuilder<'a, 'p> {
-    pub(super) progress: &'a Progress<'p>,
-    form: &'a Form,
-    metric: &'static Metric,
-    samples: Vec<Sample>,
+/// Builds the samples of a metric from a source, which is the state of a run or of a probe.
+pub(super) struct SampleBuilder<'a, S> {
+    pub(super) source: &'a S,
+    pub(super) form: &'a Form,
+    pub(super) metric: &'static Metric,
+    pub(super) samples: Vec<Sample>,
 }
+
+/// Builds the samples of a run.
+pub(super) type RunSamples<'a, 'p> = SampleBuilder<'a, Progress<'p>>;
 
 /// Returns all samples of a table, with distributions in the given format. It takes a few
 /// microseconds for each histogram that has values.
 pub(super) fn collect_samples(
-    table: &'static [Metric],
+    table: &'static [RunEntry],
     progress: &Progress<'_>,
     form: &Form,
 ) -> Vec<Sample> {
     let mut samples = Vec::new();
-    for metric in table {
-        let mut builder = SampleBuilder { progress, form, metric, samples };
-        (metric.samples)(&mut builder);
+    for entry in table {
+        let metric = &entry.metric;
+        let mut builder = SampleBuilder { source: progress, form, metric, samples };
+        (entry.samples)(&mut builder);
         samples = builder.samples;
     }
     samples
 }
 
-impl<'p> SampleBuilder<'_, 'p> {
+impl<S> SampleBuilder<'_, S> {
     pub(super) fn number(&mut self, labels: &[&str], value: f64) {
         self.push(labels, Value::Number(value));
     }
@@ -100,9 +113,11 @@ impl<'p> SampleBuilder<'_, 'p> {
         let labels = labels.iter().map(|&label| label.to_owned()).collect();
         self.samples.push(Sample { metric: self.metric, labels, value });
     }
+}
 
+impl<'p> RunSamples<'_, 'p> {
     pub(super) fn plan(&self) -> &'p Plan {
-        self.progress.plan
+        self.source.plan
     }
 
     /// Returns the scenario, stage and method of a slot.
@@ -119,7 +134,7 @@ impl<'p> SampleBuilder<'_, 'p> {
 
     /// Adds the histogram that `histogram_of` selects from each slot.
     pub(super) fn cells(&mut self, histogram_of: fn(&lab_model::record::Cell) -> &Times) {
-        let totals = self.progress.totals;
+        let totals = self.source.totals;
         for (slot, cell) in &totals.cells {
             let [scenario, stage, method] = self.names(*slot);
             self.times(&[scenario, stage, method, slot.class.as_str()], histogram_of(cell));
@@ -127,8 +142,7 @@ impl<'p> SampleBuilder<'_, 'p> {
     }
 
     fn iterations(&mut self, count_of: fn(&Iterations) -> u64) {
-        for ((scenario, stage), counts) in
-            self.plan().stages().zip(&self.progress.totals.iterations)
+        for ((scenario, stage), counts) in self.plan().stages().zip(&self.source.totals.iterations)
         {
             self.count(&[&scenario.name, &stage.name], count_of(counts));
         }
@@ -136,7 +150,7 @@ impl<'p> SampleBuilder<'_, 'p> {
 
     /// Returns the current stages with their planned level.
     pub(super) fn levels(&self) -> Vec<(&'p Scenario, &'p Stage, f64)> {
-        let elapsed = self.progress.elapsed;
+        let elapsed = self.source.elapsed;
         let running =
             self.plan().spans().filter(|(_, _, span)| span.from <= elapsed && elapsed < span.to);
         running
@@ -159,12 +173,14 @@ pub(super) fn merge<'h, K: Ord>(parts: impl Iterator<Item = (K, &'h Times)>) -> 
 /// function that adds its samples.
 macro_rules! metrics {
     ($($name:literal $kind:ident $(in $unit:literal)?, $labels:expr, $help:literal: $samples:expr;)+) => {
-        &[$(Metric {
-            name: $name,
-            kind: $kind,
-            unit: concat!($($unit)?),
-            labels: $labels,
-            help: $help,
+        &[$(Entry {
+            metric: Metric {
+                name: $name,
+                kind: $kind,
+                unit: concat!($($unit)?),
+                labels: $labels,
+                help: $help,
+            },
             samples: $samples,
         },)+]
     };
@@ -175,19 +191,19 @@ const CALLS: &[&str] = &["scenario", "stage", "method", "class"];
 const STAGE: &[&str] = &["scenario", "stage"];
 
 /// Every metric.
-pub(super) const METRICS: &[Metric] = metrics! {
+pub(super) const METRICS: &[RunEntry] = metrics! {
     "weir_lab_run" Info, &["plan", "target", "client"], "The plan of the run and its target.":
         |out| {
-            let client = out.progress.target.client.as_deref().unwrap_or("unknown");
+            let client = out.source.target.client.as_deref().unwrap_or("unknown");
             let plan = out.plan();
             out.number(&[&plan.name, &plan.target.url.to_string(), client], 1.0);
         };
     "weir_lab_run_passed_seconds" Gauge in "seconds", &[], "Time since the start of the run.":
-        |out| out.number(&[], out.progress.elapsed.as_secs_f64());
+        |out| out.number(&[], out.source.elapsed.as_secs_f64());
     "weir_lab_calls" Counter, CALLS,
         "Finished calls by result; the calls of a batch are counted one by one.":
         |out| {
-            for (slot, cell) in &out.progress.totals.cells {
+            for (slot, cell) in &out.source.totals.cells {
                 let [scenario, stage, method] = out.names(*slot);
                 let labels = [scenario, stage, method, slot.class.as_str()];
                 out.count(&labels, cell.latency.len());
@@ -202,7 +218,7 @@ pub(super) const METRICS: &[Metric] = metrics! {
     "weir_lab_rpc_errors" Counter, &["method", "code"],
         "Calls with a JSON-RPC error, by its code; 0 for codes beyond the first 256.":
         |out| {
-            for (&(method, code), &count) in &out.progress.totals.codes {
+            for (&(method, code), &count) in &out.source.totals.codes {
                 out.count(&[out.method(method), &code.to_string()], count);
             }
         };
@@ -228,66 +244,66 @@ pub(super) const METRICS: &[Metric] = metrics! {
         |out| out.iterations(|counts| counts.dropped);
     "weir_lab_iteration_seconds" Histogram in "seconds", &[],
         "Time from the scheduled start of an iteration to the end of its last call.":
-        |out| out.times(&[], &out.progress.totals.iteration_time);
+        |out| out.times(&[], &out.source.totals.iteration_time);
     "weir_lab_scheduling_delay_seconds" Histogram in "seconds", &[],
         "Delay of sends that the generator itself caused.":
-        |out| out.times(&[], &out.progress.totals.scheduling_delay);
+        |out| out.times(&[], &out.source.totals.scheduling_delay);
     "weir_lab_generator_busy_ratio" Gauge in "ratio", &[],
         "Share of the last second in which the engine threads were not idle, 0 to 1.":
-        |out| out.number(&[], out.progress.second.generator_busy);
+        |out| out.number(&[], out.source.second.generator_busy);
     "weir_lab_generator_cpu_seconds" Counter in "seconds", &[], "CPU time of the engine threads.":
-        |out| out.number(&[], out.progress.totals.cpu.as_secs_f64());
+        |out| out.number(&[], out.source.totals.cpu.as_secs_f64());
     "weir_lab_generator_run_delay_seconds" Counter in "seconds", &[],
         "Time that engine threads were ready to run but had no CPU core.":
-        |out| out.number(&[], out.progress.totals.run_delay.as_secs_f64());
+        |out| out.number(&[], out.source.totals.run_delay.as_secs_f64());
     "weir_lab_calls_in_flight" Gauge, &[], "Calls in flight.":
-        |out| out.count(&[], out.progress.second.in_flight);
+        |out| out.count(&[], out.source.second.in_flight);
     "weir_lab_workers_busy" Gauge, &[], "Workers that run an iteration.":
-        |out| out.count(&[], out.progress.second.workers_busy);
+        |out| out.count(&[], out.source.second.workers_busy);
     "weir_lab_iterations_waiting" Gauge, &[], "Scheduled iterations that wait for a worker.":
-        |out| out.count(&[], out.progress.second.waiting);
+        |out| out.count(&[], out.source.second.waiting);
     "weir_lab_requests" Counter, &[], "Finished HTTP requests; a batch is one.":
-        |out| out.count(&[], out.progress.totals.traffic.requests);
+        |out| out.count(&[], out.source.totals.traffic.requests);
     "weir_lab_responses" Counter, &["status"], "HTTP requests by the status of the response.":
         |out| {
-            for (status, count) in &out.progress.totals.statuses {
+            for (status, count) in &out.source.totals.statuses {
                 out.count(&[&status.to_string()], *count);
             }
         };
     "weir_lab_connections" Counter, &["outcome"],
         "Connections by outcome: made, failed, closed_by_server, ports_exhausted.":
         |out| {
-            let traffic = out.progress.totals.traffic;
+            let traffic = out.source.totals.traffic;
             out.count(&["made"], traffic.connections);
             out.count(&["failed"], traffic.connections_failed);
             out.count(&["closed_by_server"], traffic.closed_by_server);
             out.count(&["ports_exhausted"], traffic.ports_exhausted);
         };
     "weir_lab_connect_seconds" Histogram in "seconds", &[], "Time of TCP connects.":
-        |out| out.times(&[], &out.progress.totals.connect_time);
+        |out| out.times(&[], &out.source.totals.connect_time);
     "weir_lab_handshakes" Counter, &["kind"], "TLS handshakes, full or resumed.":
         |out| {
-            let traffic = out.progress.totals.traffic;
+            let traffic = out.source.totals.traffic;
             out.count(&["full"], traffic.handshakes_full);
             out.count(&["resumed"], traffic.handshakes_resumed);
         };
     "weir_lab_handshake_seconds" Histogram in "seconds", &["kind"],
         "Time of TLS handshakes, full or resumed.":
         |out| {
-            out.times(&["full"], &out.progress.totals.handshake_full_time);
-            out.times(&["resumed"], &out.progress.totals.handshake_resumed_time);
+            out.times(&["full"], &out.source.totals.handshake_full_time);
+            out.times(&["resumed"], &out.source.totals.handshake_resumed_time);
         };
     "weir_lab_retry_after_seconds" Histogram in "seconds", &[],
         "Retry-After of the responses that had it.":
-        |out| out.times(&[], &out.progress.totals.retry_after);
+        |out| out.times(&[], &out.source.totals.retry_after);
     "weir_lab_sent_bytes" Counter in "bytes", &[], "Bytes written to sockets.":
-        |out| out.count(&[], out.progress.totals.traffic.bytes_sent);
+        |out| out.count(&[], out.source.totals.traffic.bytes_sent);
     "weir_lab_received_bytes" Counter in "bytes", &[], "Bytes read from sockets.":
-        |out| out.count(&[], out.progress.totals.traffic.bytes_received);
+        |out| out.count(&[], out.source.totals.traffic.bytes_received);
     "weir_lab_threshold_kept" Gauge, &["threshold"],
         "1 if the threshold is met so far, 0 if it is exceeded; missing without data.":
         |out| {
-            for outcome in out.progress.thresholds {
+            for outcome in out.source.thresholds {
                 if outcome.observed.is_some() {
                     out.count(&[&outcome.text], u64::from(outcome.kept));
                 }
@@ -298,7 +314,7 @@ pub(super) const METRICS: &[Metric] = metrics! {
         |out| {
             // The last sample of each host replaces earlier ones.
             let newest: BTreeMap<_, _> =
-                out.progress.host.iter().map(|sample| (&sample.host, sample)).collect();
+                out.source.host.iter().map(|sample| (&sample.host, sample)).collect();
             for (host, sample) in newest {
                 for (name, value) in &sample.values {
                     out.number(&[host, name], *value);

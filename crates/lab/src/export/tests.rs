@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::distribution::Form;
-use super::table::{Kind, Metric, Value, collect_samples};
+use super::table::{Kind, RunEntry, Value, collect_samples};
 use super::*;
 use crate::live::scene::Scene;
 
@@ -45,7 +45,7 @@ fn labels_that_cannot_be_are_refused_by_name() {
     }
 }
 
-fn both() -> [(&'static str, &'static [Metric]); 2] {
+fn both() -> [(&'static str, &'static [RunEntry]); 2] {
     [("weir_lab_", table::METRICS), ("k6_", k6::METRICS)]
 }
 
@@ -53,7 +53,7 @@ fn both() -> [(&'static str, &'static [Metric]); 2] {
 fn names_are_unique_prefixed_and_end_in_their_unit() {
     for (prefix, table) in both() {
         let mut names = BTreeSet::new();
-        for metric in table {
+        for RunEntry { metric, .. } in table {
             assert!(names.insert(metric.name), "{} is there twice", metric.name);
             assert!(metric.name.starts_with(prefix), "{}", metric.name);
             assert!(metric.help.ends_with('.'), "{}", metric.name);
@@ -84,7 +84,7 @@ fn no_two_samples_are_of_one_series_and_all_numbers_are_numbers() {
 #[test]
 fn what_was_counted_is_what_is_exported() {
     let scene = Scene::new();
-    let sum = |table: &'static [Metric], name: &str, wanted: &[&str]| -> f64 {
+    let sum = |table: &'static [RunEntry], name: &str, wanted: &[&str]| -> f64 {
         let samples = collect_samples(table, &scene.progress(), &Form::Classic);
         let of = samples.iter().filter(|sample| sample.metric.name == name);
         let of =
@@ -119,7 +119,7 @@ fn what_was_counted_is_what_is_exported() {
 fn the_page_lists_every_metric() {
     let page = reference();
     for (_, table) in both() {
-        for metric in table {
+        for RunEntry { metric, .. } in table {
             assert!(page.contains(&format!("| `{}", metric.name)), "{}", metric.name);
         }
     }

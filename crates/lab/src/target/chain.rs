@@ -80,7 +80,8 @@ pub(super) fn head(client: &Client, family: Family) -> Result<Option<u64>, Targe
     })
 }
 
-fn head_method(family: Family) -> &'static str {
+/// Returns the method whose result is the number of the newest block.
+pub(crate) fn head_method(family: Family) -> &'static str {
     match family {
         Family::Ethereum => "eth_blockNumber",
         Family::Harmony => "hmyv2_blockNumber",

@@ -35,6 +35,10 @@ const TIMEOUT: (Duration, Duration) = (Duration::from_secs(5), Duration::from_se
 pub(crate) struct Client {
     agent: ureq::Agent,
     target: Target,
+    /// Timeout of a call.
+    timeout: Duration,
+    /// Waits until the next call may be sent.
+    pace: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// The reply to a call.
@@ -57,6 +61,19 @@ impl Client {
     /// # Errors
     /// Fails if the CA file cannot be used.
     pub(crate) fn new(target: &Target, tls: &Tls) -> Result<Client, TargetFault> {
+        let timeout = target.timeout.clamp(TIMEOUT.0, TIMEOUT.1);
+        Client::with_timeout(target, tls, timeout)
+    }
+
+    /// Creates a client with this timeout of a call instead of the target's.
+    ///
+    /// # Errors
+    /// Fails if the CA file cannot be used.
+    pub(crate) fn with_timeout(
+        target: &Target,
+        tls: &Tls,
+        timeout: Duration,
+    ) -> Result<Client, TargetFault> {
         let fault = |reason| TargetFault { url: target.url.to_string(), reason };
         let anchors = match &tls.ca {
             None => RootCerts::WebPki,
@@ -81,10 +98,15 @@ impl Client {
             .max_redirects_will_error(false)
             .user_agent(concat!("weir/", env!("CARGO_PKG_VERSION")))
             .timeout_connect(Some(target.connect_timeout))
-            .timeout_global(Some(target.timeout.clamp(TIMEOUT.0, TIMEOUT.1)))
+            .timeout_global(Some(timeout))
             .build()
             .new_agent();
-        Ok(Client { agent, target: target.clone() })
+        Ok(Client { agent, target: target.clone(), timeout, pace: None })
+    }
+
+    /// Calls `pace` before each attempt of [`Client::call`]; it waits until one may be sent.
+    pub(crate) fn paced(self, pace: impl Fn() + Send + Sync + 'static) -> Client {
+        Client { pace: Some(Box::new(pace)), ..self }
     }
 
     /// Calls a method; `params` is JSON text. A JSON-RPC error is returned as a reply.
@@ -94,7 +116,9 @@ impl Client {
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
+        let pace = || self.pace.iter().for_each(|pace| pace());
         for _ in 1..LIMITED_ATTEMPTS {
+            pace();
             let (status, answer) = self.post(body.as_bytes())?;
             if status != 429 {
                 return self.read(status, &answer);
@@ -102,6 +126,7 @@ impl Client {
             std::thread::park_timeout(wait);
             wait *= 2;
         }
+        pace();
         let (status, answer) = self.post(body.as_bytes())?;
         if status == 429 {
             return Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }));
@@ -114,14 +139,23 @@ impl Client {
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
     pub(crate) fn post(&self, body: &[u8]) -> Result<(u16, Vec<u8>), TargetFault> {
+        self.send(body).map_err(|error| self.explain(error))
+    }
+
+    /// Sends a body and returns status and body of the response. It neither waits nor explains
+    /// errors.
+    ///
+    /// # Errors
+    /// Fails if the target cannot be reached or does not speak HTTP.
+    pub(crate) fn send(&self, body: &[u8]) -> Result<(u16, Vec<u8>), ureq::Error> {
         let mut request = self.agent.post(self.url()).header("content-type", "application/json");
         for (name, value) in &self.target.headers {
             request = request.header(name, value);
         }
-        let mut response = request.send(body).map_err(|error| self.explain(error))?;
+        let mut response = request.send(body)?;
         let status = response.status().as_u16();
         let body = response.body_mut().with_config().limit(RESPONSE_BYTES_MAX).read_to_vec();
-        Ok((status, body.map_err(|error| self.explain(error))?))
+        Ok((status, body?))
     }
 
     fn url(&self) -> String {
@@ -161,9 +195,7 @@ impl Client {
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
                 Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
-            ureq::Error::Timeout(_) => {
-                Reason::Silent { after: self.target.timeout.clamp(TIMEOUT.0, TIMEOUT.1) }
-            }
+            ureq::Error::Timeout(_) => Reason::Silent { after: self.timeout },
             ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(&error) },
             ureq::Error::Io(error) if as_tls(&error).is_some() => {
                 Reason::Tls { error: as_tls(&error).unwrap_or_default() }

@@ -246,7 +246,7 @@ impl Sinks {
 }
 
 /// Warnings about samples that were not stored.
-fn push_warnings(summary: PushSummary) -> Vec<String> {
+pub(crate) fn push_warnings(summary: PushSummary) -> Vec<String> {
     let PushSummary { stored, rejected, rejected_status, discarded, skipped, .. } = summary;
     let mut lines = Vec::new();
     if rejected > 0 {

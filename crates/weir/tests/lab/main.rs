@@ -16,6 +16,7 @@ mod examples;
 mod load;
 mod load_study;
 mod plans;
+mod probe;
 mod regression;
 mod remote_write;
 mod report;

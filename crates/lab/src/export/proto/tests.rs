@@ -144,3 +144,23 @@ fn the_numbers_of_fields_are_those_of_the_specification() {
     .concat();
     assert_eq!(bytes, expected);
 }
+
+#[test]
+fn a_classic_histogram_is_pushed_as_the_series_of_a_scrape() {
+    let scene = Scene::new();
+    let samples = collect_samples(METRICS, &scene.progress(), &Form::Classic);
+    let all = series(&samples, Names::Weir, &Labels::default(), 1);
+    let value = |wanted: &str, le: Option<&str>| {
+        let found = all.iter().find(|series| {
+            let label = series.labels.iter().find(|label| label.name == "le");
+            name(series) == wanted && label.map(|label| &*label.value) == le
+        });
+        found.unwrap_or_else(|| panic!("{wanted} {le:?}")).samples[0].value
+    };
+    assert_eq!(value("weir_lab_iteration_seconds_bucket", Some("0.001")), 0.0);
+    assert_eq!(value("weir_lab_iteration_seconds_bucket", Some("0.0025")), 12_000.0);
+    assert_eq!(value("weir_lab_iteration_seconds_bucket", Some("60.0")), 12_000.0);
+    assert_eq!(value("weir_lab_iteration_seconds_bucket", Some("+Inf")), 12_000.0);
+    assert_eq!(value("weir_lab_iteration_seconds_count", None), 12_000.0);
+    assert!(value("weir_lab_iteration_seconds_sum", None) > 20.0);
+}

@@ -47,6 +47,10 @@ const GATEWAY_ADDRESSES: &[&str] = &["127.0.0.1:8645", "127.0.0.1:8646"];
 const CHAIN: &[&str] = &["\"result\":\"0x1\""];
 const SIMULATED: &[&str] = &["\"result\":\"0x67932\""];
 
+/// A probe that takes a free port, and needs less than seconds to identify its targets.
+const PROBE: Changes = &[("", " --rate 10 --listen 127.0.0.1:0")];
+const PROBES: Outcome = Until(" is up: ", &[0]);
+
 const EQUAL: Outcome = Ends(&[0], &["EQUAL"]);
 
 const BUILDS: &str = "builds the program or measures for minutes; cargo xtask check parses it";
@@ -802,6 +806,23 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[("", " && cat summary.md")],
         Ends(&[0], &["## EQUAL"]),
     ),
+    ("weir probe http://127.0.0.1:8545", PROBE, PROBES),
+    (
+        "weir probe http://127.0.0.1:8545 http://10.0.0.1:8545 --rate 0.5 --lag-max 3",
+        &[("--rate 0.5", "--rate 10 --listen 127.0.0.1:0")],
+        PROBES,
+    ),
+    (
+        "weir probe geth=http://127.0.0.1:8545 gateway=http://127.0.0.1:8645 --listen 127.0.0.1:9100",
+        &[("127.0.0.1:9100", "127.0.0.1:0 --rate 10")],
+        PROBES,
+    ),
+    (
+        "weir probe http://127.0.0.1:8545 --remote-write http://127.0.0.1:9090/api/v1/write --listen off",
+        &[("127.0.0.1:9090", "127.0.0.1:1")],
+        Until("remote write failed: ", &[0]),
+    ),
+    ("weir probe --plan plan.toml", PROBE, PROBES),
     (
         "weir load plan.toml --junit load.xml",
         &[("", "; cat load.xml")],

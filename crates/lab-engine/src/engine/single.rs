@@ -1,0 +1,87 @@
+//! The calls of a plan one by one, for a caller that sends them itself. The requests and the classes
+//! of responses are those of a run.
+
+use std::sync::Arc;
+
+use lab_model::plan::{Plan, RecordedRequest, Step};
+use lab_model::record::Class;
+
+use super::EngineFault;
+use super::classify;
+use super::compose::{Composer, RequestKey, RequestKind};
+use crate::chain::ChainFacts;
+
+#[cfg(test)]
+mod tests;
+
+/// The calls of the first scenario of a plan, without end.
+pub struct SingleCalls {
+    composer: Composer,
+    key: RequestKey,
+    kind: RequestKind,
+    /// Buffer for the methods of a batch; single calls leave it empty.
+    batch_methods: Vec<u16>,
+}
+
+impl SingleCalls {
+    /// Prepares the calls. Batches that the plan makes of single calls are not made.
+    ///
+    /// # Errors
+    /// Fails if the plan draws values that the chain lacks, or replays recorded batches.
+    pub fn new(plan: &Plan, chain: &Arc<ChainFacts>) -> Result<SingleCalls, EngineFault> {
+        let mut plan = plan.clone();
+        plan.scenarios.truncate(1);
+        plan.scenarios[0].batch = None;
+        let mix = &plan.mixes[plan.scenarios[0].mix];
+        let is_batch = |request: &RecordedRequest| request.calls > 1;
+        if mix.steps.iter().any(|step| match step {
+            Step::Replay(requests) => requests.iter().any(is_batch),
+            Step::Choose(_) => false,
+        }) {
+            return Err(EngineFault::RecordedBatch { mix: mix.name.clone() });
+        }
+        Ok(SingleCalls {
+            composer: Composer::new(&plan, chain)?,
+            key: RequestKey { scenario: 0, iteration: 1, step: 0 },
+            kind: RequestKind::Single { method: 0, id: 0 },
+            batch_methods: Vec::new(),
+        })
+    }
+
+    /// Builds the next call. Returns the index of its method in the plan, and its body.
+    pub fn next_call(&mut self) -> (usize, &[u8]) {
+        self.kind = self.composer.compose(self.key, &mut self.batch_methods).kind;
+        let method = match self.kind {
+            RequestKind::Single { method, .. } | RequestKind::Recorded { method, .. } => method,
+            // `new` disables batches.
+            RequestKind::Batch { .. } => 0,
+        };
+        (usize::from(method), self.composer.request_body())
+    }
+
+    /// Classifies the response to the last call.
+    pub fn classify(&self, status: u16, body: &[u8]) -> Class {
+        let outcome = match self.kind {
+            RequestKind::Recorded { index, .. } => {
+                let request = self.composer.recorded(self.key, index);
+                request.map(|request| classify::recorded(status, body, request))
+            }
+            RequestKind::Single { id, .. } => Some(classify::single(status, body, id)),
+            RequestKind::Batch { .. } => None,
+        };
+        outcome.map_or(Class::Malformed, |outcome| outcome.class)
+    }
+
+    /// Moves on to the next call.
+    pub fn advance(&mut self) {
+        self.key.step += 1;
+        if self.key.step == self.composer.steps(0) {
+            self.key = RequestKey { iteration: self.key.iteration + 1, step: 0, ..self.key };
+        }
+    }
+}
+
+/// Classifies the response to a single call with this id.
+pub fn classify(status: u16, body: &[u8], id: u64) -> Class {
+    classify::single(status, body, id).class
+}

@@ -1,0 +1,316 @@
+//! The state of a probe: counts of each target since the start, and the changes of state. Memory is
+//! bounded by the targets and their methods, so that a probe may run without end.
+//!
+//! Times are durations since the start of the probe. Nothing here sends, waits or reads a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lab_model::record::{Class, TIME_MAX, Times, nanos};
+use lab_model::results::TargetFacts;
+
+#[cfg(test)]
+mod tests;
+
+/// Shortest time that the histograms of a probe resolve, in nanoseconds.
+const TIME_MIN: u64 = 1_000;
+/// Significant decimal digits of these histograms. With two, a histogram takes about 30 kB.
+const DIGITS: u8 = 2;
+/// Number of heads that are stored for each target.
+const HEADS: usize = 2;
+/// Maximum number of characters of a reason.
+const REASON_CHARS_MAX: usize = 160;
+
+/// When the state of a target changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// Number of consecutive calls that fail, or succeed, before a target counts as failed, or as
+    /// recovered.
+    pub calls_in_a_row: u32,
+    /// Maximum lag in blocks of a target that does not count as lagging.
+    pub lag_max: u64,
+}
+
+/// The state of all targets.
+#[derive(Debug)]
+pub struct ProbeState {
+    /// Time since the start.
+    pub elapsed: Duration,
+    /// The targets, in the order of the command line.
+    pub targets: Vec<TargetState>,
+    rules: Rules,
+    events: Vec<Event>,
+}
+
+/// The state of one target.
+#[derive(Debug)]
+pub struct TargetState {
+    /// Name in metrics and messages.
+    pub name: String,
+    /// Client, chain and family; `None` until the target has responded to the first calls.
+    pub facts: Option<TargetFacts>,
+    /// Its status.
+    pub status: Status,
+    /// True if it is up but lags.
+    pub lagging: bool,
+    /// Finished calls by method and class.
+    pub calls: BTreeMap<(String, Class), u64>,
+    /// Latencies of calls with a result, by method.
+    pub latencies: BTreeMap<String, Times>,
+    /// Calls that were not sent, because the previous one was still in flight.
+    pub calls_skipped: u64,
+    /// Number of times that the target failed.
+    pub outages: u64,
+    /// The last heads, newest last.
+    heads: Vec<Head>,
+    /// Time of the last change of the head.
+    head_changed: Duration,
+    /// Time of the last change of the status.
+    status_changed: Duration,
+    failed_in_a_row: u32,
+    succeeded_in_a_row: u32,
+}
+
+/// The status of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// No call has ended yet.
+    Starting,
+    /// It responds.
+    Up,
+    /// Its last calls failed.
+    Failed,
+}
+
+/// A head that a target reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    /// Number of the turn of the call. All targets are called in the same turns.
+    turn: u64,
+    number: u64,
+}
+
+/// A finished call.
+#[derive(Clone, Debug)]
+pub struct FinishedCall<'a> {
+    /// Its method.
+    pub method: &'a str,
+    /// How it ended.
+    pub class: Class,
+    /// Time from the scheduled start of the call to its end.
+    pub latency: Duration,
+    /// Number of its turn.
+    pub turn: u64,
+    /// The head, if the call returned one.
+    pub head: Option<u64>,
+    /// Why it failed.
+    pub reason: &'a str,
+}
+
+/// A change of a target's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Index of the target.
+    pub target: usize,
+    /// The change.
+    pub change: Change,
+}
+
+/// What changed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// The first call had a result.
+    Up(TargetFacts),
+    /// The target failed.
+    Failed {
+        /// Why the last call failed.
+        reason: String,
+        /// Number of consecutive failed calls; 0 if the target could not be identified.
+        calls: u32,
+    },
+    /// The target responds again.
+    Recovered {
+        /// Duration of the outage.
+        after: Duration,
+    },
+    /// The target is behind other targets of its chain.
+    Lags {
+        /// Number of blocks.
+        blocks: u64,
+    },
+    /// The target lags no longer.
+    CaughtUp,
+}
+
+impl ProbeState {
+    /// Returns the state of targets with these names before the first call.
+    pub fn new(names: impl IntoIterator<Item = String>, rules: Rules) -> ProbeState {
+        let targets = names.into_iter().map(TargetState::new).collect();
+        ProbeState { elapsed: Duration::ZERO, targets, rules, events: Vec::new() }
+    }
+
+    /// Records client, chain and family of a target.
+    pub fn identify(&mut self, index: usize, facts: TargetFacts) {
+        self.targets[index].facts = Some(facts);
+    }
+
+    /// Records that a target could not be identified.
+    pub fn fail_to_identify(&mut self, index: usize, reason: &str, now: Duration) {
+        if self.targets[index].status != Status::Failed {
+            self.fail(index, reason, 0, now);
+        }
+    }
+
+    /// Records calls that were not sent.
+    pub fn skip(&mut self, index: usize, calls: u64) {
+        self.targets[index].calls_skipped += calls;
+    }
+
+    /// Records a finished call. A 429 counts neither as a failure nor as a success.
+    pub fn record(&mut self, index: usize, call: &FinishedCall<'_>, now: Duration) {
+        let rules = self.rules;
+        let target = &mut self.targets[index];
+        target.count(call, now);
+        match call.class {
+            Class::Limited => {}
+            Class::Ok => {
+                (target.failed_in_a_row, target.succeeded_in_a_row) =
+                    (0, target.succeeded_in_a_row.saturating_add(1))
+            }
+            _ => {
+                (target.failed_in_a_row, target.succeeded_in_a_row) =
+                    (target.failed_in_a_row.saturating_add(1), 0)
+            }
+        }
+        match target.status {
+            Status::Starting if call.class == Class::Ok => {
+                target.set_status(Status::Up, now);
+                let facts = target.facts.clone().unwrap_or_default();
+                self.events.push(Event { target: index, change: Change::Up(facts) });
+            }
+            Status::Failed if target.succeeded_in_a_row >= rules.calls_in_a_row => {
+                let after = now.saturating_sub(target.status_changed);
+                target.set_status(Status::Up, now);
+                self.events.push(Event { target: index, change: Change::Recovered { after } });
+            }
+            Status::Starting | Status::Up if target.failed_in_a_row >= rules.calls_in_a_row => {
+                let calls = target.failed_in_a_row;
+                self.fail(index, call.reason, calls, now);
+            }
+            Status::Starting | Status::Up | Status::Failed => {}
+        }
+    }
+
+    /// Sets the time, and finds the targets that began or ceased to lag.
+    pub fn tick(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed;
+        for index in 0..self.targets.len() {
+            let lag = self.lag(index).unwrap_or_default();
+            let target = &mut self.targets[index];
+            if target.status != Status::Up {
+                continue;
+            }
+            // A target near the limit would otherwise change its state with each block.
+            let caught_up = lag <= self.rules.lag_max / 2;
+            let change = match target.lagging {
+                false if lag > self.rules.lag_max => Change::Lags { blocks: lag },
+                true if caught_up => Change::CaughtUp,
+                _ => continue,
+            };
+            target.lagging = !target.lagging;
+            self.events.push(Event { target: index, change });
+        }
+    }
+
+    /// Returns the changes since the last call of this function.
+    pub fn take_events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// Returns the number of blocks by which a target is behind the highest head of the targets of
+    /// its chain; `None` if its head is unknown. Heads of the same turn are compared, because a
+    /// chain may grow by many blocks between two turns.
+    pub fn lag(&self, index: usize) -> Option<u64> {
+        let target = &self.targets[index];
+        let own_head = target.heads.last()?;
+        let peers = self.targets.iter().filter(|peer| peer.chain() == target.chain());
+        let heads = peers.filter_map(|peer| peer.head_in(own_head.turn));
+        heads.map(|head| head.saturating_sub(own_head.number)).max()
+    }
+
+    fn fail(&mut self, index: usize, reason: &str, calls: u32, now: Duration) {
+        let target = &mut self.targets[index];
+        target.set_status(Status::Failed, now);
+        target.lagging = false;
+        target.outages += 1;
+        target.succeeded_in_a_row = 0;
+        let reason = reason.chars().take(REASON_CHARS_MAX).collect();
+        self.events.push(Event { target: index, change: Change::Failed { reason, calls } });
+    }
+}
+
+impl TargetState {
+    fn new(name: String) -> TargetState {
+        TargetState {
+            name,
+            facts: None,
+            status: Status::Starting,
+            lagging: false,
+            calls: BTreeMap::new(),
+            latencies: BTreeMap::new(),
+            calls_skipped: 0,
+            outages: 0,
+            heads: Vec::with_capacity(HEADS),
+            head_changed: Duration::ZERO,
+            status_changed: Duration::ZERO,
+            failed_in_a_row: 0,
+            succeeded_in_a_row: 0,
+        }
+    }
+
+    /// Returns the last known head.
+    pub fn head(&self) -> Option<u64> {
+        self.heads.last().map(|head| head.number)
+    }
+
+    /// Returns the time since the head changed; `None` if it is unknown.
+    pub fn head_age(&self, elapsed: Duration) -> Option<Duration> {
+        self.head().map(|_| elapsed.saturating_sub(self.head_changed))
+    }
+
+    fn count(&mut self, call: &FinishedCall<'_>, now: Duration) {
+        *self.calls.entry((call.method.to_owned(), call.class)).or_default() += 1;
+        if call.class == Class::Ok {
+            let times = self.latencies.entry(call.method.to_owned()).or_insert_with(|| {
+                Histogram::new_with_bounds(TIME_MIN, TIME_MAX, DIGITS)
+                    .expect("the bounds are constants that fit")
+            });
+            times.saturating_record(nanos(call.latency).max(1));
+        }
+        let Some(number) = call.head else { return };
+        if self.head() != Some(number) {
+            self.head_changed = now;
+        }
+        if self.heads.len() == HEADS {
+            self.heads.remove(0);
+        }
+        self.heads.push(Head { turn: call.turn, number });
+    }
+
+    fn set_status(&mut self, status: Status, now: Duration) {
+        (self.status, self.status_changed) = (status, now);
+    }
+
+    /// Returns what identifies the chain; `None` if it is unknown.
+    fn chain(&self) -> Option<(&str, Option<&str>)> {
+        let facts = self.facts.as_ref()?;
+        Some((&facts.family, facts.chain_id.as_deref()))
+    }
+
+    /// Returns the newest head up to a turn, or the oldest stored head if all are newer.
+    fn head_in(&self, turn: u64) -> Option<u64> {
+        let in_time = self.heads.iter().rev().find(|head| head.turn <= turn);
+        in_time.or_else(|| self.heads.first()).map(|head| head.number)
+    }
+}

@@ -1,0 +1,112 @@
+//! A small fixed load without end, which observes targets: `weir probe`.
+//!
+//! One thread for each target sends at most one call per turn (`caller.rs`). Turns are at the same
+//! times for all targets (`turns.rs`). The threads record their calls in one [`ProbeState`], which
+//! decides about the states of targets. [`run`] passes it to the caller at short intervals.
+
+mod caller;
+mod default_calls;
+mod turns;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lab_engine::engine::EngineFault;
+use lab_engine::engine::single::SingleCalls;
+use lab_model::plan::Plan;
+use parking_lot::Mutex;
+
+use crate::analysis::probe::{Event, ProbeState, Rules};
+use crate::run::Stop;
+use crate::target::{Client, TargetFault};
+use caller::Caller;
+use turns::Turns;
+
+/// Time between two looks at the state.
+const TICK_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Options of a probe.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Maximum number of calls per second and target.
+    pub rate: f64,
+    /// Timeout of a call.
+    pub timeout: Duration,
+    /// When the state of a target changes.
+    pub rules: Rules,
+}
+
+/// A target.
+#[derive(Clone, Debug)]
+pub struct ProbeTarget {
+    /// Name in metrics and messages.
+    pub name: String,
+    /// URL, headers and TLS settings of the target, and the calls.
+    pub plan: Plan,
+    /// True if cheap calls of the target's family replace the plan's calls.
+    pub default_calls: bool,
+}
+
+/// Why a probe could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeFault {
+    /// A client cannot be created.
+    #[error(transparent)]
+    Target(#[from] TargetFault),
+    /// The calls of the plan cannot be sent.
+    #[error(transparent)]
+    Calls(#[from] EngineFault),
+    /// A thread cannot start.
+    #[error("cannot start the thread of a target")]
+    Thread(#[source] std::io::Error),
+}
+
+/// Probes the targets until the stop is requested. `on_tick` gets the state at short intervals, with
+/// the changes since the previous time. A target that cannot be reached is tried again for ever.
+///
+/// # Errors
+/// Fails before the first call if a plan cannot be used.
+pub fn run(
+    targets: Vec<ProbeTarget>,
+    options: &Options,
+    stop: &Arc<Stop>,
+    on_tick: &mut dyn FnMut(&ProbeState, &[Event]),
+) -> Result<(), ProbeFault> {
+    let names = targets.iter().map(|target| target.name.clone());
+    let state = Arc::new(Mutex::new(ProbeState::new(names, options.rules)));
+    let origin = Instant::now();
+    for (index, mut target) in targets.into_iter().enumerate() {
+        check_calls(&target)?;
+        let connect_timeout = &mut target.plan.target.connect_timeout;
+        *connect_timeout = options.timeout.min(*connect_timeout);
+        let turns = Arc::new(Turns::new(origin, options.rate));
+        let plan = &target.plan;
+        let client = Client::with_timeout(&plan.target, &plan.connections.tls, options.timeout)?;
+        let pace = Arc::clone(&turns);
+        let client = client.paced(move || _ = pace.wait());
+        let state = Arc::clone(&state);
+        let caller = Caller { index, target, client, turns, state, stop: Arc::clone(stop), origin };
+        // The thread may wait for its next turn when the process ends, so it is not joined.
+        let thread = std::thread::Builder::new().name(format!("probe {index}"));
+        thread.spawn(move || caller.run()).map_err(ProbeFault::Thread)?;
+    }
+    while !stop.is_requested() {
+        {
+            let mut state = state.lock();
+            state.tick(origin.elapsed());
+            let events = state.take_events();
+            on_tick(&state, &events);
+        }
+        // An early wake-up is harmless.
+        std::thread::park_timeout(TICK_INTERVAL);
+    }
+    Ok(())
+}
+
+/// Finds calls that can never be sent. Data that the chain may lack is checked later.
+fn check_calls(target: &ProbeTarget) -> Result<(), EngineFault> {
+    match SingleCalls::new(&target.plan, &Arc::default()) {
+        Err(EngineFault::MissingValues { .. }) | Ok(_) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}

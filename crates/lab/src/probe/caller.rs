@@ -1,0 +1,193 @@
+//! The thread of one target: identifies the target, then sends its calls in turn.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use lab_engine::engine::single::{SingleCalls, classify};
+use lab_model::record::Class;
+use parking_lot::Mutex;
+use wire::family::Family;
+use wire::json::DEPTH_CEILING;
+use wire::response::{Outcome, parse_response};
+
+use super::turns::{Turn, Turns};
+use super::{ProbeTarget, default_calls};
+use crate::analysis::probe::{FinishedCall, ProbeState};
+use crate::run::Stop;
+use crate::target::{self, Client};
+
+/// The id of the calls for the head.
+const HEAD_ID: u64 = 1;
+/// The head is called in every turn whose number is a multiple of this.
+const HEAD_TURNS: u64 = 2;
+
+/// The thread of one target.
+pub(super) struct Caller {
+    pub(super) index: usize,
+    pub(super) target: ProbeTarget,
+    /// Its attempts to identify the target wait for turns.
+    pub(super) client: Client,
+    pub(super) turns: Arc<Turns>,
+    pub(super) state: Arc<Mutex<ProbeState>>,
+    pub(super) stop: Arc<Stop>,
+    pub(super) origin: Instant,
+}
+
+/// The calls of a target that is identified.
+struct Calls {
+    methods: Vec<Box<str>>,
+    single: SingleCalls,
+    /// The method that returns the head, if the family is known.
+    head_method: Option<&'static str>,
+}
+
+impl Caller {
+    pub(super) fn run(self) {
+        let Some(mut calls) = self.identify() else { return };
+        loop {
+            let turn = self.turns.wait();
+            if self.stop.is_requested() {
+                return;
+            }
+            self.state.lock().skip(self.index, turn.skipped);
+            match calls.head_method.filter(|_| turn.number % HEAD_TURNS == 0) {
+                Some(method) => self.call_head(method, turn),
+                None => self.call(&mut calls, turn),
+            }
+        }
+    }
+
+    /// Identifies the target and prepares its calls. Tries again until it succeeds; returns `None`
+    /// if the stop is requested.
+    fn identify(&self) -> Option<Calls> {
+        loop {
+            if self.stop.is_requested() {
+                return None;
+            }
+            match self.prepare() {
+                Ok(calls) => return Some(calls),
+                Err(reason) => {
+                    let now = self.origin.elapsed();
+                    self.state.lock().fail_to_identify(self.index, &reason, now);
+                }
+            }
+            // A name that cannot be resolved takes no turn of its own.
+            self.turns.wait();
+        }
+    }
+
+    fn prepare(&self) -> Result<Calls, String> {
+        let mut plan = self.target.plan.clone();
+        if self.target.default_calls {
+            // The values that the plan's own calls need are not read.
+            default_calls::set(&mut plan, Family::Ethereum);
+        }
+        let probed = target::probe_with(&self.client, &plan);
+        let probed = probed.map_err(|fault| fault.reason.to_string())?;
+        let family: Option<Family> = probed.facts.family.parse().ok();
+        if self.target.default_calls {
+            let family = family.ok_or("its family is unknown; set it with --family")?;
+            default_calls::set(&mut plan, family);
+        }
+        let single = SingleCalls::new(&plan, &Arc::new(probed.chain));
+        let single = single.map_err(|fault| fault.to_string())?;
+        self.state.lock().identify(self.index, probed.facts);
+        let head_method = family.map(target::head_method);
+        Ok(Calls { methods: plan.methods, single, head_method })
+    }
+
+    fn call_head(&self, method: &str, turn: Turn) {
+        let mut body = Vec::new();
+        let id = HEAD_ID.to_string();
+        wire::call::write_call(&mut body, id.as_bytes(), method, Some(&b"[]"[..]));
+        let result = self.client.send(&body);
+        let class = |status, body: &[u8]| classify(status, body, HEAD_ID);
+        self.record(method, turn, &result, class, head_in);
+    }
+
+    fn call(&self, calls: &mut Calls, turn: Turn) {
+        let (method, body) = calls.single.next_call();
+        let method = &calls.methods[method];
+        let result = self.client.send(body);
+        let class = |status, body: &[u8]| calls.single.classify(status, body);
+        self.record(method, turn, &result, class, |_| None);
+        calls.single.advance();
+    }
+
+    fn record(
+        &self,
+        method: &str,
+        turn: Turn,
+        result: &Result<(u16, Vec<u8>), ureq::Error>,
+        class_of: impl Fn(u16, &[u8]) -> Class,
+        head_of: impl Fn(&[u8]) -> Option<u64>,
+    ) {
+        let latency = turn.at.elapsed();
+        let (class, head, reason) = match result {
+            Ok((status, body)) => {
+                let class = class_of(*status, body);
+                let head = (class == Class::Ok).then(|| head_of(body)).flatten();
+                (class, head, explain(class, *status, body))
+            }
+            Err(error) => {
+                let (class, reason) = classify_error(error);
+                (class, None, reason)
+            }
+        };
+        let reason = format!("{method}: {reason}");
+        let turn = turn.number;
+        let call = FinishedCall { method, class, latency, turn, head, reason: &reason };
+        self.state.lock().record(self.index, &call, self.origin.elapsed());
+    }
+}
+
+/// Returns the number in the result of a response.
+fn head_in(body: &[u8]) -> Option<u64> {
+    match parse_response(body, DEPTH_CEILING).ok()?.outcome {
+        Outcome::Result(raw) => target::number(&serde_json::from_slice(raw).ok()?),
+        Outcome::Error { .. } => None,
+    }
+}
+
+/// Explains why the response to a call is a failure.
+fn explain(class: Class, status: u16, body: &[u8]) -> String {
+    match class {
+        Class::RpcError => match parse_response(body, DEPTH_CEILING).map(|found| found.outcome) {
+            Ok(Outcome::Error { code, message, .. }) => {
+                format!("JSON-RPC error {code} ({})", message.escape_debug())
+            }
+            _ => "JSON-RPC error".to_owned(),
+        },
+        Class::Malformed => format!("the response with HTTP status {status} is not JSON-RPC"),
+        Class::WrongId => "the response has the id of another call".to_owned(),
+        _ => format!("HTTP status {status}"),
+    }
+}
+
+/// Returns the class of an error of the client, with an explanation.
+fn classify_error(error: &ureq::Error) -> (Class, String) {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::HostNotFound => (Class::Connect, "the name has no address".to_owned()),
+        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
+            (Class::Connect, "no connection within the timeout".to_owned())
+        }
+        ureq::Error::Timeout(_) => (Class::Timeout, "no response within the timeout".to_owned()),
+        ureq::Error::Rustls(error) => (Class::Tls, format!("the TLS handshake failed: {error}")),
+        ureq::Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionRefused => (Class::Connect, "connection refused".to_owned()),
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                (Class::Connect, error.to_string())
+            }
+            _ if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
+                (Class::Tls, format!("the TLS handshake failed: {error}"))
+            }
+            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
+                (Class::Reset, "the connection ended before the response".to_owned())
+            }
+            _ => (Class::Reset, error.to_string()),
+        },
+        ureq::Error::ConnectionFailed => (Class::Connect, "connection failed".to_owned()),
+        error => (Class::Malformed, error.to_string()),
+    }
+}

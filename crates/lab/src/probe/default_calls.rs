@@ -1,0 +1,35 @@
+//! The calls of a probe without a plan: cheap reads that every node of a family has. They alternate
+//! with calls for the head.
+
+use lab_model::plan::{Mix, Piece, Plan, Step, Template, WeightedCall};
+use wire::family::Family;
+
+/// Methods with their parameters and weights.
+const ETHEREUM: &[(&str, &str, f64)] = &[
+    ("eth_getBlockByNumber", r#"["latest",false]"#, 2.0),
+    ("eth_getBalance", r#"["0x0000000000000000000000000000000000000000","latest"]"#, 1.0),
+    ("eth_gasPrice", "[]", 1.0),
+    ("eth_chainId", "[]", 1.0),
+];
+const HARMONY: &[(&str, &str, f64)] =
+    &[("hmyv2_getLatestChainHeaders", "[]", 1.0), ("hmyv2_getEpoch", "[]", 1.0)];
+const BITCOIN: &[(&str, &str, f64)] =
+    &[("getbestblockhash", "[]", 1.0), ("getblockchaininfo", "[]", 1.0)];
+
+/// Replaces the calls of a plan.
+pub(super) fn set(plan: &mut Plan, family: Family) {
+    let calls = match family {
+        Family::Ethereum => ETHEREUM,
+        Family::Harmony => HARMONY,
+        Family::Bitcoin => BITCOIN,
+    };
+    plan.methods = calls.iter().map(|(method, ..)| (*method).into()).collect();
+    let weighted = calls.iter().enumerate().map(|(method, (_, params, weight))| WeightedCall {
+        weight: *weight,
+        template: Template { method, params: vec![Piece::Text(params.as_bytes().into())] },
+    });
+    let step = Step::Choose(weighted.collect());
+    plan.mixes = vec![Mix { name: "probe".to_owned(), steps: vec![step] }];
+    plan.scenarios.truncate(1);
+    plan.scenarios[0].mix = 0;
+}
