@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::release::files;
+use crate::release::files::{self, Effort};
 use crate::release::{VERSION, architecture};
 use crate::shell;
 use crate::static_program;
@@ -60,7 +60,7 @@ fn write(program: &Path, layout: &Path) -> Result<()> {
     let tar = layout.join("layer.tar");
     write_layer(&image, program, &layout.join("root"), &tar)?;
     let content_digest = files::sha256(&tar)?;
-    let layer = add_blob(&blobs, &files::gzip(&tar)?, "image.layer.v1.tar+gzip")?;
+    let layer = add_blob(&blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
     let config = config(&image, &content_digest)?;
     let config = add_json(&blobs, &config, "image.config.v1+json")?;
     let manifest = json!({

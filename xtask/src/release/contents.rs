@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::files::Effort;
 use super::{VERSION, copy_into, files};
 use crate::shell;
 
@@ -30,7 +31,7 @@ pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
     let man = files::empty_folder(&folder.join("man"))?;
     files::output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
     for page in fs::read_dir(&man)? {
-        files::gzip(&page?.path())?;
+        files::gzip(&page?.path(), Effort::Best)?;
     }
     write_completions(program, &files::empty_folder(&folder.join("completions"))?)?;
     let examples = files::empty_folder(&folder.join("examples"))?;
@@ -69,5 +70,5 @@ fn write_changelog(folder: &Path) -> Result<()> {
          changes.\n\n -- {MAINTAINER}  {date}\n"
     );
     fs::write(folder.join("changelog"), text)?;
-    files::gzip(&folder.join("changelog")).map(drop)
+    files::gzip(&folder.join("changelog"), Effort::Best).map(drop)
 }

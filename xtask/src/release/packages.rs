@@ -7,6 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::contents::MAINTAINER;
+use super::files::Effort;
 use super::{VERSION, copy_into, files};
 use crate::shell;
 
@@ -47,7 +48,7 @@ pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {
     let archive = folder.join(format!("{name}.tar"));
     files::write_tar(&parent, &[&name], &archive)?;
     fs::remove_dir_all(&parent)?;
-    files::gzip(&archive).map(drop)
+    files::gzip(&archive, Effort::Normal).map(drop)
 }
 
 /// Writes the deb and the rpm, as `deploy/packages/nfpm.yaml` describes them.

@@ -173,7 +173,7 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
     std::fs::create_dir(&configuration).unwrap();
     let port = upstream.address.rsplit_once(':').unwrap().1;
     let text = format!(
-        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\ndrain_deadline = \"30s\"\n\
+        "[server]\nlisten = \"127.0.0.1:0\"\nadmin = \"off\"\ndrain_deadline = \"20s\"\n\
          [cache]\nenabled = false\n[[upstream]]\nurl = \"https://{UPSTREAM}:{port}\"\n\
          tls_ca = \"authority.pem\"\n"
     );
