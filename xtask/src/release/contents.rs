@@ -30,8 +30,9 @@ pub(super) fn write(program: &Path, folder: &Path) -> Result<()> {
     }
     let man = files::empty_folder(&folder.join("man"))?;
     files::output(Command::new(program).args(["generate-docs", "--man"]).arg(&man))?;
-    for page in fs::read_dir(&man)? {
-        files::gzip(&page?.path(), Effort::Best)?;
+    let pages = fs::read_dir(&man)?.collect::<Result<Vec<_>, _>>()?;
+    for page in pages {
+        files::gzip(&page.path(), Effort::Best)?;
     }
     write_completions(program, &files::empty_folder(&folder.join("completions"))?)?;
     let examples = files::empty_folder(&folder.join("examples"))?;
