@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use crate::{fuzz, generate, shell, site, tidy};
+use crate::{fuzz, generate, release, shell, site, tidy};
 use counts::{Counts, Slowest};
 
 /// The stages to run.
@@ -61,6 +61,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
     Stage { name: "clippy", fast: true, run: clippy },
     Stage { name: "programs", fast: false, run: programs },
+    Stage { name: "packages", fast: false, run: packages },
     Stage { name: "build", fast: true, run: build },
     Stage {
         name: "generate",
@@ -200,6 +201,14 @@ fn programs(context: &mut Context) -> Result<Outcome> {
         Ok(Err(error)) => Ok(Outcome::Skipped(format!("{error:#}"))),
         Err(_) => bail!("the thread that fetches programs panicked"),
     }
+}
+
+/// Writes the packages and the image for their tests.
+fn packages(context: &mut Context) -> Result<Outcome> {
+    if shell::find("nfpm").is_none() && !context.programs_required {
+        return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));
+    }
+    release::write_for_check().map(|()| Outcome::Passed)
 }
 
 fn build(_: &mut Context) -> Result<Outcome> {

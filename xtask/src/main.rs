@@ -1,5 +1,5 @@
 //! This repository's developer tool: `cargo xtask check`, `tidy`, `generate`, `docs`, `fuzz`,
-//! `sim`, `bench`.
+//! `sim`, `bench`, `release`, `image`.
 //!
 //! Each command has its own file. The tool uses the project only through its files and commands. It
 //! imports none of its crates, so that it builds fast and cannot share their bugs.
@@ -10,9 +10,12 @@ mod bench;
 mod check;
 mod fuzz;
 mod generate;
+mod image;
+mod release;
 mod shell;
 mod sim;
 mod site;
+mod static_program;
 mod tidy;
 
 use std::net::SocketAddr;
@@ -73,6 +76,18 @@ enum Command {
     /// Compare the gateway with its peers, or one build with another
     #[command(subcommand)]
     Bench(bench::Benchmark),
+    /// Build the program and write the files of a release to target/release-files
+    Release {
+        /// Build with this profile; `dev` builds fastest
+        #[arg(long, default_value = static_program::RELEASE_PROFILE)]
+        profile: String,
+    },
+    /// Build the program and write a container image as an OCI layout to target/image
+    Image {
+        /// Build with this profile; `dev` builds fastest
+        #[arg(long, default_value = static_program::RELEASE_PROFILE)]
+        profile: String,
+    },
     /// Serve as the bench's constant node
     #[command(hide = true)]
     Backend {
@@ -106,6 +121,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(benchmark) => bench::run(&benchmark)?,
+        Command::Release { profile } => release::run(&profile)?,
+        Command::Image { profile } => image::run(&profile)?,
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;
         }

@@ -9,6 +9,7 @@ mod capacity;
 mod check;
 mod ci;
 mod compare;
+mod completions;
 mod control;
 mod cordon;
 mod demo;
@@ -96,6 +97,7 @@ enum Command {
     // Answers one question by several load runs or syncs.
     Study(study::Study),
     Node(node::Node),
+    Completions(completions::Completions),
     #[command(hide = true)]
     GenerateDocs(pages::GenerateDocs),
 }
@@ -131,6 +133,7 @@ fn main() -> ExitCode {
         Command::Report(report) => report.run(),
         Command::Study(study) => study.run(),
         Command::Node(node) => node.run(),
+        Command::Completions(completions) => completions.run(),
         Command::GenerateDocs(pages) => pages.run(),
     };
     result.unwrap_or_else(|error| {

@@ -1,5 +1,5 @@
-//! `weir generate-docs` (hidden): writes the pages of `docs/` and the files of `deploy/` that are
-//! generated from tables and types.
+//! `weir generate-docs` (hidden): writes the pages of `docs/`, the files of `deploy/` and the man
+//! pages, which are generated from tables and types.
 //!
 //! `cargo xtask generate` calls it. It is part of the binary because only the binary depends on all
 //! crates.
@@ -18,7 +18,7 @@ use crate::{Arguments, demo, monitoring};
 pub(crate) struct GenerateDocs {
     /// Folder of the pages
     #[arg(long, value_name = "FOLDER")]
-    dir: PathBuf,
+    dir: Option<PathBuf>,
 
     /// Folder of the files for Prometheus and Grafana, which are left out without it
     #[arg(long, value_name = "FOLDER")]
@@ -27,6 +27,10 @@ pub(crate) struct GenerateDocs {
     /// Address of the page about alerts, to which the alert rules link
     #[arg(long, value_name = "URL", default_value = monitoring::DEFAULT_RUNBOOK_URL)]
     runbook_url: String,
+
+    /// Folder of the man pages, which are left out without it
+    #[arg(long, value_name = "FOLDER")]
+    man: Option<PathBuf>,
 
     /// Write nothing, and fail if a page is not up to date
     #[arg(long)]
@@ -73,7 +77,15 @@ fn deployed(runbook_url: &str) -> [(&'static str, String); 3] {
 impl GenerateDocs {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let mut stale = 0;
-        let pages = PAGES.iter().map(|(name, generate)| (self.dir.join(name), generate()));
+        if let Some(folder) = &self.man {
+            let program = Arguments::command().term_width(HELP_WIDTH);
+            clap_mangen::generate_to(program, folder)
+                .with_context(|| format!("cannot write to {}", folder.display()))?;
+        }
+        let pages = self
+            .dir
+            .iter()
+            .flat_map(|dir| PAGES.iter().map(|(name, generate)| (dir.join(name), generate)));
         let deployed = self.deploy.iter().flat_map(|deploy| {
             deployed(&self.runbook_url).map(|(name, text)| (deploy.join(name), text))
         });

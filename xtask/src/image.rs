@@ -1,0 +1,140 @@
+//! `cargo xtask image`: writes the container image as an OCI layout, without a daemon or a network.
+//!
+//! The last stage of `deploy/container/Containerfile` describes the image, so that both are equal.
+//! The layout follows the OCI image specification 1.1.
+
+mod containerfile;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::release::files::{self, Effort};
+use crate::release::{VERSION, architecture};
+use crate::shell;
+use crate::static_program;
+use containerfile::Image;
+
+/// Folder of the image.
+const LAYOUT: &str = "target/image";
+const CONTAINERFILE: &str = "deploy/container/Containerfile";
+
+/// Builds the program with this profile, writes the image, and prints its size.
+///
+/// # Errors
+/// Fails if the program does not build or a file cannot be written.
+pub(crate) fn run(profile: &str) -> Result<()> {
+    let layout = shell::root().join(LAYOUT);
+    let folder = files::empty_folder(&layout.with_extension("contents"))?;
+    let program = folder.join("weir");
+    static_program::build(profile, &program)?;
+    let unpacked = program.metadata()?.len();
+    write(&program, &layout)?;
+    println!("{LAYOUT}: weir:{VERSION}, program {:.2} MB, compressed:", unpacked as f64 / 1e6);
+    print!("{}", files::sizes(&layout.join("blobs/sha256"))?);
+    Ok(())
+}
+
+/// Writes the image with this program as an archive of an OCI layout.
+///
+/// # Errors
+/// Fails if the Containerfile has an unknown instruction or a file cannot be written.
+pub(crate) fn write_archive(program: &Path, archive: &Path) -> Result<()> {
+    let layout = archive.with_extension("layout");
+    write(program, &layout)?;
+    files::write_tar(&layout, &["blobs", "index.json", "oci-layout"], archive)?;
+    Ok(fs::remove_dir_all(&layout)?)
+}
+
+/// Writes the image with this program as an OCI layout.
+fn write(program: &Path, layout: &Path) -> Result<()> {
+    let text = fs::read_to_string(shell::root().join(CONTAINERFILE))
+        .with_context(|| format!("cannot read {CONTAINERFILE}"))?;
+    let image = containerfile::parse(&text)?;
+    files::empty_folder(layout)?;
+    let blobs = files::empty_folder(&layout.join("blobs/sha256"))?;
+
+    let tar = layout.join("layer.tar");
+    write_layer(&image, program, &layout.join("root"), &tar)?;
+    let content_digest = files::sha256(&tar)?;
+    let layer = add_blob(&blobs, &files::gzip(&tar, Effort::Normal)?, "image.layer.v1.tar+gzip")?;
+    let config = config(&image, &content_digest)?;
+    let config = add_json(&blobs, &config, "image.config.v1+json")?;
+    let manifest = json!({
+        "schemaVersion": 2,
+        "mediaType": media_type("image.manifest.v1+json"),
+        "config": config,
+        "layers": [layer],
+    });
+    let mut manifest = add_json(&blobs, &manifest, "image.manifest.v1+json")?;
+    manifest["platform"] = json!({"architecture": architecture()?, "os": "linux"});
+    manifest["annotations"] = json!({"org.opencontainers.image.ref.name": VERSION});
+    let index = json!({
+        "schemaVersion": 2,
+        "mediaType": media_type("image.index.v1+json"),
+        "manifests": [manifest],
+    });
+    fs::write(layout.join("index.json"), index.to_string())?;
+    fs::write(layout.join("oci-layout"), json!({"imageLayoutVersion": "1.0.0"}).to_string())?;
+    Ok(())
+}
+
+/// Writes the files of the image to a tar archive.
+fn write_layer(image: &Image, program: &Path, root: &Path, tar: &Path) -> Result<()> {
+    let mut names = Vec::new();
+    files::empty_folder(root)?;
+    for file in &image.files {
+        let source = file.source.as_ref().map(|source| shell::root().join(source));
+        let path = root.join(&file.path);
+        fs::create_dir_all(path.parent().context("a file of the image is in a folder")?)?;
+        fs::copy(source.as_deref().unwrap_or(program), &path)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+        let mode = if file.source.is_some() { 0o644 } else { 0o755 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        let top = file.path.split('/').next().unwrap_or_default();
+        if !names.contains(&top) {
+            names.push(top);
+        }
+    }
+    files::write_tar(root, &names, tar)?;
+    Ok(fs::remove_dir_all(root)?)
+}
+
+/// Returns the configuration of the image.
+fn config(image: &Image, content_digest: &str) -> Result<Value> {
+    let created = files::commit_date("+%Y-%m-%dT%H:%M:%SZ")?;
+    let mut config = image.config.clone();
+    config["Labels"]["org.opencontainers.image.version"] = json!(VERSION);
+    config["Labels"]["org.opencontainers.image.created"] = json!(created);
+    Ok(json!({
+        "created": created,
+        "architecture": architecture()?,
+        "os": "linux",
+        "config": config,
+        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{content_digest}")]},
+        "history": [{"created": created, "created_by": "cargo xtask image"}],
+    }))
+}
+
+fn add_json(blobs: &Path, value: &Value, kind: &str) -> Result<Value> {
+    let file = blobs.join("json");
+    fs::write(&file, value.to_string())?;
+    add_blob(blobs, &file, kind)
+}
+
+/// Moves a file to the blobs under its digest. Returns its descriptor.
+fn add_blob(blobs: &Path, file: &Path, kind: &str) -> Result<Value> {
+    let digest = files::sha256(file)?;
+    let blob = blobs.join(&digest);
+    fs::rename(file, &blob)?;
+    let size = blob.metadata()?.len();
+    let digest = format!("sha256:{digest}");
+    Ok(json!({"mediaType": media_type(kind), "digest": digest, "size": size}))
+}
+
+fn media_type(kind: &str) -> String {
+    format!("application/vnd.oci.{kind}")
+}

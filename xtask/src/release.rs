@@ -1,0 +1,82 @@
+//! `cargo xtask release`: builds the static program and writes the files of a release:
+//! an archive, a deb, an rpm, an image, an SBOM and checksums.
+//!
+//! `release/contents.rs` writes what the packages contain, `release/packages.rs` packs it, and
+//! `release/files.rs` has the steps on files that the image needs too. RELEASE.md has the steps of a
+//! release.
+
+mod contents;
+pub(crate) mod files;
+mod packages;
+mod sbom;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use crate::check::programs;
+use crate::static_program::{self, CHECK_PROFILE, RELEASE_PROFILE};
+use crate::{image, shell};
+pub(crate) use packages::architecture;
+
+/// Version of the workspace, which all crates share.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Folder of a release.
+const RELEASE_FILES: &str = "target/release-files";
+/// Folder of the packages and the image that the tests use.
+const CHECK_FILES: &str = "target/check-files";
+/// Name of the file with the SHA-256 of each other file.
+const CHECKSUMS: &str = "SHA256SUMS";
+
+/// Builds with this profile and writes the files of a release, and prints their sizes.
+///
+/// # Errors
+/// Fails if a program is missing, the build fails or a file cannot be written.
+pub(crate) fn run(profile: &str) -> Result<()> {
+    println!("{}", programs::fetch_release(profile == RELEASE_PROFILE)?);
+    let folder = shell::root().join(RELEASE_FILES);
+    write(profile, &folder)?;
+    let sbom = folder.join(format!("weir-{VERSION}.cdx.json"));
+    if profile == RELEASE_PROFILE {
+        sbom::write(&sbom)?;
+    } else {
+        println!("no SBOM: only a release with the profile {RELEASE_PROFILE} has one");
+    }
+    files::write_checksums(&folder, CHECKSUMS)?;
+    println!("{RELEASE_FILES}:");
+    print!("{}", files::sizes(&folder)?);
+    Ok(())
+}
+
+/// Writes the packages and the image that the tests use.
+///
+/// # Errors
+/// Fails if the program does not build or a file cannot be written.
+pub(crate) fn write_for_check() -> Result<()> {
+    let folder = shell::root().join(CHECK_FILES);
+    write(CHECK_PROFILE, &folder)?;
+    files::write_checksums(&folder, CHECKSUMS)
+}
+
+/// Writes archive, deb, rpm and image.
+fn write(profile: &str, folder: &Path) -> Result<()> {
+    let sources = files::empty_folder(&folder.with_extension("contents"))?;
+    let program = sources.join("weir");
+    static_program::build(profile, &program)?;
+    files::empty_folder(folder)?;
+    contents::write(&program, &sources)?;
+    packages::write_archive(&sources, folder)?;
+    packages::write_packages(&sources, folder)?;
+    let image = format!("weir-{VERSION}-image-{}.tar", architecture()?);
+    image::write_archive(&program, &folder.join(image))
+}
+
+/// Copies a file of the repository into a folder, under its own name.
+fn copy_into(folder: &Path, file: &str) -> Result<()> {
+    let source = shell::root().join(file);
+    let name = source.file_name().with_context(|| format!("{file} is no file"))?;
+    fs::copy(&source, folder.join(name)).with_context(|| format!("cannot copy {file}"))?;
+    Ok(())
+}

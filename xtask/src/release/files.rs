@@ -1,0 +1,114 @@
+//! Steps on files: folders, reproducible archives, checksums, sizes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::shell;
+
+/// Removes a folder with its content, and creates it.
+pub(crate) fn empty_folder(folder: &Path) -> Result<PathBuf> {
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot empty {}", folder.display()))?;
+    }
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder.to_owned())
+}
+
+/// Returns the seconds since 1970 of the last commit. All files of a release have this time, so
+/// that two builds of one commit are equal.
+pub(crate) fn commit_time() -> Result<String> {
+    output(Command::new("git").current_dir(shell::root()).args(["log", "-1", "--format=%ct"]))
+}
+
+/// Formats the time of the last commit as `date` does.
+pub(crate) fn commit_date(format: &str) -> Result<String> {
+    let time = format!("@{}", commit_time()?);
+    output(Command::new("date").env("LC_ALL", "C").args(["--utc", "--date", &time, format]))
+}
+
+/// Writes `names` of `folder` to a tar archive. Names, owners and times do not depend on the
+/// machine.
+pub(crate) fn write_tar(folder: &Path, names: &[&str], archive: &Path) -> Result<()> {
+    let mut command = Command::new("tar");
+    command.args(["--create", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    command.args(["--format=gnu", "--mode=u=rwX,go=rX"]);
+    command.arg(format!("--mtime=@{}", commit_time()?)).arg("--file").arg(archive);
+    shell::run(command.arg("--directory").arg(folder).args(names))
+}
+
+/// Effort of compression, as an option of gzip.
+#[derive(Clone, Copy)]
+pub(crate) enum Effort {
+    /// The default. The best result would take three times as long and is 1 % smaller.
+    Normal,
+    /// For small files. lintian requires it.
+    Best,
+}
+
+/// Replaces a file by its compressed form with the ending `.gz`. Returns the new path.
+pub(crate) fn gzip(file: &Path, effort: Effort) -> Result<PathBuf> {
+    // Without a name and a time in the header, equal input gives equal output.
+    let level = match effort {
+        Effort::Normal => "-6",
+        Effort::Best => "-9",
+    };
+    shell::run(Command::new("gzip").args(["--force", "--no-name", level]).arg(file))?;
+    let mut path = file.as_os_str().to_owned();
+    path.push(".gz");
+    Ok(PathBuf::from(path))
+}
+
+/// Returns the SHA-256 of a file in hexadecimal digits.
+pub(crate) fn sha256(file: &Path) -> Result<String> {
+    let line = output(Command::new("sha256sum").arg("--").arg(file))?;
+    let digest = line.split_whitespace().next().unwrap_or_default();
+    ensure!(digest.len() == 64, "sha256sum printed {line}");
+    Ok(digest.to_owned())
+}
+
+/// Writes the SHA-256 of each file of a folder in the format of `sha256sum --check`.
+pub(crate) fn write_checksums(folder: &Path, name: &str) -> Result<()> {
+    let mut text = String::new();
+    for file in names(folder)?.iter().filter(|file| *file != name) {
+        text.push_str(&format!("{}  {file}\n", sha256(&folder.join(file))?));
+    }
+    fs::write(folder.join(name), text).with_context(|| format!("cannot write {name}"))
+}
+
+/// Returns a line with size and name for each file of a folder.
+pub(crate) fn sizes(folder: &Path) -> Result<String> {
+    let mut text = String::new();
+    for file in names(folder)? {
+        let bytes = folder.join(&file).metadata()?.len();
+        text.push_str(&format!("{:>9.2} MB  {file}\n", bytes as f64 / 1e6));
+    }
+    Ok(text)
+}
+
+/// Returns the names of the files in a folder, sorted.
+fn names(folder: &Path) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("no {}", folder.display()))? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// Runs a command and returns what it prints, without the last line end.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    let line = shell::line(command);
+    let out = command.output().with_context(|| format!("cannot run {line}"))?;
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{line} failed: {}", stderr.trim_end());
+    Ok(String::from_utf8_lossy(&out.stdout).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Packs the archive, the deb and the rpm.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::contents::MAINTAINER;
+use super::files::Effort;
+use super::{VERSION, copy_into, files};
+use crate::shell;
+
+/// Files of the sources that the archive contains.
+const ARCHIVED: &[&str] = &[
+    "weir",
+    "weir.service",
+    "gateway.toml",
+    "examples",
+    "man",
+    "completions",
+    "CHANGELOG.md",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+];
+/// The scripts of the packages.
+const SCRIPTS: &[&str] =
+    &["deb.postinst", "deb.prerm", "deb.postrm", "rpm.post", "rpm.preun", "rpm.postun"];
+
+/// Returns the architecture of this machine as Debian, Go and container images name it.
+pub(crate) fn architecture() -> Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => bail!("releases are not built for {other}"),
+    }
+}
+
+/// Writes `weir-VERSION-linux-ARCH.tar.gz`, whose files are in one folder.
+pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {
+    let name = format!("weir-{VERSION}-linux-{}", architecture()?);
+    let parent = files::empty_folder(&sources.join("archive"))?;
+    let inside = files::empty_folder(&parent.join(&name))?;
+    for file in ARCHIVED {
+        let mut command = Command::new("cp");
+        shell::run(command.args(["--recursive", "--"]).arg(sources.join(file)).arg(&inside))?;
+    }
+    let archive = folder.join(format!("{name}.tar"));
+    files::write_tar(&parent, &[&name], &archive)?;
+    fs::remove_dir_all(&parent)?;
+    files::gzip(&archive, Effort::Normal).map(drop)
+}
+
+/// Writes the deb and the rpm, as `deploy/packages/nfpm.yaml` describes them.
+pub(super) fn write_packages(sources: &Path, folder: &Path) -> Result<()> {
+    let nfpm = shell::find("nfpm").context("nfpm is missing; cargo xtask release installs it")?;
+    copy_into(sources, "deploy/packages/nfpm.yaml")?;
+    for script in SCRIPTS {
+        copy_into(sources, &format!("deploy/packages/{script}"))?;
+    }
+    for packager in ["deb", "rpm"] {
+        let mut command = Command::new(&nfpm);
+        command.current_dir(sources).args(["package", "--packager", packager, "--target"]);
+        command.arg(folder).env("VERSION", VERSION).env("ARCH", architecture()?);
+        command.env("MAINTAINER", MAINTAINER).env("SOURCE_DATE_EPOCH", files::commit_time()?);
+        files::output(&mut command)?;
+    }
+    Ok(())
+}

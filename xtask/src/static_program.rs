@@ -1,0 +1,53 @@
+//! Builds `weir` as one file without dynamic libraries, for packages and images.
+//!
+//! Only the last crate is compiled with `+crt-static`: the linker takes the C library from it, and
+//! all other crates are shared with ordinary builds of the profile.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::shell;
+
+/// Profile of a release.
+pub(crate) const RELEASE_PROFILE: &str = "dist";
+/// Profile of the packages that `cargo xtask check` tests. It builds in seconds.
+pub(crate) const CHECK_PROFILE: &str = "dev";
+
+/// Builds the program with this profile and writes it, without debug information, to `path`.
+///
+/// # Errors
+/// Fails if the program does not build or is not static.
+pub(crate) fn build(profile: &str, path: &Path) -> Result<()> {
+    let mut command = shell::cargo_command();
+    if profile == RELEASE_PROFILE {
+        // Adds the list of crates to the program, for scanners of vulnerabilities.
+        command.arg("auditable");
+    }
+    command.args(["rustc", "--package", "weir", "--bin", "weir", "--profile", profile]);
+    command.args(["--", "-C", "target-feature=+crt-static"]);
+    shell::run(&mut command)?;
+    shell::run(Command::new("strip").arg("-o").arg(path).arg(built(profile)))?;
+    check_static(path)
+}
+
+/// Returns the path of the program that cargo builds with this profile.
+fn built(profile: &str) -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let folder = if profile == "dev" { "debug" } else { profile };
+    shell::root().join(target).join(folder).join("weir")
+}
+
+/// Fails unless the program is a position-independent file that names no dynamic loader.
+fn check_static(program: &Path) -> Result<()> {
+    let mut command = Command::new("readelf");
+    let out = command.args(["--file-header", "--program-headers", "--wide"]).arg(program).output();
+    let out = out.context("cannot run readelf")?;
+    ensure!(out.status.success(), "readelf cannot read {}", program.display());
+    let headers = String::from_utf8_lossy(&out.stdout);
+    ensure!(!headers.contains("INTERP"), "{} needs a dynamic loader", program.display());
+    ensure!(headers.contains("DYN"), "{} has a fixed address", program.display());
+    Ok(())
+}
