@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
+use connection::Peer;
 use simulated::{Network, SteppedThread};
 use thread::EngineThread;
 use world::System;
@@ -34,9 +35,11 @@ mod http2;
 mod reader;
 mod rng;
 pub mod simulated;
+pub mod subscriptions;
 mod thread;
 mod thread_recorder;
 mod tls;
+mod websocket;
 mod world;
 
 #[cfg(test)]
@@ -74,8 +77,8 @@ pub enum EngineFault {
     },
     /// The plan has more workers than the process may have open files.
     #[error(
-        "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers \
-         (a study's load_percent or workers), or allow more first: ulimit -n {needed}"
+        "{needed} open files are needed for the plan's workers and subscriptions, {allowed} are allowed; run \
+         fewer workers (a study's load_percent or workers), or allow more first: ulimit -n {needed}"
     )]
     Files {
         /// Open files that the run needs.
@@ -120,6 +123,9 @@ pub enum EngineFault {
         /// Index of the thread.
         thread: usize,
     },
+    /// The thread of the subscriptions panicked.
+    #[error("the thread of the subscriptions panicked")]
+    SubscriptionsPanicked,
 }
 
 /// The next event of the engine.
@@ -189,7 +195,7 @@ impl Engine {
             return Err(EngineFault::NoAddress);
         }
         allow_files(&plan)?;
-        let peer = Arc::new(tls::peer(&plan)?);
+        let peer = Arc::new(tls_peer(&plan)?);
         let threads = plan.threads.max(1);
         let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
         let shared = Arc::clone(&engine.shared);
@@ -233,7 +239,7 @@ impl Engine {
             plan: &plan,
             chain,
             addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
-            peer: &Arc::new(tls::peer(&plan)?),
+            peer: &Arc::new(tls_peer(&plan)?),
             shared: &Arc::clone(&engine.shared),
             index: 0,
             threads: 1,
@@ -358,10 +364,16 @@ fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
     plan.scenarios.iter().map(limit).collect()
 }
 
+/// Returns the TLS settings for connections to the plan's target.
+fn tls_peer(plan: &Plan) -> Result<Peer, EngineFault> {
+    tls::peer(&plan.target, &plan.connections.tls, plan.connections.http)
+}
+
 /// Raises the limit of open files to what the plan needs.
 fn allow_files(plan: &Plan) -> Result<(), EngineFault> {
     let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
-    let needed = workers as u64 + OTHER_FILES;
+    let subscribers: usize = plan.subscriptions.iter().map(|group| group.connections).sum();
+    let needed = (workers + subscribers) as u64 + OTHER_FILES;
     let mut limit = getrlimit(Resource::Nofile);
     // Draining connections are open files too.
     let desired = needed + (plan.threads.max(1) * thread::dial::DRAINING_MAX) as u64;
