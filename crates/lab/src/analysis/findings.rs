@@ -102,8 +102,8 @@ pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
 /// Returns the findings about a subscription.
 fn subscription(row: &SubscriptionRow) -> Vec<Finding> {
     let name = || row.name.clone();
-    let ended = row.ended.iter().map(|(_, connections)| connections).sum();
-    let reason = row.ended.iter().max_by_key(|(_, connections)| connections);
+    let ended: u64 = row.ended.iter().map(|(_, connections)| connections).sum();
+    let reason = row.ended.iter().max_by_key(|(_, connections)| *connections);
     let unsubscribed = reason.map(|(reason, _)| Finding::Unsubscribed {
         name: name(),
         ended,

@@ -74,8 +74,9 @@ pub struct NotificationFaults {
 impl NotificationFaults {
     /// Returns how often the notification with this number is sent.
     pub(crate) fn copies(&self, number: u64) -> usize {
-        let is_nth =
-            |every: Option<NonZeroU64>| every.is_some_and(|every| number % every.get() == 0);
+        let is_nth = |every: Option<NonZeroU64>| {
+            every.is_some_and(|every| number.is_multiple_of(every.get()))
+        };
         if is_nth(self.lose_every) { 0 } else { 1 + usize::from(is_nth(self.double_every)) }
     }
 }

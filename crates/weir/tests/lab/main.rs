@@ -21,3 +21,4 @@ mod remote_write;
 mod report;
 mod studies;
 mod study;
+mod subscriptions;

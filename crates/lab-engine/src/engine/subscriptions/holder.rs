@@ -293,7 +293,7 @@ impl Holder {
     fn handle_message(&mut self, index: usize, message: &[u8], now: u64) {
         let is_measured = now >= self.measured_from;
         let subscriber = &mut self.subscribers[index];
-        let is_confirmed = match (&subscriber.state, parse(message)) {
+        let is_valid = match (&subscriber.state, parse(message)) {
             (State::Subscribing, Some(Message::Confirmed(id))) => {
                 subscriber.state = State::Subscribed(id.into_owned());
                 subscriber.was_subscribed = true;
@@ -313,7 +313,7 @@ impl Holder {
             }
             _ => false,
         };
-        if !is_confirmed && is_measured {
+        if !is_valid && is_measured {
             self.subscribers[index].counts.unreadable += 1;
         }
     }

@@ -3,9 +3,7 @@
 use lab_model::results::run::RunResult;
 use lab_model::results::subscription::SubscriptionRow;
 
-use super::super::document::{
-    Block, Column, FILES, MARKDOWN, PAGE, Section, TERMINAL, Table, table, tone,
-};
+use super::super::document::{ALL, Block, Column, FILES, Section, Table, table, tone};
 use crate::wording::number::{bare_ms, count};
 
 /// Returns the tables of the subscriptions; none if the plan has none.
@@ -22,8 +20,7 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
              [Delay](notification delay) counts from the first arrival on any connection of the \
              run. [Missing](missing notifications) notifications lie between two that arrived.",
         )
-        .on(TERMINAL | MARKDOWN, Block::Table(table(rows)))
-        .on(PAGE, Block::Table(table(rows)))
+        .on(ALL, Block::Table(table(rows)))
         .on(FILES, Block::Table(connections(rows)))
         .on(FILES, any_ended.then(|| Block::Table(ended(rows))));
     Some(section)
@@ -31,10 +28,7 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
 
 /// Returns the table of notifications.
 fn table(rows: &[SubscriptionRow]) -> Table {
-    let bad = |number: u64| match number {
-        0 => count(0).into(),
-        number => tone("bad", count(number)),
-    };
+    let bad = |number: u64| tone(if number > 0 { "bad" } else { "" }, count(number));
     let ms = |samples: u64, ms: f64| if samples == 0 { String::new() } else { bare_ms(ms) };
     table!(rows, |row|
         Column::text("subscription") => &row.name,
@@ -43,7 +37,7 @@ fn table(rows: &[SubscriptionRow]) -> Table {
         Column::number("notifications") => count(row.notifications),
         Column::number("missing").page_head("[missing](missing notifications)") => match row.missing {
             Some(missing) => bad(missing),
-            None => "unknown".into(),
+            None => tone("", "unknown"),
         },
         Column::number("duplicates") => bad(row.duplicates),
         Column::number("delay p50").page_head("[delay p50](notification delay)")
