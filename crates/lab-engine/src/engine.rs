@@ -22,6 +22,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::chain::ChainFacts;
 pub use compose::AGENT as USER_AGENT;
+use connection::Peer;
 use simulated::{Network, SteppedThread};
 use thread::EngineThread;
 use world::System;
@@ -36,9 +37,11 @@ mod reader;
 mod rng;
 pub mod simulated;
 pub mod single;
+pub mod subscriptions;
 mod thread;
 mod thread_recorder;
 mod tls;
+mod websocket;
 mod world;
 
 #[cfg(test)]
@@ -82,8 +85,8 @@ pub enum EngineFault {
     },
     /// The plan has more workers than the process may have open files.
     #[error(
-        "{needed} open files are needed for the plan's workers, {allowed} are allowed; run fewer workers, \
-         or allow more first: ulimit -n {needed}"
+        "{needed} open files are needed for the plan's workers and subscriptions, {allowed} are allowed; run \
+         fewer of them, or allow more first: ulimit -n {needed}"
     )]
     Files {
         /// Open files that the run needs.
@@ -128,6 +131,9 @@ pub enum EngineFault {
         /// Index of the thread.
         thread: usize,
     },
+    /// The thread of the subscriptions panicked.
+    #[error("the thread of the subscriptions panicked")]
+    SubscriptionsPanicked,
 }
 
 /// The next event of the engine.
@@ -197,7 +203,7 @@ impl Engine {
             return Err(EngineFault::NoAddress);
         }
         allow_files(&plan)?;
-        let peer = Arc::new(tls::peer(&plan)?);
+        let peer = Arc::new(tls_peer(&plan)?);
         let threads = plan.threads.max(1);
         let (mut engine, filled_in, samples_in) = Engine::new(&plan, threads);
         let shared = Arc::clone(&engine.shared);
@@ -241,7 +247,7 @@ impl Engine {
             plan: &plan,
             chain,
             addresses: &[SocketAddr::from(([127, 0, 0, 1], 1))],
-            peer: &Arc::new(tls::peer(&plan)?),
+            peer: &Arc::new(tls_peer(&plan)?),
             shared: &Arc::clone(&engine.shared),
             index: 0,
             threads: 1,
@@ -369,7 +375,13 @@ fn iteration_limits(plan: &Plan) -> Vec<Option<AtomicU64>> {
 /// Returns the number of open files that a plan needs.
 pub fn files_needed(plan: &Plan) -> u64 {
     let workers: usize = plan.scenarios.iter().map(|scenario| scenario.workers_max).sum();
-    workers as u64 + OTHER_FILES
+    let subscribers: usize = plan.subscriptions.iter().map(|group| group.connections).sum();
+    (workers + subscribers) as u64 + OTHER_FILES
+}
+
+/// Returns the TLS settings for connections to the plan's target.
+fn tls_peer(plan: &Plan) -> Result<Peer, EngineFault> {
+    tls::peer(&plan.target, &plan.connections.tls, plan.connections.http)
 }
 
 /// Raises the limit of open files to what the plan needs.

@@ -38,6 +38,7 @@ mod values;
 pub use settings::url::NodeUrl;
 pub use tables::{Batch, Capacity, Reference, Validity, Watch};
 pub use validate::whole_seconds;
+pub use values::SubscriptionKind;
 
 #[cfg(test)]
 mod tests;
@@ -71,8 +72,16 @@ fn read_in(environment: &Environment<'_>, text: &str, name: &str) -> Result<Plan
 /// Returns true if a text is a plan and not a gateway's configuration. A plan has a table that only
 /// plans have.
 pub fn is_plan(text: &str) -> bool {
-    const PLAN_TABLES: [&str; 7] =
-        ["scenario", "target", "mix", "thresholds", "validity", "capacity", "variables"];
+    const PLAN_TABLES: [&str; 8] = [
+        "scenario",
+        "subscription",
+        "target",
+        "mix",
+        "thresholds",
+        "validity",
+        "capacity",
+        "variables",
+    ];
     let (table, _) = DeTable::parse_recoverable(text);
     PLAN_TABLES.iter().any(|key| table.get_ref().contains_key(*key))
 }
@@ -175,6 +184,8 @@ pub struct Plan {
     pub mixes: Vec<Mix>,
     /// All scenarios, at least one. They run in parallel, each from its own start.
     pub scenarios: Vec<Scenario>,
+    /// All subscriptions. Their connections are held during the run.
+    pub subscriptions: Vec<Subscription>,
     /// Thresholds, judged on everything after [`Plan::warmup`].
     pub thresholds: Vec<Threshold>,
     /// Warm-up: recorded, but excluded from the verdict.
@@ -257,13 +268,17 @@ impl Target {
     /// # Errors
     /// Describes what is wrong with the URL, without repeating any part of it.
     pub fn point_at(&mut self, url: &str) -> Result<(), &'static str> {
-        let url = NodeUrl::parse_http(url)?;
+        self.replace_url(NodeUrl::parse_http(url)?);
+        Ok(())
+    }
+
+    /// Replaces the URL and the authorization of its user part.
+    fn replace_url(&mut self, url: NodeUrl) {
         // The old URL's user part must not be sent to the new target.
         let old_authorization = authorization(&self.url);
         self.headers.retain(|header| Some(header) != old_authorization.as_ref());
         self.url = url;
         self.authorize();
-        Ok(())
     }
 
     /// Adds the authorization header of the URL's user part, unless the plan sets one.
@@ -278,6 +293,21 @@ impl Target {
 fn authorization(url: &NodeUrl) -> Option<(String, String)> {
     let value = url.authorization()?.to_str().expect("base64 is ASCII");
     Some(("authorization".to_owned(), value.to_owned()))
+}
+
+/// Connections that subscribe to notifications.
+#[derive(Clone, Debug)]
+pub struct Subscription {
+    /// Unique in the plan.
+    pub name: String,
+    /// The server. Its URL is that of a WebSocket.
+    pub target: Target,
+    /// What the server notifies of.
+    pub kind: SubscriptionKind,
+    /// Number of connections, at least 1.
+    pub connections: usize,
+    /// Contracts whose logs are requested; empty for all logs.
+    pub addresses: Vec<String>,
 }
 
 /// HTTP version, reuse and TLS of connections.

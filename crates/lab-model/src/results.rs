@@ -10,6 +10,7 @@ pub mod load_study;
 pub mod run;
 pub mod schema;
 pub mod study;
+pub mod subscription;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -43,6 +43,7 @@ pub fn open(rate: f64, seconds: u64, methods: &[&str]) -> Plan {
             iterations_max: None,
             grace: Duration::from_secs(30),
         }],
+        subscriptions: Vec::new(),
         thresholds: Vec::new(),
         warmup: Duration::ZERO,
         validity: Validity {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use lab_engine::engine::simulated::Network;
+use lab_engine::engine::subscriptions::Subscriptions;
 use lab_engine::engine::{Engine, EngineFault, Next};
 use lab_engine::host::downsample::{self, HostSamples};
 use lab_engine::host::{HostFault, Watcher};
@@ -69,6 +70,7 @@ pub fn run(
     let origin = Instant::now() + BASELINE_TIME;
     let started = SystemTime::now() + BASELINE_TIME;
     let watcher = Watcher::start(&plan.watch, address, origin)?;
+    let subscriptions = start_subscriptions(plan, origin)?;
     let chain = Arc::new(probed.chain);
     let mut engine = Engine::start(Arc::clone(plan), chain, probed.addresses, origin)?;
 
@@ -76,6 +78,7 @@ pub fn run(
     recording.record(&mut engine, comparison.as_mut(), stop, on_second);
     let skipped = engine.samples_skipped();
     engine.finish()?;
+    let subscriptions = subscriptions.map_or(Ok(Vec::new()), Subscriptions::finish)?;
 
     let head_end = target::head(plan, &probed.facts.family);
     let compared = comparison.map(|comparison| comparison.finish(skipped));
@@ -93,9 +96,20 @@ pub fn run(
         host: host_samples.samples(),
         watched,
         compared,
+        subscriptions,
         warnings: probed.warnings,
     };
     Ok(data.into_finished())
+}
+
+/// Starts the subscriptions of a plan.
+fn start_subscriptions(
+    plan: &Arc<Plan>,
+    origin: Instant,
+) -> Result<Option<Subscriptions>, RunFault> {
+    let servers = plan.subscriptions.iter().map(|subscription| &subscription.target);
+    let addresses = servers.map(target::resolve).collect::<Result<Vec<_>, _>>()?;
+    Ok(Subscriptions::start(plan, addresses, origin)?)
 }
 
 /// Executes a plan in a simulated network, in virtual time and without host samples. Loop, analysis
@@ -126,6 +140,7 @@ pub fn replay(
         host: host_samples.samples(),
         watched: HostFacts::default(),
         compared: None,
+        subscriptions: Vec::new(),
         warnings: Vec::new(),
     };
     Ok(data.into_finished())

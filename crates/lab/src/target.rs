@@ -258,7 +258,11 @@ fn replays(plan: &Plan) -> bool {
     steps.all(|step| matches!(step, Step::Replay(_)))
 }
 
-fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
+/// Returns the addresses of a target.
+///
+/// # Errors
+/// Fails if its host name has none.
+pub(crate) fn resolve(target: &Target) -> Result<Vec<SocketAddr>, TargetFault> {
     let host = target.url.host();
     let addresses: Vec<SocketAddr> =
         (host, target.url.port()).to_socket_addrs().map(Iterator::collect).unwrap_or_default();

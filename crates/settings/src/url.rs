@@ -203,6 +203,19 @@ impl NodeUrl {
         }
     }
 
+    /// Returns the URL of the WebSocket at the same address and path. It is the same URL for a
+    /// WebSocket or a local socket.
+    #[must_use]
+    pub fn to_websocket(&self) -> NodeUrl {
+        let mut url = self.clone();
+        if let (Transport::Http, Some((_, rest))) = (url.transport, self.printed.split_once("://"))
+        {
+            url.transport = Transport::WebSocket;
+            url.printed = format!("{}://{rest}", if url.tls { "wss" } else { "ws" }).into();
+        }
+        url
+    }
+
     /// Returns the same URL, whose printed form masks path segments that are not in `written`. Such
     /// segments come from the environment or from a file, and a short secret may look like a word.
     #[must_use]

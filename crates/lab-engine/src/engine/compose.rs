@@ -246,25 +246,44 @@ fn choose<'a>(cumulative: &[f64], calls: &'a [Call], rng: &mut Rng) -> &'a Call 
 
 /// Returns the head of every request, up to the value of its content-length.
 fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
-    let is_set = |name: &str| target.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
-    let mut head = format!("POST {} HTTP/1.1\r\n", target.url.target());
-    if !is_set("host") {
-        head += &format!("Host: {}\r\n", authority(target));
-    }
-    for (name, value) in [
+    let defaults = [
         ("Content-Type", "application/json"),
         ("Accept", "application/json"),
         ("User-Agent", AGENT),
-    ] {
+    ];
+    let reserved = ["content-length", "transfer-encoding", "connection"];
+    let fields = header_fields(target, &defaults, &reserved)?;
+    let mut head = format!("POST {} HTTP/1.1\r\n{fields}", target.url.target());
+    if closing {
+        head += "Connection: close\r\n";
+    }
+    Ok((head + "Content-Length: ").into_bytes())
+}
+
+/// Returns the header fields of a request: the host, the defaults that the target does not set, and
+/// those of the target.
+///
+/// # Errors
+/// Fails if a field of the target is malformed, or if the engine sets it itself (`reserved`).
+pub(crate) fn header_fields(
+    target: &Target,
+    defaults: &[(&str, &str)],
+    reserved: &[&str],
+) -> Result<String, EngineFault> {
+    let is_set = |name: &str| target.headers.iter().any(|(set, _)| set.eq_ignore_ascii_case(name));
+    let mut fields = String::new();
+    if !is_set("host") {
+        fields += &format!("Host: {}\r\n", authority(target));
+    }
+    for (name, value) in defaults {
         if !is_set(name) {
-            head += &format!("{name}: {value}\r\n");
+            fields += &format!("{name}: {value}\r\n");
         }
     }
     for (name, value) in &target.headers {
         let is_token =
             |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         let is_value_byte = |byte: u8| byte == b'\t' || (byte >= b' ' && byte != 0x7f);
-        let reserved = ["content-length", "transfer-encoding", "connection"];
         if name.is_empty()
             || !name.bytes().all(is_token)
             || !value.bytes().all(is_value_byte)
@@ -272,12 +291,9 @@ fn head(target: &Target, closing: bool) -> Result<Vec<u8>, EngineFault> {
         {
             return Err(EngineFault::Header { name: name.clone() });
         }
-        head += &format!("{name}: {value}\r\n");
+        fields += &format!("{name}: {value}\r\n");
     }
-    if closing {
-        head += "Connection: close\r\n";
-    }
-    Ok((head + "Content-Length: ").into_bytes())
+    Ok(fields)
 }
 
 /// The User-Agent header of all requests of the load, unless the plan sets another one.

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use lab_model::plan::{HttpVersion, Plan, Tls, TlsVersion};
+use lab_model::plan::{HttpVersion, Target, Tls, TlsVersion};
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
@@ -21,18 +21,18 @@ use super::connection::Peer;
 /// Maximum number of sessions that are stored for resumption. There is one server with one name.
 const SESSIONS_MAX: usize = 256;
 
-/// Returns the server name and the TLS settings of the plan's target.
+/// Returns the server name and the TLS settings of a target.
 ///
 /// # Errors
 /// Fails if a name, file or cipher of the plan cannot be used.
-pub(crate) fn peer(plan: &Plan) -> Result<Peer, EngineFault> {
-    if !plan.target.url.tls() {
+pub(crate) fn peer(target: &Target, tls: &Tls, http: HttpVersion) -> Result<Peer, EngineFault> {
+    if !target.url.tls() {
         return Ok(Peer { tls: None });
     }
-    let host = plan.target.url.host();
+    let host = target.url.host();
     let name = ServerName::try_from(host.to_owned())
         .map_err(|_| EngineFault::ServerName { host: host.to_owned() })?;
-    Ok(Peer { tls: Some((name, Arc::new(config(&plan.connections.tls, plan.connections.http)?))) })
+    Ok(Peer { tls: Some((name, Arc::new(config(tls, http)?))) })
 }
 
 fn config(settings: &Tls, http: HttpVersion) -> Result<ClientConfig, EngineFault> {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use super::planned::Planned;
-use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step};
+use super::{Delayed, HttpVersion, Mix, Model, Plan, Reuse, Scenario, Step, SubscriptionKind};
 use crate::number::count;
 
 /// Maximum number of methods that are listed one by one.
@@ -39,6 +39,19 @@ pub fn summarize(plan: &Plan) -> String {
     let _ = writeln!(text, "connections {http}, {reuse}{tls}");
     for scenario in &plan.scenarios {
         describe(plan, scenario, &mut text);
+    }
+    for subscription in &plan.subscriptions {
+        let connections = match subscription.connections {
+            1 => "1 connection".to_owned(),
+            more => format!("{} connections", count(more as u64)),
+        };
+        let _ = writeln!(
+            text,
+            "subscription {} ({}), {connections} to {}",
+            subscription.name,
+            SubscriptionKind::word(subscription.kind),
+            subscription.target.url
+        );
     }
     schedule(plan, &mut text);
     methods(plan, &mut text);

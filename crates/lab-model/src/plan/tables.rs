@@ -14,7 +14,8 @@ use settings::{Key, Location};
 use super::params::Params;
 use super::threshold_table::Thresholds;
 use super::values::{
-    Bodies, Cipher, DelayedName, Families, Headers, MethodName, ModelName, Reused, Url,
+    Address, Bodies, Cipher, DelayedName, Families, Headers, MethodName, ModelName, Reused,
+    SubscriptionKind, Url, WebSocketUrl,
 };
 use super::{HttpVersion, TlsVersion};
 
@@ -52,6 +53,8 @@ settings::table! {
         run: Once<RunTable> = empty;
         /// Series of iterations, by rate or by number of workers.
         scenario: Listed<ScenarioTable> = empty;
+        /// Connections that subscribe to notifications during the run.
+        subscription: Listed<SubscriptionTable> = empty;
         /// The requests of iterations, by the name of the mix.
         mix: Named<MixTable> = empty;
         /// Conditions that a run must meet to pass.
@@ -191,6 +194,23 @@ settings::table! {
         probability: Share = "1";
         /// Number of calls in a batch. All of them are drawn from the same step.
         size: Count<1, 1000, usize> = required;
+    }
+}
+
+settings::table! {
+    /// WebSocket connections that subscribe to notifications and hold the subscription until the
+    /// end of the run, beside the scenarios.
+    pub(super) struct SubscriptionTable {
+        /// Name of the subscription in reports.
+        name: Name = described "`subscription-1` for the first, and so on";
+        /// URL of the server's WebSocket. Headers and timeouts are those of `target`.
+        url: WebSocketUrl = described "the target's URL with `ws` instead of `http`";
+        /// `newHeads`: the header of each new block. `logs`: the logs of each new block.
+        kind: SubscriptionKind = "newHeads";
+        /// Number of connections. Each has one subscription.
+        connections: Count<1, WORKERS_MAX, usize> = "1";
+        /// Contracts whose logs are requested; an empty list requests all logs. Logs only.
+        addresses: List<Address> = empty;
     }
 }
 

@@ -17,6 +17,7 @@ use crate::record::Class;
 
 pub(super) mod mixes;
 mod scenarios;
+mod subscriptions;
 mod thresholds;
 
 /// Maximum number of slots (stage, method and class) of a plan. The recorder stores a slot's
@@ -37,6 +38,7 @@ pub(super) fn check(
     overrides(file, environment, report);
     let thresholds = thresholds::check(file, &methods, &stages, report);
     let target = target(&file.target);
+    let subscriptions = subscriptions::check(file, &target, report);
     let connections = connections(&file.connections, environment, report);
     let capacity = capacity(&file.capacity, report);
     let mut plan = Plan {
@@ -49,6 +51,7 @@ pub(super) fn check(
         methods: methods.into_names(),
         mixes: mixes.used,
         scenarios,
+        subscriptions,
         thresholds,
         warmup: whole_seconds(*file.run.warmup),
         validity: file.validity.values(),

@@ -2,7 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 use serde_json::json;
-use settings::url::{self, NodeUrl};
+use settings::url::{self, NodeUrl, Transport};
 use settings::value::{Count, Json, List, Pair, Pairs};
 use settings::{Input, Item, Location, Reader, Scalar, Tree, ValueType};
 use wire::family::Family;
@@ -29,6 +29,14 @@ settings::text! {
         "http://host[:port][/path] or https://host[:port][/path]", "http://127.0.0.1:8545",
         mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text))),
         mask_replaced NodeUrl::mask_unless_in;
+    /// The URL of a WebSocket, which may contain secrets.
+    pub(super) WebSocketUrl: NodeUrl = websocket_url, "a url",
+        "ws://host[:port][/path] or wss://host[:port][/path]", "ws://127.0.0.1:8546",
+        mask |text: &str| Some(format!("\"{}\"", url::mask_around_references(text))),
+        mask_replaced NodeUrl::mask_unless_in;
+    /// The address of a contract.
+    pub(super) Address: String = address, "an address",
+        "0x and 40 hexadecimal digits", "0x0000000000000000000000000000000000000001";
     /// The name of a method, which labels of metrics and selectors of thresholds contain.
     pub(super) MethodName: String = method, "the name of a method",
         format!("1 to {METHOD_BYTES_MAX} visible characters, such as \"eth_call\""), "eth_call";
@@ -66,6 +74,32 @@ settings::choice! {
         /// The iteration is dropped and counted.
         "drop" => Drop,
     }
+}
+
+settings::choice! {
+    /// What a subscription notifies of.
+    pub enum SubscriptionKind {
+        /// The header of each new block.
+        "newHeads" => Heads,
+        /// The logs of each new block.
+        "logs" => Logs,
+    }
+}
+
+/// Reads the URL of a WebSocket.
+fn websocket_url(text: &str) -> Result<NodeUrl, &'static str> {
+    let url = NodeUrl::parse(text)?;
+    match url.transport() {
+        Transport::WebSocket => Ok(url),
+        _ => Err("a url of a subscription begins with ws:// or wss://"),
+    }
+}
+
+/// Reads the address of a contract.
+fn address(text: &str) -> Result<String, &'static str> {
+    let digits = text.strip_prefix("0x").ok_or("an address begins with 0x")?;
+    let is_valid = digits.len() == 40 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    if is_valid { Ok(text.to_owned()) } else { Err("an address has 40 hexadecimal digits") }
 }
 
 /// Reads the name of a method.

@@ -6,6 +6,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::subscription::SubscriptionRow;
 use super::{Finding, Fingerprint, PlanFacts, Quantiles, TargetFacts, ThresholdOutcome, Verdict};
 use crate::named::named;
 use crate::record::{Class, Iterations, Traffic};
@@ -66,6 +67,9 @@ pub struct RunResult {
     /// Responses compared with those of a reference, if the plan has one.
     #[serde(default)]
     pub compared: Option<Compared>,
+    /// Subscriptions of the plan.
+    #[serde(default)]
+    pub subscriptions: Vec<SubscriptionRow>,
 }
 
 /// Responses compared with those of a reference.

@@ -6,6 +6,7 @@
 use lab_model::plan::{Model, Plan};
 use lab_model::record::{Class, Totals};
 use lab_model::results::run::{Row, Second, StageRow};
+use lab_model::results::subscription::SubscriptionRow;
 
 use crate::analysis::statistics::{mean, median, ranks};
 
@@ -46,6 +47,12 @@ pub enum Finding {
     Stalled(Stalls),
     /// The median of a method changed under a steady load.
     Drift { method: String, first_ms: f64, last_ms: f64 },
+    /// Connections of a subscription failed or ended. The reason is the most frequent one.
+    Unsubscribed { name: String, ended: u64, connections: u64, reason: String },
+    /// Connections of a subscription did not receive blocks or logs that others received.
+    Missing { name: String, missing: u64, connections: u64 },
+    /// Connections of a subscription received blocks or logs more than once.
+    Duplicates { name: String, duplicates: u64, notifications: u64 },
 }
 
 /// Seconds of a closed load in which the target hardly responded. Each worker has at most one call
@@ -74,6 +81,8 @@ pub struct FindingsInput<'a> {
     pub stages: &'a [StageRow],
     /// Complete seconds, without the warm-up.
     pub seconds: &'a [&'a Second],
+    /// The subscriptions.
+    pub subscriptions: &'a [SubscriptionRow],
 }
 
 /// Returns all findings, most important first.
@@ -86,7 +95,32 @@ pub fn find(input: FindingsInput<'_>, stalls: Option<&Stalls>) -> Vec<Finding> {
     if steady {
         findings.extend(input.methods.iter().filter_map(|row| drift(input, &row.method)));
     }
+    findings.extend(input.subscriptions.iter().flat_map(subscription));
     findings
+}
+
+/// Returns the findings about a subscription.
+fn subscription(row: &SubscriptionRow) -> Vec<Finding> {
+    let name = || row.name.clone();
+    let ended: u64 = row.ended.iter().map(|(_, connections)| connections).sum();
+    let reason = row.ended.iter().max_by_key(|(_, connections)| *connections);
+    let unsubscribed = reason.map(|(reason, _)| Finding::Unsubscribed {
+        name: name(),
+        ended,
+        connections: row.connections,
+        reason: reason.clone(),
+    });
+    let missing = row.missing.filter(|missing| *missing > 0).map(|missing| Finding::Missing {
+        name: name(),
+        missing,
+        connections: row.connections_missing,
+    });
+    let duplicates = (row.duplicates > 0).then(|| Finding::Duplicates {
+        name: name(),
+        duplicates: row.duplicates,
+        notifications: row.notifications,
+    });
+    unsubscribed.into_iter().chain(missing).chain(duplicates).collect()
 }
 
 fn failing(row: &Row) -> Option<Finding> {

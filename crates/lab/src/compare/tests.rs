@@ -111,6 +111,7 @@ fn result(seed: u64, factor: f64) -> RunResult {
         watched: HostFacts::default(),
         bottleneck: None,
         compared: None,
+        subscriptions: Vec::new(),
     }
 }
 

@@ -423,6 +423,7 @@ fn result(making: &Making<'_>, methods: &[Box<str>]) -> RunResult {
         host: host(story),
         watched: watched(),
         compared: None,
+        subscriptions: Vec::new(),
         bottleneck: broken_at.map(finding),
     }
 }

@@ -4,6 +4,7 @@ mod calls;
 mod health;
 mod hosts;
 mod over_time;
+mod subscriptions;
 
 use lab_model::metrics::Unit;
 use lab_model::record::Totals;
@@ -42,6 +43,7 @@ pub(super) fn document(result: &RunResult, totals: &Totals, methods: &[Box<str>]
         Some(calls::methods(result)),
         calls::spectrum(result, totals, methods),
         Some(calls::stages(result)),
+        subscriptions::subscriptions(result),
         Some(health::generator(result, &timeline)),
         Some(hosts::hosts(result)),
         Some(health::connections(result)),

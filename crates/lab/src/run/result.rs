@@ -7,6 +7,7 @@ use lab_engine::aggregate;
 use lab_engine::recorder::RunCounts;
 use lab_model::plan::{HttpVersion, Plan, Reuse};
 use lab_model::results::run::{Compared, HostFacts, HostSample, RunResult, SCHEMA, Second};
+use lab_model::results::subscription::SubscriptionRow;
 use lab_model::results::{Fingerprint, PlanFacts, TargetFacts, Verdict};
 
 use super::Finished;
@@ -32,6 +33,7 @@ pub(super) struct RunData<'a> {
     pub(super) host: Vec<HostSample>,
     pub(super) watched: HostFacts,
     pub(super) compared: Option<Compared>,
+    pub(super) subscriptions: Vec<SubscriptionRow>,
     /// Warnings from before the load.
     pub(super) warnings: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl RunData<'_> {
             methods: &methods,
             stages: &stages,
             seconds: &whole_seconds,
+            subscriptions: &self.subscriptions,
         };
         let findings = findings::find(input, stalls.as_ref());
         let mut watched = self.watched;
@@ -107,6 +110,7 @@ impl RunData<'_> {
             watched,
             bottleneck: None,
             compared: self.compared,
+            subscriptions: self.subscriptions,
         };
         let behind = (!doubts.behind.is_empty()).then_some(result.series.as_slice());
         let broken =

@@ -13,6 +13,7 @@ use crate::analysis::findings::{Finding, Stalls};
 use crate::analysis::thresholds::{Remark, ThresholdResult};
 use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
+use crate::wording::number::plural;
 
 /// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
@@ -263,6 +264,22 @@ impl Display for Finding {
                      a steady load: the target changed during the run"
                 )
             }
+            Finding::Unsubscribed { name, ended, connections, reason } => write!(
+                f,
+                "{ended} of {connections} connections of the subscription {name} failed or ended \
+                 ({reason})"
+            ),
+            Finding::Missing { name, missing, connections } => write!(
+                f,
+                "{} of the subscription {name} did not receive {}",
+                plural(*connections, "connection"),
+                plural(*missing, "notification")
+            ),
+            Finding::Duplicates { name, duplicates, notifications } => write!(
+                f,
+                "{duplicates} of {notifications} notifications of the subscription {name} were \
+                 duplicates"
+            ),
         }
     }
 }

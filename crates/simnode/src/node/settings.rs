@@ -2,6 +2,7 @@
 //! They are changed from Rust, or as JSON over the admin port.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -52,6 +53,32 @@ pub struct Settings {
     pub mute_to_pings: bool,
     /// True if the node sends no notifications to subscribers.
     pub mute_subscriptions: bool,
+    /// Faults of the notifications to subscribers.
+    pub notifications: NotificationFaults,
+}
+
+/// Faults of notifications. The notifications of each subscription are numbered from 1, and the
+/// number of a notification decides its faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NotificationFaults {
+    /// Time by which every notification is delayed.
+    #[serde(rename = "delay_ms", with = "crate::millis")]
+    pub delay: Duration,
+    /// The node loses every n-th notification.
+    pub lose_every: Option<NonZeroU64>,
+    /// The node sends every n-th notification twice, unless it loses it.
+    pub double_every: Option<NonZeroU64>,
+}
+
+impl NotificationFaults {
+    /// Returns how often the notification with this number is sent.
+    pub(crate) fn copies(&self, number: u64) -> usize {
+        let is_nth = |every: Option<NonZeroU64>| {
+            every.is_some_and(|every| number.is_multiple_of(every.get()))
+        };
+        if is_nth(self.lose_every) { 0 } else { 1 + usize::from(is_nth(self.double_every)) }
+    }
 }
 
 /// A distribution of times, in milliseconds.

@@ -1,19 +1,20 @@
-//! Subscriptions: `newHeads` and `newPendingTransactions` as in geth (`eth/filters/api.go`), under
-//! the names of Ethereum and of Harmony.
+//! Subscriptions: `newHeads`, `logs` and `newPendingTransactions` as in geth
+//! (`eth/filters/api.go`), under the names of Ethereum and of Harmony.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Duration, Instant, sleep};
+use tokio::time::{Duration, Instant, sleep_until};
 use wire::call::{Body, Call, Id};
 
 use super::outgoing::Outgoing;
 use crate::node::{Delivery, LIMITS, Node};
-use crate::rpc::{self, Reply, RpcError};
+use crate::rpc::{self, Reply, RpcError, View};
 use crate::world::World;
 
 /// Interval at which a subscription polls the chain.
@@ -78,9 +79,21 @@ impl Subscriptions {
         self.ids_used += 1;
         let id = format!("0x{:x}", self.ids_used);
         let (node, world, outgoing) = (Arc::clone(node), Arc::clone(world), outgoing.clone());
-        let subscription = Subscription { node, world, outgoing, namespace, id: id.clone() };
+        let subscription = Subscription {
+            node,
+            world,
+            outgoing,
+            namespace,
+            id: id.clone(),
+            numbered: 0,
+            delayed: VecDeque::new(),
+        };
         let task = match &*kind {
-            "newHeads" => self.tasks.spawn(subscription.send_heads()),
+            "newHeads" => self.tasks.spawn(subscription.send_blocks(Content::Heads)),
+            "logs" => {
+                let filter = read_filter(call)?;
+                self.tasks.spawn(subscription.send_blocks(Content::Logs(filter)))
+            }
             "newPendingTransactions" => self.tasks.spawn(subscription.send_pending()),
             _ => {
                 let message = format!("no \"{kind}\" subscription in {namespace} namespace");
@@ -105,6 +118,30 @@ fn parameter(call: &Call<'_>) -> Result<String, RpcError> {
     first.map(str::to_owned).ok_or_else(|| RpcError::new(-32602, "invalid params"))
 }
 
+/// Reads the second parameter of a subscription to logs: an object with `address` and `topics`.
+/// Returns its members without the braces.
+fn read_filter(call: &Call<'_>) -> Result<String, RpcError> {
+    let invalid = || RpcError::new(-32602, "invalid params");
+    let params: Option<Vec<&RawValue>> =
+        call.params.raw().and_then(|raw| serde_json::from_slice(raw).ok());
+    let Some(filter) = params.as_ref().and_then(|params| params.get(1)) else {
+        return Ok(String::new());
+    };
+    let mut members: serde_json::Map<String, Value> =
+        serde_json::from_str(filter.get()).map_err(|_| invalid())?;
+    members.retain(|name, _| name == "address" || name == "topics");
+    let text = Value::Object(members).to_string();
+    Ok(text[1..text.len() - 1].to_owned())
+}
+
+/// What a subscription sends of each block.
+enum Content {
+    /// The header.
+    Heads,
+    /// The logs that match a filter, whose members are in this text.
+    Logs(String),
+}
+
 /// One subscription.
 struct Subscription {
     node: Arc<Node>,
@@ -112,14 +149,21 @@ struct Subscription {
     outgoing: mpsc::Sender<Outgoing>,
     namespace: &'static str,
     id: String,
+    /// Number of notifications so far, lost ones included.
+    numbered: u64,
+    /// Notifications that are delayed, each with the time to send it.
+    delayed: VecDeque<(Instant, Bytes)>,
 }
 
 impl Subscription {
-    /// Sends the header of every new block of the node's view.
-    async fn send_heads(self) {
+    /// Sends the content of every new block of the node's view. Logs of blocks that a reorg drops
+    /// are sent again as removed.
+    async fn send_blocks(mut self, content: Content) {
         let Some(mut view) = self.node.view(Instant::now()) else { return };
         loop {
-            sleep(POLL_INTERVAL).await;
+            if !self.sleep().await {
+                return;
+            }
             let (Some(new_view), false) =
                 (self.node.view(Instant::now()), self.node.settings().mute_subscriptions)
             else {
@@ -132,40 +176,104 @@ impl Subscription {
             while fork > 0 && hash(old_head, fork) != hash(head, fork) {
                 fork -= 1;
             }
-            for number in fork + 1..=head {
-                let Some(hash) = hash(head, number) else { continue };
-                let params = format!("[\"{hash}\",false]");
-                let params = Some(params.as_bytes());
-                let reply = rpc::respond(&self.world, &new_view, "eth_getBlockByHash", params);
-                let Reply::Result(block) = reply else { continue };
-                if !self.send(&wire::block::header_from_block(&block)).await {
-                    return;
+            let dropped = (fork + 1..=old_head).rev().filter_map(|number| hash(old_head, number));
+            let dropped: Vec<_> = dropped.map(|hash| hash.to_string()).collect();
+            let added = (fork + 1..=head).filter_map(|number| hash(head, number));
+            let added: Vec<_> = added.map(|hash| hash.to_string()).collect();
+            for (hashes, view, removed) in [(dropped, &view, true), (added, &new_view, false)] {
+                for hash in hashes {
+                    for result in self.results(&content, view, &hash, removed) {
+                        if !self.notify(&result).await {
+                            return;
+                        }
+                    }
                 }
             }
             view = new_view;
         }
     }
 
+    /// Returns the results of the notifications about a block.
+    fn results(&self, content: &Content, view: &View, hash: &str, removed: bool) -> Vec<Vec<u8>> {
+        let call = |method, params: String| match rpc::respond(
+            &self.world,
+            view,
+            method,
+            Some(params.as_bytes()),
+        ) {
+            Reply::Result(result) => Some(result),
+            _ => None,
+        };
+        match content {
+            Content::Heads if removed => Vec::new(),
+            Content::Heads => {
+                let block = call("eth_getBlockByHash", format!("[\"{hash}\",false]"));
+                block.map(|block| wire::block::header_from_block(&block)).into_iter().collect()
+            }
+            Content::Logs(filter) => {
+                let separator = if filter.is_empty() { "" } else { "," };
+                let params = format!("[{{\"blockHash\":\"{hash}\"{separator}{filter}}}]");
+                let logs = call("eth_getLogs", params).unwrap_or_default();
+                let mut logs: Vec<Value> = serde_json::from_slice(&logs).unwrap_or_default();
+                logs.iter_mut().for_each(|log| log["removed"] = removed.into());
+                logs.iter().map(|log| log.to_string().into_bytes()).collect()
+            }
+        }
+    }
+
     /// Sends every transaction that is added to the pool.
-    async fn send_pending(self) {
+    async fn send_pending(mut self) {
         let mut added = self.world.pool_added();
         loop {
-            sleep(POLL_INTERVAL).await;
+            if !self.sleep().await {
+                return;
+            }
             if self.node.settings().mute_subscriptions {
                 continue;
             }
             let (new_added, hashes) = self.world.pool_added_since(added);
             added = new_added;
             for hash in hashes {
-                if !self.send(format!("\"{hash}\"").as_bytes()).await {
+                if !self.notify(format!("\"{hash}\"").as_bytes()).await {
                     return;
                 }
             }
         }
     }
 
-    /// Sends a notification. Returns true if the connection is still open.
-    async fn send(&self, result: &[u8]) -> bool {
+    /// Sleeps until the next poll of the chain, and sends delayed notifications. Returns true if the
+    /// connection is still open.
+    async fn sleep(&mut self) -> bool {
+        let poll = Instant::now() + POLL_INTERVAL;
+        while let Some(&(due, _)) = self.delayed.front().filter(|(due, _)| *due <= poll) {
+            sleep_until(due).await;
+            let Some((_, body)) = self.delayed.pop_front() else { break };
+            if !self.send(body).await {
+                return false;
+            }
+        }
+        sleep_until(poll).await;
+        true
+    }
+
+    /// Sends a notification with the faults of the node's settings. Returns true if the connection
+    /// is still open.
+    async fn notify(&mut self, result: &[u8]) -> bool {
+        let faults = self.node.settings().notifications;
+        self.numbered += 1;
+        let body = self.encode(result);
+        for _ in 0..faults.copies(self.numbered) {
+            if !faults.delay.is_zero() {
+                self.delayed.push_back((Instant::now() + faults.delay, body.clone()));
+            } else if !self.send(body.clone()).await {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Encodes a notification.
+    fn encode(&self, result: &[u8]) -> Bytes {
         let mut body = Vec::with_capacity(result.len() + 128);
         body.extend_from_slice(br#"{"jsonrpc":"2.0","method":""#);
         body.extend_from_slice(self.namespace.as_bytes());
@@ -174,8 +282,12 @@ impl Subscription {
         body.extend_from_slice(br#"","result":"#);
         body.extend_from_slice(result);
         body.extend_from_slice(b"}}");
+        body.into()
+    }
+
+    /// Sends an encoded notification. Returns true if the connection is still open.
+    async fn send(&self, body: Bytes) -> bool {
         let content_type = "application/json";
-        let body = Bytes::from(body);
         let delivery = Delivery::Whole { status: 200, content_type, retry_after_s: None, body };
         self.outgoing.send(Outgoing::Reply(delivery)).await.is_ok()
     }

@@ -23,3 +23,4 @@ mod report;
 mod report_studies;
 mod studies;
 mod study;
+mod subscriptions;

@@ -29,6 +29,7 @@ fn found(plan: &Plan, totals: &Totals, seconds: &[Second]) -> Vec<String> {
         methods: &methods,
         stages: &stages,
         seconds: &seconds,
+        subscriptions: &[],
     };
     sentences(&find(input, find_stalls(plan, &seconds).as_ref()))
 }

@@ -1,0 +1,98 @@
+//! Subscriptions: holds WebSocket connections that subscribe to new blocks or logs, and counts their
+//! notifications.
+//!
+//! One thread reads all connections, so its times of arrival are in one order. A connection that
+//! ends is counted and not opened again. The memory of a connection is bounded: it stores one
+//! message of at most [`MESSAGE_BYTES_MAX`] and a fixed window of what it received.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use lab_model::plan::{HttpVersion, Plan, Subscription};
+use lab_model::results::subscription::SubscriptionRow;
+use rustix::event::{EventfdFlags, eventfd};
+
+use self::holder::Holder;
+use super::EngineFault;
+use super::world::System;
+
+mod arrivals;
+mod group;
+mod heads;
+mod holder;
+mod logs;
+mod message;
+mod subscriber;
+
+#[cfg(test)]
+mod tests;
+
+/// Maximum number of bytes of a message. A longer message ends its connection.
+const MESSAGE_BYTES_MAX: usize = 1 << 20;
+
+/// The subscriptions of a run. Dropping it closes all connections.
+pub struct Subscriptions {
+    stop: Arc<AtomicBool>,
+    wakeup: Arc<OwnedFd>,
+    /// `None` once it was joined.
+    thread: Option<JoinHandle<Result<Vec<SubscriptionRow>, EngineFault>>>,
+}
+
+impl Subscriptions {
+    /// Starts the subscriptions of a plan. `addresses` has the addresses of each subscription's
+    /// server. Times count from `origin`, which may be in the future. Returns `None` if the plan has
+    /// no subscriptions.
+    ///
+    /// # Errors
+    /// Fails if a header or TLS setting cannot be used, or if the system lacks epoll.
+    pub fn start(
+        plan: &Arc<Plan>,
+        addresses: Vec<Vec<SocketAddr>>,
+        origin: Instant,
+    ) -> Result<Option<Subscriptions>, EngineFault> {
+        if plan.subscriptions.is_empty() {
+            return Ok(None);
+        }
+        super::allow_files(plan)?;
+        let wakeup = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|errno| EngineFault::Wait(errno.into()))?;
+        let wakeup = Arc::new(wakeup);
+        let stop = Arc::<AtomicBool>::default();
+        let world = System::new(origin, &wakeup)?;
+        let holder = Holder::new(plan, addresses, world, Arc::clone(&stop))?;
+        let builder = std::thread::Builder::new().name("subscriptions".to_owned());
+        let thread = builder.spawn(move || holder.run()).map_err(EngineFault::Start)?;
+        Ok(Some(Subscriptions { stop, wakeup, thread: Some(thread) }))
+    }
+
+    /// Closes all connections and returns a row for each subscription of the plan.
+    ///
+    /// # Errors
+    /// Fails if the thread ended with an error.
+    pub fn finish(mut self) -> Result<Vec<SubscriptionRow>, EngineFault> {
+        self.stop();
+        let Some(thread) = self.thread.take() else { return Ok(Vec::new()) };
+        thread.join().map_err(|_| EngineFault::SubscriptionsPanicked)?
+    }
+
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        // The write fails only if a wake-up is pending already.
+        let _ignored = rustix::io::write(&self.wakeup, &1u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Subscriptions {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Returns the TLS settings for a subscription's connections.
+fn peer(plan: &Plan, subscription: &Subscription) -> Result<super::connection::Peer, EngineFault> {
+    super::tls::peer(&subscription.target, &plan.connections.tls, HttpVersion::Http1)
+}

@@ -1,0 +1,90 @@
+//! The blocks that one connection received: duplicates, gaps and reorgs.
+
+use std::collections::VecDeque;
+
+/// Number of recent blocks among which duplicates are found.
+const RECENT_MAX: usize = 256;
+/// Number of heights below the highest one at which gaps are filled by late blocks.
+const WINDOW: u64 = 1024;
+
+/// The relation of a block to those that the connection received before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HeadEvent {
+    /// The block has arrived before.
+    Duplicate,
+    /// The first block, or one above all others. Holds the number of heights in between.
+    Next(u64),
+    /// A block at a height that was missing.
+    OutOfOrder,
+    /// Another block at a height that has one, or at a height below the first.
+    Reorg,
+}
+
+/// The recent blocks of a connection.
+#[derive(Debug)]
+pub(super) struct HeadTracker {
+    /// Ids of recent blocks.
+    recent: VecDeque<u64>,
+    /// The first and the highest height.
+    range: Option<(u64, u64)>,
+    /// A bit for each height of the window: true if it has a block.
+    received: [u64; (WINDOW / 64) as usize],
+}
+
+impl Default for HeadTracker {
+    fn default() -> HeadTracker {
+        HeadTracker { recent: VecDeque::new(), range: None, received: Default::default() }
+    }
+}
+
+impl HeadTracker {
+    /// Adds a block.
+    pub(super) fn add(&mut self, number: u64, id: u64) -> HeadEvent {
+        // A duplicate is mostly the last block.
+        if self.recent.iter().rev().any(|&recent| recent == id) {
+            return HeadEvent::Duplicate;
+        }
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(id);
+        let Some((first, highest)) = self.range else {
+            self.range = Some((number, number));
+            self.set(number);
+            return HeadEvent::Next(0);
+        };
+        if number > highest {
+            let skipped = number - highest - 1;
+            (number - skipped.min(WINDOW)..number).for_each(|height| self.clear(height));
+            self.range = Some((first, number));
+            self.set(number);
+            return HeadEvent::Next(skipped);
+        }
+        if number < first || highest - number >= WINDOW || self.is_set(number) {
+            return HeadEvent::Reorg;
+        }
+        self.set(number);
+        HeadEvent::OutOfOrder
+    }
+
+    fn set(&mut self, height: u64) {
+        let (word, bit) = position(height);
+        self.received[word] |= bit;
+    }
+
+    fn clear(&mut self, height: u64) {
+        let (word, bit) = position(height);
+        self.received[word] &= !bit;
+    }
+
+    fn is_set(&self, height: u64) -> bool {
+        let (word, bit) = position(height);
+        self.received[word] & bit != 0
+    }
+}
+
+/// Returns the word and the bit of a height in the window.
+fn position(height: u64) -> (usize, u64) {
+    let index = height % WINDOW;
+    ((index / 64) as usize, 1 << (index % 64))
+}

@@ -1,0 +1,130 @@
+//! The logs that the connections of equal subscriptions received.
+//!
+//! A single connection cannot know that it lacks a log. So all connections that request the same
+//! logs share a [`LogTable`]: a log is missing on a connection if another one received it, and if
+//! the connection received logs of an earlier and of a later block.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Number of recent logs in the table. Older logs are settled: they are received or missing.
+const LOGS_MAX: usize = 8192;
+
+/// A recent log.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogEntry {
+    /// Number of the log in the order of first arrivals.
+    pub(super) sequence: u64,
+    id: u64,
+    /// Number of its block.
+    block: u64,
+    /// When it first arrived.
+    pub(super) first_arrival: u64,
+    /// True if it first arrived after the warm-up.
+    is_measured: bool,
+    /// True if a reorg withdrew it.
+    is_withdrawn: bool,
+}
+
+/// The recent logs of all connections that request the same logs.
+#[derive(Debug, Default)]
+pub(super) struct LogTable {
+    entries: VecDeque<LogEntry>,
+    /// Sequence numbers by id.
+    by_id: HashMap<u64, u64>,
+    /// Number of logs so far.
+    logs: u64,
+}
+
+impl LogTable {
+    /// Returns the entry of a log, which is new at its first arrival. Also returns the oldest entry
+    /// if it had to make room. The caller settles it for each connection first.
+    pub(super) fn entry(
+        &mut self,
+        id: u64,
+        block: u64,
+        now: u64,
+        is_measured: bool,
+    ) -> (LogEntry, Option<LogEntry>) {
+        let oldest = self.entries.front().map_or(0, |entry| entry.sequence);
+        let known = self.by_id.get(&id).map(|sequence| (sequence - oldest) as usize);
+        if let Some(entry) = known.and_then(|index| self.entries.get(index)) {
+            return (*entry, None);
+        }
+        let settled = match self.entries.len() {
+            LOGS_MAX => self.entries.pop_front(),
+            _ => None,
+        };
+        if let Some(settled) = settled {
+            self.by_id.remove(&settled.id);
+        }
+        let entry = LogEntry {
+            sequence: self.logs,
+            id,
+            block,
+            first_arrival: now,
+            is_measured,
+            is_withdrawn: false,
+        };
+        self.logs += 1;
+        self.by_id.insert(id, entry.sequence);
+        self.entries.push_back(entry);
+        (entry, settled)
+    }
+
+    /// Marks a log as withdrawn, so that it is missing nowhere.
+    pub(super) fn withdraw(&mut self, id: u64) {
+        let oldest = self.entries.front().map_or(0, |entry| entry.sequence);
+        let index = self.by_id.get(&id).map(|sequence| (sequence - oldest) as usize);
+        if let Some(entry) = index.and_then(|index| self.entries.get_mut(index)) {
+            entry.is_withdrawn = true;
+        }
+    }
+
+    /// Returns all entries.
+    pub(super) fn entries(&self) -> impl Iterator<Item = &LogEntry> {
+        self.entries.iter()
+    }
+}
+
+/// The recent logs of one connection.
+#[derive(Debug)]
+pub(super) struct LogTracker {
+    /// A bit for each log of the table: true if the connection received it.
+    received: Box<[u64; LOGS_MAX / 64]>,
+    /// The lowest and the highest block with a received log.
+    blocks: Option<(u64, u64)>,
+}
+
+impl Default for LogTracker {
+    fn default() -> LogTracker {
+        LogTracker { received: Box::new([0; LOGS_MAX / 64]), blocks: None }
+    }
+}
+
+impl LogTracker {
+    /// Adds a received log. Returns true if it is new on this connection.
+    pub(super) fn add(&mut self, entry: &LogEntry) -> bool {
+        let (first, highest) = self.blocks.unwrap_or((entry.block, entry.block));
+        self.blocks = Some((first.min(entry.block), highest.max(entry.block)));
+        let (word, bit) = position(entry.sequence);
+        let is_new = self.received[word] & bit == 0;
+        self.received[word] |= bit;
+        is_new
+    }
+
+    /// Forgets a log. Returns true if it is missing on this connection.
+    pub(super) fn settle(&mut self, entry: &LogEntry) -> bool {
+        let (word, bit) = position(entry.sequence);
+        let is_received = self.received[word] & bit != 0;
+        self.received[word] &= !bit;
+        let is_between =
+            self.blocks.is_some_and(|(first, last)| first < entry.block && entry.block < last);
+        !is_received && is_between && entry.is_measured && !entry.is_withdrawn
+    }
+}
+
+/// Returns the word and the bit of a log.
+fn position(sequence: u64) -> (usize, u64) {
+    let index = (sequence % LOGS_MAX as u64) as usize;
+    (index / 64, 1 << (index % 64))
+}

@@ -1,0 +1,153 @@
+//! Messages of the server: the confirmation of a subscription, and notifications.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use wire::quantity::parse_lenient;
+
+use lab_model::plan::{Subscription, SubscriptionKind};
+
+/// The id of the call that subscribes.
+const CALL_ID: &str = "1";
+
+/// Returns the call that subscribes.
+pub(super) fn subscribe_call(subscription: &Subscription) -> String {
+    let kind = SubscriptionKind::word(subscription.kind);
+    let filter = match (subscription.kind, subscription.addresses.as_slice()) {
+        (SubscriptionKind::Heads, _) => String::new(),
+        (SubscriptionKind::Logs, []) => ",{}".to_owned(),
+        // Addresses consist of hexadecimal digits, so they need no escapes.
+        (SubscriptionKind::Logs, addresses) => {
+            format!(",{{\"address\":[\"{}\"]}}", addresses.join("\",\""))
+        }
+    };
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"id\":{CALL_ID},\"method\":\"eth_subscribe\",\
+         \"params\":[\"{kind}\"{filter}]}}"
+    )
+}
+
+/// A message of the server.
+#[derive(Debug, PartialEq)]
+pub(super) enum Message<'a> {
+    /// The subscription is confirmed with this id.
+    Confirmed(Cow<'a, str>),
+    /// The subscription is refused with this code.
+    Refused(i64),
+    /// A notification.
+    Notification {
+        /// Id of the subscription.
+        subscription: Cow<'a, str>,
+        /// The block header or log, as JSON.
+        result: &'a [u8],
+    },
+}
+
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    result: Option<&'a RawValue>,
+    error: Option<ErrorMember>,
+    #[serde(borrow)]
+    params: Option<Params<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ErrorMember {
+    code: i64,
+}
+
+#[derive(Deserialize)]
+struct Params<'a> {
+    #[serde(borrow)]
+    subscription: Cow<'a, str>,
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+/// Parses a message. Returns `None` if it is neither a response nor a notification.
+pub(super) fn parse(message: &[u8]) -> Option<Message<'_>> {
+    let envelope: Envelope<'_> = serde_json::from_slice(message).ok()?;
+    if let Some(Params { subscription, result }) = envelope.params {
+        return Some(Message::Notification { subscription, result: result.get().as_bytes() });
+    }
+    if let Some(error) = envelope.error {
+        return Some(Message::Refused(error.code));
+    }
+    if envelope.id?.get() != CALL_ID {
+        return None;
+    }
+    Some(Message::Confirmed(serde_json::from_str(envelope.result?.get()).ok()?))
+}
+
+/// The relevant members of a block header.
+#[derive(Debug, PartialEq)]
+pub(super) struct Head<'a> {
+    /// Height.
+    pub(super) number: u64,
+    /// Hash.
+    pub(super) hash: Cow<'a, str>,
+    /// Seconds since 1970.
+    pub(super) timestamp: Option<u64>,
+}
+
+/// The relevant members of a log.
+#[derive(Debug, PartialEq)]
+pub(super) struct Log<'a> {
+    /// Height of its block.
+    pub(super) block: u64,
+    /// Hash of its block.
+    pub(super) block_hash: Cow<'a, str>,
+    /// Its index in the block.
+    pub(super) index: u64,
+    /// True if a reorg withdrew it.
+    pub(super) is_removed: bool,
+}
+
+#[derive(Deserialize)]
+struct HeadMembers<'a> {
+    #[serde(borrow)]
+    number: Cow<'a, str>,
+    #[serde(borrow)]
+    hash: Cow<'a, str>,
+    #[serde(borrow)]
+    timestamp: Option<Cow<'a, str>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct LogMembers<'a> {
+    #[serde(borrow)]
+    block_number: Cow<'a, str>,
+    #[serde(borrow)]
+    block_hash: Cow<'a, str>,
+    #[serde(borrow)]
+    log_index: Cow<'a, str>,
+    #[serde(default)]
+    removed: bool,
+}
+
+/// Parses a block header.
+pub(super) fn parse_head(json: &[u8]) -> Option<Head<'_>> {
+    let HeadMembers { number, hash, timestamp } = serde_json::from_slice(json).ok()?;
+    Some(Head {
+        number: parse_lenient(number.as_bytes())?,
+        hash,
+        timestamp: timestamp.and_then(|timestamp| parse_lenient(timestamp.as_bytes())),
+    })
+}
+
+/// Parses a log.
+pub(super) fn parse_log(json: &[u8]) -> Option<Log<'_>> {
+    let LogMembers { block_number, block_hash, log_index, removed } =
+        serde_json::from_slice(json).ok()?;
+    Some(Log {
+        block: parse_lenient(block_number.as_bytes())?,
+        block_hash,
+        index: parse_lenient(log_index.as_bytes())?,
+        is_removed: removed,
+    })
+}

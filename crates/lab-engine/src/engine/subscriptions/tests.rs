@@ -1,0 +1,333 @@
+//! Goal: notifications are counted exactly, ends of connections are classed, and a hostile server
+//! can neither hang the run nor grow its memory. Method: servers in this process with scripted
+//! notifications.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use lab_model::plan::{NodeUrl, Plan, Subscription, SubscriptionKind};
+use lab_model::results::subscription::SubscriptionRow;
+use lab_model::samples;
+use parking_lot::Mutex;
+
+use super::Subscriptions;
+use super::heads::{HeadEvent, HeadTracker};
+use super::logs::{LogTable, LogTracker};
+use crate::engine::websocket::tests::server::{Peer, Server, frame};
+
+/// A plan with subscriptions to servers.
+fn plan(servers: &[(&Server, SubscriptionKind, usize)]) -> Plan {
+    let mut plan = samples::open(1.0, 1, &["eth_blockNumber"]);
+    for (server, kind, connections) in servers {
+        let mut target = plan.target.clone();
+        target.url = NodeUrl::parse(&format!("ws://{}/ws", server.address)).unwrap();
+        target.connect_timeout = Duration::from_secs(10);
+        target.timeout = Duration::from_secs(10);
+        plan.subscriptions.push(Subscription {
+            name: format!("subscription-{}", plan.subscriptions.len() + 1),
+            target,
+            kind: *kind,
+            connections: *connections,
+            addresses: Vec::new(),
+        });
+    }
+    plan
+}
+
+/// Runs subscriptions until all servers have reported `done` this often.
+fn run(plan: Plan, servers: &[&Server], done: &Receiver<()>, times: usize) -> Vec<SubscriptionRow> {
+    let addresses = servers.iter().map(|server| vec![server.address]).collect();
+    let subscriptions =
+        Subscriptions::start(&Arc::new(plan), addresses, Instant::now()).unwrap().unwrap();
+    for _ in 0..times {
+        done.recv_timeout(Duration::from_secs(30)).unwrap();
+    }
+    subscriptions.finish().unwrap()
+}
+
+fn head(number: u64, hash: &str) -> String {
+    notification(&format!("{{\"number\":\"0x{number:x}\",\"hash\":\"{hash}\"}}"))
+}
+
+fn log(block: u64, index: u64, is_removed: bool) -> String {
+    notification(&format!(
+        "{{\"blockNumber\":\"0x{block:x}\",\"blockHash\":\"0xb{block}\",\"logIndex\":\"0x{index:x}\",\
+         \"removed\":{is_removed}}}"
+    ))
+}
+
+fn notification(result: &str) -> String {
+    format!(
+        "{{\"jsonrpc\":\"2.0\",\"method\":\"eth_subscription\",\"params\":{{\"subscription\":\"0x1\",\
+         \"result\":{result}}}}}"
+    )
+}
+
+const CONFIRMED: &str = r#"{"jsonrpc":"2.0","id":1,"result":"0x1"}"#;
+
+/// Opens the WebSocket and confirms the subscription.
+fn confirm(peer: &mut Peer) -> io::Result<String> {
+    peer.open()?;
+    let call = peer.read()?;
+    peer.text(CONFIRMED)?;
+    Ok(call)
+}
+
+/// Reports that everything was sent, once the client has read it: it has replied to a ping.
+fn report(peer: &mut Peer, done: &Mutex<Sender<()>>) -> io::Result<()> {
+    peer.send(&frame(0x89, b"last"))?;
+    while peer.read_frame()?.0 != 0x8a {}
+    done.lock().send(()).unwrap();
+    peer.wait();
+    Ok(())
+}
+
+/// A server that sends these notifications to each connection.
+fn scripted(
+    script: impl Fn(usize) -> Vec<String> + Send + Sync + 'static,
+    done: &Sender<()>,
+) -> Server {
+    let done = Mutex::new(done.clone());
+    Server::new(move |peer| {
+        confirm(peer)?;
+        for notification in script(peer.connection) {
+            peer.text(&notification)?;
+        }
+        report(peer, &done)
+    })
+}
+
+#[test]
+fn heads_are_counted_exactly() {
+    let (sender, done) = channel();
+    let script = |_| {
+        vec![
+            head(10, "a"),
+            head(11, "b"),
+            head(11, "b"),
+            // 12 and 13 are missing, and 13 arrives late.
+            head(14, "e"),
+            head(13, "d"),
+            // A reorg replaces two blocks.
+            head(13, "d2"),
+            head(14, "e2"),
+            head(15, "f"),
+            "not JSON".to_owned(),
+            notification("{\"number\":1}"),
+            notification("{\"number\":\"0x10\",\"hash\":\"g\"}").replace("0x1\"", "0x2\""),
+        ]
+    };
+    let server = scripted(script, &sender);
+    let plan = plan(&[(&server, SubscriptionKind::Heads, 3)]);
+    let rows = run(plan, &[&server], &done, 3);
+    let row = &rows[0];
+    assert_eq!((row.connections, row.subscribed, row.open), (3, 3, 3), "{row:?}");
+    assert_eq!((row.notifications, row.duplicates), (3 * 8, 3), "{row:?}");
+    assert_eq!((row.missing, row.connections_missing), (Some(3), 3), "{row:?}");
+    assert_eq!((row.out_of_order, row.reorged, row.unreadable), (3, 6, 9), "{row:?}");
+    assert_eq!((row.notifications_min, row.notifications_max), (8, 8));
+    assert!(row.ended.is_empty(), "{row:?}");
+    assert_eq!((row.delay.count, row.subscribe_time.count), (3 * 7, 3), "{row:?}");
+}
+
+#[test]
+fn notifications_in_the_warm_up_are_not_counted() {
+    let (sender, done) = channel();
+    let server = scripted(|_| vec![head(1, "a"), head(3, "c")], &sender);
+    let mut plan = plan(&[(&server, SubscriptionKind::Heads, 1)]);
+    plan.warmup = Duration::from_secs(600);
+    let rows = run(plan, &[&server], &done, 1);
+    assert_eq!((rows[0].subscribed, rows[0].notifications, rows[0].missing), (1, 0, Some(0)));
+}
+
+#[test]
+fn a_log_is_missing_if_another_connection_received_it() {
+    let (sender, done) = channel();
+    // The second connection lacks both logs of block 2 and one of block 4, but not those at its
+    // ends.
+    let script = |connection| match connection {
+        0 => vec![
+            log(1, 0, false),
+            log(1, 1, false),
+            log(2, 0, false),
+            log(2, 1, false),
+            log(3, 0, false),
+            log(4, 0, false),
+            log(4, 1, false),
+            log(5, 0, false),
+            log(5, 1, false),
+            // A reorg withdraws the log of block 3.
+            log(3, 0, true),
+        ],
+        _ => vec![log(1, 1, false), log(4, 1, false), log(4, 1, false), log(5, 0, false)],
+    };
+    let server = scripted(script, &sender);
+    let other = scripted(move |_| script(1), &sender);
+    let plan = plan(&[(&server, SubscriptionKind::Logs, 1), (&other, SubscriptionKind::Logs, 1)]);
+    let rows = run(plan, &[&server, &other], &done, 2);
+    assert_eq!((rows[0].missing, rows[1].missing), (Some(0), Some(3)), "{rows:?}");
+    assert_eq!((rows[0].notifications, rows[0].reorged), (10, 1), "{rows:?}");
+    assert_eq!((rows[1].notifications, rows[1].duplicates), (4, 1), "{rows:?}");
+}
+
+#[test]
+fn missing_logs_of_one_connection_are_unknown() {
+    let (sender, done) = channel();
+    let server = scripted(|_| vec![log(1, 0, false), log(9, 0, false)], &sender);
+    let rows = run(plan(&[(&server, SubscriptionKind::Logs, 1)]), &[&server], &done, 1);
+    assert_eq!((rows[0].notifications, rows[0].missing), (2, None));
+}
+
+#[test]
+fn the_end_of_a_connection_is_classed() {
+    /// What the server does on one connection, and the reason that is counted.
+    type Case = (fn(&mut Peer) -> io::Result<()>, &'static str);
+    const CASES: [Case; 9] = [
+        (
+            |peer| {
+                confirm(peer)?;
+                peer.send(&frame(0x88, &1001u16.to_be_bytes()))
+            },
+            "closed by the server: code 1001",
+        ),
+        (|peer| confirm(peer).map(drop), "connection lost"),
+        (
+            |peer| {
+                confirm(peer)?;
+                peer.send(&frame(0x88, b""))
+            },
+            "closed by the server: no code",
+        ),
+        (
+            |peer| peer.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n"),
+            "handshake refused: HTTP 403",
+        ),
+        (|peer| peer.send(b"SSH-2.0-OpenSSH_9\r\n\r\n"), "handshake invalid"),
+        (
+            |peer| {
+                peer.open()?;
+                peer.read()?;
+                peer.text(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#)
+            },
+            "subscription refused: code -32601",
+        ),
+        (
+            |peer| {
+                confirm(peer)?;
+                peer.send(b"\xff\xff\xff\xff garbage")
+            },
+            "invalid frame",
+        ),
+        (
+            // A frame that announces 2^62 bytes and never ends.
+            |peer| {
+                confirm(peer)?;
+                peer.send(&[0x81, 127, 0x40, 0, 0, 0, 0, 0, 0, 0])?;
+                loop {
+                    peer.send(&[b'x'; 4096])?;
+                }
+            },
+            "message too long",
+        ),
+        (
+            // A message of endless fragments.
+            |peer| {
+                confirm(peer)?;
+                peer.send(&frame(0x01, b"x"))?;
+                loop {
+                    peer.send(&frame(0x00, &[b'x'; 100]))?;
+                }
+            },
+            "message too long",
+        ),
+    ];
+    let (sender, done) = channel();
+    let sender = Mutex::new(sender);
+    let server = Server::new(move |peer| {
+        // An error means that the client has ended the connection.
+        let _ended = CASES[peer.connection % CASES.len()].0(peer);
+        peer.shut_down();
+        peer.wait();
+        sender.lock().send(()).unwrap();
+        Ok(())
+    });
+    let plan = plan(&[(&server, SubscriptionKind::Heads, CASES.len())]);
+    let rows = run(plan, &[&server], &done, CASES.len());
+    let mut expected = std::collections::BTreeMap::<String, u64>::new();
+    CASES.iter().for_each(|(_, reason)| *expected.entry((*reason).to_owned()).or_default() += 1);
+    assert_eq!(rows[0].ended, expected.into_iter().collect::<Vec<_>>());
+    assert_eq!((rows[0].open, rows[0].subscribed), (0, 6), "{rows:?}");
+}
+
+#[test]
+fn a_server_that_never_responds_times_out() {
+    let (sender, done) = channel();
+    let sender = Mutex::new(sender);
+    let server = Server::new(move |peer| {
+        if peer.connection > 0 {
+            confirm_nothing(peer)?;
+        }
+        peer.wait();
+        sender.lock().send(()).unwrap();
+        Ok(())
+    });
+    let mut plan = plan(&[(&server, SubscriptionKind::Heads, 2)]);
+    let target = &mut plan.subscriptions[0].target;
+    (target.connect_timeout, target.timeout) =
+        (Duration::from_millis(300), Duration::from_millis(300));
+    let rows = run(plan, &[&server], &done, 2);
+    let ended = [("handshake timed out".to_owned(), 1), ("subscription timed out".to_owned(), 1)];
+    assert_eq!(rows[0].ended, ended);
+}
+
+/// Opens the WebSocket and does not respond to the call.
+fn confirm_nothing(peer: &mut Peer) -> io::Result<()> {
+    peer.open()?;
+    peer.read().map(drop)
+}
+
+#[test]
+fn a_large_jump_of_heights_is_one_gap() {
+    let mut tracker = HeadTracker::default();
+    assert_eq!(tracker.add(5, 1), HeadEvent::Next(0));
+    assert_eq!(tracker.add(u64::MAX, 2), HeadEvent::Next(u64::MAX - 6));
+    assert_eq!(tracker.add(u64::MAX - 1, 3), HeadEvent::OutOfOrder);
+    assert_eq!(tracker.add(6, 4), HeadEvent::Reorg, "too far below to be known");
+    assert_eq!(tracker.add(0, 5), HeadEvent::Reorg, "below the first");
+}
+
+#[test]
+fn gaps_are_found_across_the_whole_window() {
+    let mut tracker = HeadTracker::default();
+    let (mut skipped, mut found) = (0, 0);
+    for number in 0..10_000 {
+        if number % 7 == 3 {
+            skipped += 1;
+        } else if let HeadEvent::Next(missing) = tracker.add(number, number) {
+            found += missing;
+        }
+    }
+    assert_eq!(found, skipped);
+    // Of the skipped heights, those of the window can still arrive.
+    assert_eq!(tracker.add(9_992 - 9_992 % 7 + 3, 1 << 40), HeadEvent::OutOfOrder);
+}
+
+#[test]
+fn logs_that_leave_the_table_are_settled() {
+    let mut table = LogTable::default();
+    let (mut all, mut some) = (LogTracker::default(), LogTracker::default());
+    let (mut lost, mut missing) = (0, 0);
+    for number in 0..20_000 {
+        let (entry, settled) = table.entry(number, number, 0, true);
+        if let Some(settled) = settled {
+            assert!(!all.settle(&settled));
+            missing += u64::from(some.settle(&settled));
+        }
+        assert!(all.add(&entry));
+        if number % 9 == 4 { lost += 1 } else { assert!(some.add(&entry)) }
+    }
+    missing += table.entries().filter(|entry| some.settle(entry)).count() as u64;
+    assert_eq!(missing, lost);
+}
