@@ -85,7 +85,7 @@ impl GenerateDocs {
         let pages = self
             .dir
             .iter()
-            .flat_map(|dir| PAGES.iter().map(|(name, generate)| (dir.join(name), generate)));
+            .flat_map(|dir| PAGES.iter().map(|(name, generate)| (dir.join(name), generate())));
         let deployed = self.deploy.iter().flat_map(|deploy| {
             deployed(&self.runbook_url).map(|(name, text)| (deploy.join(name), text))
         });
