@@ -94,7 +94,7 @@ fn a_batch_has_one_span_for_each_call_and_unknown_methods_are_not_named() {
     let text = tracing(&collector, "sample_ratio = 1");
     let served = Served::before(&[&a], &text);
     let calls = [body("eth_chainId", "[]"), body("secret_method", "[]")];
-    let batch = [b"[", &calls.join(&b','), &b"]"[..]].concat();
+    let batch = [&b"["[..], &calls.join(&b','), b"]"].concat();
     let mut client = served.client();
     // A malformed `traceparent` is ignored: the trace is a new one.
     let malformed = format!("traceparent: 00-{TRACE}-{SPAN}\r\n");
