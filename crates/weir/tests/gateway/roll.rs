@@ -123,7 +123,8 @@ fn roll(redis: &Redis) -> Option<Faults> {
     // HAProxy divides calls equally, so a third of the clients may wait for the killed replica.
     assert!(lost.len() <= clients::COUNT / 3, "{lost:#?}");
     let failures = failed.iter().map(|call| {
-        let (phase, began) = phases.iter().rfind(|(_, began)| *began <= call.started).unwrap();
+        let phase = phases.iter().rfind(|(_, began)| *began <= call.started);
+        let (phase, began) = phase.unwrap_or(&phases[0]);
         format!("{:?} after the start of {phase}: {:?}", call.started - *began, call.outcome)
     });
     Some(Faults {
