@@ -265,7 +265,7 @@ fn the_share_follows_the_number_of_gateways() {
         times.by_ref().filter(|now| gateway.call(None, *now) == ".").count()
     };
     passed(0..1); // The burst.
-    assert_eq!(passed(1..11), 250);
+    assert!((249..=251).contains(&passed(1..11)));
     // Two of four gateways stop. The excess of the key stays.
     gateway.divisor.store(2, Ordering::Relaxed);
     assert!((498..=502).contains(&passed(11..21)));
