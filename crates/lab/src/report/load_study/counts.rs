@@ -73,8 +73,8 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
 fn cpus(row: &CountRow) -> Text {
     match row.cpu_limit {
         None => "–".into(),
-        Some(limit) if limit.kind == CpuLimitKind::Quota => short(limit.cpus).into(),
-        Some(limit) => format!("{} ({})", short(limit.cpus), limit.kind.as_str()).into(),
+        Some(limit) if limit.kind == CpuLimitKind::Quota => limit.cpus.to_string().into(),
+        Some(limit) => format!("{} ({})", limit.cpus, limit.kind.as_str()).into(),
     }
 }
 

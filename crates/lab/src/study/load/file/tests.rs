@@ -364,22 +364,30 @@ fn faulty_cases_are_refused_with_their_reasons() {
     faults(
         &case("values = { x = '1' }", "http://h/{case.x}"),
         expect![[r#"
-        s.toml:11:10: variant.target = "http://h/{case.x}": unknown placeholder {case.x}
-          11 | target = "http://h/{case.x}"
-             |          ^^^^^^^^^^^^^^^^^^^
-             allowed: {dir}, {variant}, {weir}, {port.NAME}, {case.NAME} of all cases
-    "#]],
+            s.toml:11:10: variant.target = "http://h/***": unknown placeholder {case.x}
+              11 | target = "http://h/***"
+                 |          ^^^^^^^^^^^^^^
+                 allowed: {dir}, {variant}, {weir}, {port.NAME}, {case.NAME} of all cases
+        "#]],
     );
     faults(
         &case("cpus = 0", "http://h"),
         expect![[r#"
-        s.toml:6:8: case.cpus = 0: not between 0.01 and 1024
-           6 | cpus = 0
-             |        ^
-             allowed: a number from 0.01 to 1024
+            s.toml:6:8: case.cpus = 0: out of range
+               6 | cpus = 0
+                 |        ^
+                 allowed: a number from 0.01 to 1024
+        "#]],
+    );
+    faults(
+        &case("plan = 'gone.toml'", "http://h"),
+        expect![[r#"
+        s.toml:6:8: case.plan = 'gone.toml': cannot read the plan: No such file or directory (os error 2)
+           6 | plan = 'gone.toml'
+             |        ^^^^^^^^^^^
+             allowed: name of a plan, from the folder of this file
     "#]],
     );
-    faults(&case("plan = 'gone.toml'", "http://h"), expect![[r#""#]]);
 }
 
 #[test]
