@@ -425,6 +425,15 @@ const LIMITS: &[Panel] = &[
         ],
     },
     Panel {
+        title: "Gateways that share limits and quotas",
+        shape: Lines,
+        unit: Unit::Count,
+        queries: &[
+            ("counted by {{instance}}", "max by (instance) (weir_redis_gateways)"),
+            ("gateways with an old or assumed number", "sum(1 - weir_redis_gateways_current)"),
+        ],
+    },
+    Panel {
         title: "Calls by key, the 10 most frequent",
         shape: Lines,
         unit: Unit::PerSecond,

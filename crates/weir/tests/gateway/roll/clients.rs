@@ -14,8 +14,6 @@ const LIMITED: u32 = 20;
 const UNLIMITED: u32 = 10;
 /// All clients.
 pub(super) const COUNT: usize = (LIMITED + UNLIMITED) as usize;
-/// Interval between two calls of a client. All together send 750 calls per second.
-const INTERVAL: Duration = Duration::from_millis(40);
 
 /// One call.
 #[derive(Debug)]
@@ -37,15 +35,16 @@ pub(super) enum Outcome {
     Failed(String),
 }
 
-/// Sends calls while `story` runs; returns all calls.
-pub(super) fn under_load(target: &str, story: impl FnOnce()) -> Vec<Record> {
+/// Sends `rate` calls per second while `story` runs; returns all calls.
+pub(super) fn under_load(target: &str, rate: u32, story: impl FnOnce()) -> Vec<Record> {
+    let interval = Duration::from_secs(1) * (LIMITED + UNLIMITED) / rate;
     let stop = AtomicBool::new(false);
     let calls = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for number in 0..LIMITED + UNLIMITED {
             let (stop, calls) = (&stop, &calls);
             scope.spawn(move || {
-                let recorded = client(target, number, stop);
+                let recorded = client(target, number, interval, stop);
                 calls.lock().extend(recorded);
             });
         }
@@ -56,16 +55,16 @@ pub(super) fn under_load(target: &str, story: impl FnOnce()) -> Vec<Record> {
     calls.into_inner()
 }
 
-fn client(target: &str, number: u32, stop: &AtomicBool) -> Vec<Record> {
+fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> Vec<Record> {
     let lines = if number < LIMITED { "X-Tenant: a\r\n" } else { "" };
     let mut connection = Connection::default();
     let mut records = Vec::new();
-    let began = Instant::now() + INTERVAL * number / (LIMITED + UNLIMITED);
+    let began = Instant::now() + interval * number / (LIMITED + UNLIMITED);
     for turn in 0u32.. {
         if stop.load(Ordering::Acquire) {
             break;
         }
-        let planned = began + INTERVAL * turn;
+        let planned = began + interval * turn;
         while let Some(left) = planned.checked_duration_since(Instant::now()) {
             std::thread::park_timeout(left); // Sleeps: the planned rate.
         }

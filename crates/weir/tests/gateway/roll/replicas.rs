@@ -111,7 +111,7 @@ impl Replicas {
         let began = std::time::Instant::now();
         for place in places {
             let running = self.places[*place].running.as_ref().unwrap();
-            self.judged_by_shares += judged_by_shares(running);
+            self.judged_by_shares += judged_calls(running, "share");
             running.signal("-TERM");
         }
         for place in places {
@@ -152,9 +152,17 @@ impl Replicas {
         });
     }
 
+    /// Waits until each replica has sent a call to Redis for a decision.
+    pub(super) fn wait_until_redis_judges(&self) {
+        wait_until("Redis judges calls of each replica", || {
+            self.running().all(|running| judged_calls(running, "redis") > 0.0)
+        });
+    }
+
     /// Returns the number of calls that replicas have judged by their shares, without Redis.
     pub(super) fn judged_by_shares(&self) -> f64 {
-        self.judged_by_shares + self.running().map(judged_by_shares).sum::<f64>()
+        let running = self.running().map(|running| judged_calls(running, "share"));
+        self.judged_by_shares + running.sum::<f64>()
     }
 
     /// Asserts that no replica has ended by itself.
@@ -208,9 +216,9 @@ fn status(running: &Running) -> Value {
     serde_json::from_str(get(running.admin.as_ref().unwrap(), "/status").text()).unwrap()
 }
 
-/// Returns the number of calls that a replica has judged by its share.
-fn judged_by_shares(running: &Running) -> f64 {
+/// Returns the number of a replica's calls that one judge has judged.
+fn judged_calls(running: &Running, judge: &str) -> f64 {
     let answer = get(running.admin.as_ref().unwrap(), "/metrics");
-    let name = "weir_limit_shared_calls_total{by=\"share\"} ";
-    answer.text().lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap()
+    let name = format!("weir_limit_shared_calls_total{{by=\"{judge}\"}} ");
+    answer.text().lines().find_map(|line| line.strip_prefix(&name)?.parse().ok()).unwrap()
 }
