@@ -30,6 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("lintian", "lintian"),
     ("rpm", "rpm"),
     ("rpmlint", "rpmlint"),
+    ("cpio", "cpio"),
     ("runc", "runc"),
     ("umoci", "umoci"),
     ("man", "man-db"),

@@ -2,7 +2,8 @@
 //! linters. Method: `cargo xtask check` builds them from the debug program; Debian's and Red Hat's
 //! own tools read them. `WEIR_RELEASE_FILES` names the folder of a release to test that instead.
 
-use std::os::unix::fs::MetadataExt;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -162,8 +163,21 @@ fn lintian_reports_nothing() {
 fn rpmlint_reports_nothing() {
     let Some(package) = release_file(".rpm") else { return };
     let Some(rpmlint) = programs::require("rpmlint") else { return };
+    let Some(cpio) = programs::require("cpio") else { return };
     let filters = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/packages/rpmlint.toml");
-    let text = output(Command::new(rpmlint).arg("--config").arg(filters).arg(package));
+    // rpmlint extracts with cpio, and nfpm writes absolute paths: without this option, root would
+    // write the files of the package to this machine.
+    let folder = tempfile::tempdir().unwrap();
+    let relative = folder.path().join("cpio");
+    let script = format!("#!/bin/sh\nexec {} --no-absolute-filenames \"$@\"\n", cpio.display());
+    std::fs::write(&relative, script).unwrap();
+    std::fs::set_permissions(&relative, Permissions::from_mode(0o755)).unwrap();
+    let mut path = folder.path().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let mut command = Command::new(rpmlint);
+    command.env("PATH", path).arg("--config").arg(filters).arg(package);
+    let text = output(&mut command);
     assert!(text.contains(" 0 errors, 0 warnings"), "{text}");
 }
 
@@ -207,7 +221,10 @@ fn man_pages_are_formatted_without_a_warning() {
         command.args(["--warnings", "--encoding=UTF-8", "--local-file"]).arg(page.path());
         let output = command.env("LC_ALL", "C.UTF-8").env("MANWIDTH", "80").output().unwrap();
         let warnings = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && warnings.is_empty(), "{:?}: {warnings}", page.path());
+        // A line that ends before a long hash cannot be adjusted, which is no fault.
+        let mut faults = warnings.lines().filter(|line| !line.contains("cannot adjust line"));
+        assert!(output.status.success(), "{:?}: {warnings}", page.path());
+        assert_eq!(faults.next(), None, "{:?}", page.path());
         assert!(!output.stdout.is_empty());
     }
 }
