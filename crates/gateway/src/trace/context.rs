@@ -25,6 +25,8 @@ const REQUEST_SPANS_MAX: usize = 512;
 /// The trace of a request.
 struct RequestTrace {
     id: TraceId,
+    /// The flag for upstreams: true if the gateway records spans, or if the client does.
+    sampled: bool,
     /// The client's `tracestate`.
     state: Option<Box<str>>,
     /// Records spans; `None` if the request is not sampled.
@@ -108,13 +110,17 @@ impl TraceContext {
             spans: RefCell::default(),
         });
         let state = client.and_then(|client| client.state.clone());
-        let new_trace = |recorder| Rc::new(RequestTrace { id, state, recorder });
-        if recorder.is_none() {
-            let span = parent?.span;
-            let context = TraceContext { trace: new_trace(None), span };
+        if parent.is_none() && recorder.is_none() {
+            return None;
+        }
+        let is_recorded = recorder.is_some();
+        let sampled = is_recorded || parent.is_some_and(|parent| parent.sampled);
+        let trace = Rc::new(RequestTrace { id, sampled, state, recorder });
+        if !is_recorded {
+            let context = TraceContext { trace, span: parent?.span };
             return Some(TracedRequest { context, span: None });
         }
-        let context = TraceContext { trace: new_trace(recorder), span: SpanId::new(random()) };
+        let context = TraceContext { trace, span: SpanId::new(random()) };
         let parent = parent.map(|parent| parent.span);
         let span = ActiveSpan::new(context.clone(), parent, SpanKind::Server, "request");
         Some(TracedRequest { context, span: Some(Box::new(span)) })
@@ -134,8 +140,8 @@ impl TraceContext {
 
     /// Returns the `traceparent` for an upstream.
     pub(crate) fn parent(&self) -> TraceParent {
-        let sampled = self.trace.recorder.is_some();
-        TraceParent { trace: self.trace.id, span: self.span, sampled }
+        let RequestTrace { id, sampled, .. } = *self.trace;
+        TraceParent { trace: id, span: self.span, sampled }
     }
 
     /// Returns the `tracestate` for an upstream.

@@ -1,4 +1,4 @@
-//! The headers of a trace without `[tracing]`, over HTTP/1.1 and HTTP/2.
+//! The headers of a trace without `[tracing]`, over HTTP/1.1.
 
 use super::recorder::Recorder;
 use super::{SPAN, TRACE, parent};
