@@ -10,25 +10,32 @@ use lab_model::results::study::Source;
 /// Id of the argument that has the variants.
 const VARIANTS: &str = "given";
 
+/// Heading of the options in the help text. The variants stand under the heading of arguments.
+const HEADING: &str = "Input";
+
 #[derive(Args)]
-#[command(next_help_heading = "Input")]
 struct FormatArgs {
     /// The variants after this option are log files of nodes: pocketcoin (debug.log with
     /// debug=stat), geth, or bitcoind (debug.log)
-    #[arg(long, value_name = "KIND", value_parser = PossibleValuesParser::new(Form::log_names()))]
+    #[arg(
+        long,
+        help_heading = HEADING,
+        value_name = "KIND",
+        value_parser = PossibleValuesParser::new(Form::log_names())
+    )]
     log: Vec<String>,
 
     /// The variants after this option are CSV files with a header: time (or seconds), height, and
     /// columns of the page cache (docs/studies.md)
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     csv: bool,
 
     /// The variants after this option are JSON lines, as `weir index sync --samples` writes them
-    #[arg(long)]
+    #[arg(long, help_heading = HEADING)]
     samples: bool,
 
     /// The variants are running nodes; Weir polls their heights
-    #[arg(long, conflicts_with_all = ["log", "csv", "samples"])]
+    #[arg(long, help_heading = HEADING, conflicts_with_all = ["log", "csv", "samples"])]
     rpc: bool,
 }
 
