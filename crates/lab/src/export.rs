@@ -1,9 +1,9 @@
 //! Metrics of a run or of a probe in progress for other programs: Prometheus remote write, and an
 //! address to scrape.
 //!
-//! Both use one table of a run's metrics, `export/table.rs`, as does the page that lists the metrics.
-//! `export/k6.rs` has the same metrics under k6's names, and `export/probe.rs` those of a probe. `live` prints output for people, and
-//! `report` writes the files of a finished run.
+//! Both use one table of a run's metrics, `export/table.rs`, as does the page that lists the
+//! metrics. `export/k6.rs` has the same metrics under k6's names, and `export/probe.rs` those of a
+//! probe. `live` prints output for people, and `report` writes the files of a finished run.
 
 use std::net::SocketAddr;
 use std::str::FromStr;

@@ -25,6 +25,10 @@ use turns::Turns;
 /// Time between two looks at the state.
 const TICK_INTERVAL: Duration = Duration::from_millis(250);
 
+/// Maximum share of a call's timeout that a connect may take. It is below 1, so that a connect ends
+/// with its own error.
+const CONNECT_SHARE_MAX: f64 = 0.9;
+
 /// Options of a probe.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -78,7 +82,7 @@ pub fn run(
     for (index, mut target) in targets.into_iter().enumerate() {
         check_calls(&target)?;
         let connect_timeout = &mut target.plan.target.connect_timeout;
-        *connect_timeout = options.timeout.min(*connect_timeout);
+        *connect_timeout = options.timeout.mul_f64(CONNECT_SHARE_MAX).min(*connect_timeout);
         let turns = Arc::new(Turns::new(origin, options.rate));
         let plan = &target.plan;
         let client = Client::with_timeout(&plan.target, &plan.connections.tls, options.timeout)?;

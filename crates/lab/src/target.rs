@@ -60,6 +60,15 @@ pub enum Reason {
         /// The error and how to fix it.
         error: String,
     },
+    /// No route leads to the host.
+    #[error("the host cannot be reached: {error}")]
+    Unreachable {
+        /// The system's message.
+        error: String,
+    },
+    /// The server closed the connection.
+    #[error("the connection closed before the response was complete")]
+    Closed,
     /// The CA file cannot be used.
     #[error("CA certificates in {path}: {error}")]
     Anchors {

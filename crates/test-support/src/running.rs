@@ -48,8 +48,8 @@ pub fn weir() -> PathBuf {
     std::env::var_os("CARGO_BIN_EXE_weir").expect("a test of the crate weir runs").into()
 }
 
-/// The options of a `weir serve`, `weir node` or `weir probe` to start. By default it listens on a free port of
-/// 127.0.0.1 and has no admin listener.
+/// The options of a `weir serve`, `weir node` or `weir probe` to start. By default it listens on a
+/// free port of 127.0.0.1 and has no admin listener.
 pub struct Weir {
     program: PathBuf,
     command: &'static str,

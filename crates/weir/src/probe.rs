@@ -152,9 +152,12 @@ impl Probe {
         let options = Options { rate: self.rate, timeout: self.timeout, rules };
         let stop = Arc::new(Stop::new());
         let mut sinks = self.output.start()?;
-        let request = Arc::clone(&stop);
-        let message = "stopping; the last metrics are pushed";
-        stop::on_signals(EXIT_AT_ONCE, message, move || request.request())?;
+        let message = match sinks.push {
+            Some(_) => "stopping; the last metrics are pushed",
+            None => "stopping",
+        };
+        let stop_on_signal = Arc::clone(&stop);
+        stop::on_signals(EXIT_AT_ONCE, message, move || stop_on_signal.request())?;
         lab::probe::run(targets, &options, &stop, &mut |state, events| {
             sinks.update(state, events);
         })?;

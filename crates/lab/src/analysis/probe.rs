@@ -66,8 +66,8 @@ pub struct TargetState {
     heads: Vec<Head>,
     /// Time of the last change of the head.
     head_changed: Duration,
-    /// Time of the last change of the status.
-    status_changed: Duration,
+    /// Start of the first of the last failed calls in a row.
+    failing_since: Duration,
     failed_in_a_row: u32,
     succeeded_in_a_row: u32,
 }
@@ -131,7 +131,7 @@ pub enum Change {
     },
     /// The target responds again.
     Recovered {
-        /// Duration of the outage.
+        /// Time since the start of the first failed call.
         after: Duration,
     },
     /// The target is behind other targets of its chain.
@@ -158,7 +158,8 @@ impl ProbeState {
     /// Records that a target could not be identified.
     pub fn fail_to_identify(&mut self, index: usize, reason: &str, now: Duration) {
         if self.targets[index].status != Status::Failed {
-            self.fail(index, reason, 0, now);
+            self.targets[index].failing_since = now;
+            self.fail(index, reason, 0);
         }
     }
 
@@ -175,28 +176,31 @@ impl ProbeState {
         match call.class {
             Class::Limited => {}
             Class::Ok => {
-                (target.failed_in_a_row, target.succeeded_in_a_row) =
-                    (0, target.succeeded_in_a_row.saturating_add(1))
+                target.failed_in_a_row = 0;
+                target.succeeded_in_a_row = target.succeeded_in_a_row.saturating_add(1);
             }
             _ => {
-                (target.failed_in_a_row, target.succeeded_in_a_row) =
-                    (target.failed_in_a_row.saturating_add(1), 0)
+                if target.failed_in_a_row == 0 && target.status != Status::Failed {
+                    target.failing_since = now.saturating_sub(call.latency);
+                }
+                target.failed_in_a_row = target.failed_in_a_row.saturating_add(1);
+                target.succeeded_in_a_row = 0;
             }
         }
         match target.status {
             Status::Starting if call.class == Class::Ok => {
-                target.set_status(Status::Up, now);
+                target.status = Status::Up;
                 let facts = target.facts.clone().unwrap_or_default();
                 self.events.push(Event { target: index, change: Change::Up(facts) });
             }
             Status::Failed if target.succeeded_in_a_row >= rules.calls_in_a_row => {
-                let after = now.saturating_sub(target.status_changed);
-                target.set_status(Status::Up, now);
+                let after = now.saturating_sub(target.failing_since);
+                target.status = Status::Up;
                 self.events.push(Event { target: index, change: Change::Recovered { after } });
             }
             Status::Starting | Status::Up if target.failed_in_a_row >= rules.calls_in_a_row => {
                 let calls = target.failed_in_a_row;
-                self.fail(index, call.reason, calls, now);
+                self.fail(index, call.reason, calls);
             }
             Status::Starting | Status::Up | Status::Failed => {}
         }
@@ -239,9 +243,9 @@ impl ProbeState {
         heads.map(|head| head.saturating_sub(own_head.number)).max()
     }
 
-    fn fail(&mut self, index: usize, reason: &str, calls: u32, now: Duration) {
+    fn fail(&mut self, index: usize, reason: &str, calls: u32) {
         let target = &mut self.targets[index];
-        target.set_status(Status::Failed, now);
+        target.status = Status::Failed;
         target.lagging = false;
         target.outages += 1;
         target.succeeded_in_a_row = 0;
@@ -263,7 +267,7 @@ impl TargetState {
             outages: 0,
             heads: Vec::with_capacity(HEADS),
             head_changed: Duration::ZERO,
-            status_changed: Duration::ZERO,
+            failing_since: Duration::ZERO,
             failed_in_a_row: 0,
             succeeded_in_a_row: 0,
         }
@@ -296,10 +300,6 @@ impl TargetState {
             self.heads.remove(0);
         }
         self.heads.push(Head { turn: call.turn, number });
-    }
-
-    fn set_status(&mut self, status: Status, now: Duration) {
-        (self.status, self.status_changed) = (status, now);
     }
 
     /// Returns what identifies the chain; `None` if it is unknown.

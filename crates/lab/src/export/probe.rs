@@ -104,6 +104,6 @@ pub(super) const METRICS: &[ProbeEntry] = metrics! {
                 }
             }
         };
-    "weir_probe_passed_seconds" Gauge in "seconds", &[], "Time since the start of the probe.":
+    "weir_probe_uptime_seconds" Gauge in "seconds", &[], "Time since the start of the probe.":
         |out| out.number(&[], out.source.elapsed.as_secs_f64());
 };

@@ -2,10 +2,15 @@
 //! Method: strings at the edges, and a walk over both tables.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lab_model::record::Class;
+use lab_model::results::TargetFacts;
 
 use super::distribution::Form;
-use super::table::{Kind, RunEntry, Value, collect_samples};
+use super::table::{Kind, Metric, RunEntry, Value, collect_samples};
 use super::*;
+use crate::analysis::probe::{FinishedCall, ProbeState, Rules};
 use crate::live::scene::Scene;
 
 #[test]
@@ -49,18 +54,24 @@ fn both() -> [(&'static str, &'static [RunEntry]); 2] {
     [("weir_lab_", table::METRICS), ("k6_", k6::METRICS)]
 }
 
+/// All metrics, with the prefix of their names.
+fn all_metrics() -> impl Iterator<Item = (&'static str, &'static Metric)> {
+    let run = both()
+        .into_iter()
+        .flat_map(|(prefix, table)| table.iter().map(move |entry| (prefix, &entry.metric)));
+    run.chain(probe::METRICS.iter().map(|entry| ("weir_probe_", &entry.metric)))
+}
+
 #[test]
 fn names_are_unique_prefixed_and_end_in_their_unit() {
-    for (prefix, table) in both() {
-        let mut names = BTreeSet::new();
-        for RunEntry { metric, .. } in table {
-            assert!(names.insert(metric.name), "{} is there twice", metric.name);
-            assert!(metric.name.starts_with(prefix), "{}", metric.name);
-            assert!(metric.help.ends_with('.'), "{}", metric.name);
-            let ends = metric.name.ends_with(metric.unit);
-            assert!(prefix == "k6_" || ends, "{} is in {}", metric.name, metric.unit);
-            assert!(metric.kind != Kind::Histogram || metric.unit == "seconds", "{}", metric.name);
-        }
+    let mut names = BTreeSet::new();
+    for (prefix, metric) in all_metrics() {
+        assert!(names.insert(metric.name), "{} is there twice", metric.name);
+        assert!(metric.name.starts_with(prefix), "{}", metric.name);
+        assert!(metric.help.ends_with('.'), "{}", metric.name);
+        let ends = metric.name.ends_with(metric.unit);
+        assert!(prefix == "k6_" || ends, "{} is in {}", metric.name, metric.unit);
+        assert!(metric.kind != Kind::Histogram || metric.unit == "seconds", "{}", metric.name);
     }
 }
 
@@ -118,9 +129,59 @@ fn what_was_counted_is_what_is_exported() {
 #[test]
 fn the_page_lists_every_metric() {
     let page = reference();
-    for (_, table) in both() {
-        for RunEntry { metric, .. } in table {
-            assert!(page.contains(&format!("| `{}", metric.name)), "{}", metric.name);
-        }
+    for (_, metric) in all_metrics() {
+        assert!(page.contains(&format!("| `{}", metric.name)), "{}", metric.name);
     }
+}
+
+#[test]
+fn samples_of_a_probe_are_those_of_its_state() {
+    let names = ["a", "b"].map(str::to_owned);
+    let mut state = ProbeState::new(names, Rules { calls_in_a_row: 1, lag_max: 1 });
+    let call = |class, head| FinishedCall {
+        method: "eth_blockNumber",
+        class,
+        latency: Duration::from_millis(3),
+        turn: 0,
+        head,
+        reason: "it broke",
+    };
+    let now = Duration::from_secs(2);
+    for (index, head) in [(0, 107), (1, 100)] {
+        state.identify(index, TargetFacts::default());
+        state.record(index, &call(Class::Ok, Some(head)), now);
+    }
+    state.record(1, &call(Class::Timeout, None), now);
+    state.skip(1, 4);
+    state.tick(Duration::from_secs(5));
+    let samples = probe::collect_samples(&state);
+    let number = |metric: &str, target: &str| {
+        let mut found = samples.iter().filter(|sample| {
+            sample.metric.name == metric && sample.labels.first().is_some_and(|of| of == target)
+        });
+        match (&found.next().expect(metric).value, found.next()) {
+            (Value::Number(value), None) => *value,
+            other => panic!("{metric}: {other:?}"),
+        }
+    };
+    for (metric, first, second) in [
+        ("weir_probe_target", 1.0, 1.0),
+        ("weir_probe_up", 1.0, 0.0),
+        ("weir_probe_outages", 0.0, 1.0),
+        ("weir_probe_calls_skipped", 0.0, 4.0),
+        ("weir_probe_head", 107.0, 100.0),
+        ("weir_probe_head_age_seconds", 3.0, 3.0),
+        ("weir_probe_head_lag_blocks", 0.0, 7.0),
+    ] {
+        assert_eq!((number(metric, "a"), number(metric, "b")), (first, second), "{metric}");
+    }
+    assert_eq!(number("weir_probe_calls", "a"), 1.0);
+    let of_second = |metric: &str| {
+        let found = samples.iter().filter(|sample| sample.metric.name == metric);
+        found.filter(|sample| sample.labels[0] == "b").collect::<Vec<_>>()
+    };
+    let classes = of_second("weir_probe_calls").into_iter().map(|sample| &*sample.labels[2]);
+    assert_eq!(classes.collect::<Vec<_>>(), ["ok", "timeout"]);
+    let latency = &of_second("weir_probe_latency_seconds")[0].value;
+    assert!(matches!(latency, Value::Distribution(latency) if latency.count == 1), "{latency:?}");
 }

@@ -14,7 +14,7 @@ use super::turns::{Turn, Turns};
 use super::{ProbeTarget, default_calls};
 use crate::analysis::probe::{FinishedCall, ProbeState};
 use crate::run::Stop;
-use crate::target::{self, Client};
+use crate::target::{self, Client, Reason};
 
 /// The id of the calls for the head.
 const HEAD_ID: u64 = 1;
@@ -130,8 +130,8 @@ impl Caller {
                 (class, head, explain(class, *status, body))
             }
             Err(error) => {
-                let (class, reason) = classify_error(error);
-                (class, None, reason)
+                let reason = self.client.reason(error);
+                (classify_error(error, &reason), None, reason.to_string())
             }
         };
         let reason = format!("{method}: {reason}");
@@ -164,30 +164,16 @@ fn explain(class: Class, status: u16, body: &[u8]) -> String {
     }
 }
 
-/// Returns the class of an error of the client, with an explanation.
-fn classify_error(error: &ureq::Error) -> (Class, String) {
-    use std::io::ErrorKind;
-    match error {
-        ureq::Error::HostNotFound => (Class::Connect, "the name has no address".to_owned()),
-        ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::Resolve) => {
-            (Class::Connect, "no connection within the timeout".to_owned())
-        }
-        ureq::Error::Timeout(_) => (Class::Timeout, "no response within the timeout".to_owned()),
-        ureq::Error::Rustls(error) => (Class::Tls, format!("the TLS handshake failed: {error}")),
-        ureq::Error::Io(error) => match error.kind() {
-            ErrorKind::ConnectionRefused => (Class::Connect, "connection refused".to_owned()),
-            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
-                (Class::Connect, error.to_string())
-            }
-            _ if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-                (Class::Tls, format!("the TLS handshake failed: {error}"))
-            }
-            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe => {
-                (Class::Reset, "the connection ended before the response".to_owned())
-            }
-            _ => (Class::Reset, error.to_string()),
-        },
-        ureq::Error::ConnectionFailed => (Class::Connect, "connection failed".to_owned()),
-        error => (Class::Malformed, error.to_string()),
+/// Returns the class of an error of the client.
+fn classify_error(error: &ureq::Error, reason: &Reason) -> Class {
+    match reason {
+        Reason::Resolve { .. }
+        | Reason::Refused { .. }
+        | Reason::Unreachable { .. }
+        | Reason::ConnectTimeout { .. } => Class::Connect,
+        Reason::Silent { .. } => Class::Timeout,
+        Reason::Tls { .. } => Class::Tls,
+        _ if matches!(error, ureq::Error::Io(_)) => Class::Reset,
+        _ => Class::Malformed,
     }
 }

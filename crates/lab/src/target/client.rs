@@ -104,7 +104,7 @@ impl Client {
         Ok(Client { agent, target: target.clone(), timeout, pace: None })
     }
 
-    /// Calls `pace` before each attempt of [`Client::call`]; it waits until one may be sent.
+    /// Calls `pace` before each request of [`Client::call`]; it waits until one may be sent.
     pub(crate) fn paced(self, pace: impl Fn() + Send + Sync + 'static) -> Client {
         Client { pace: Some(Box::new(pace)), ..self }
     }
@@ -116,9 +116,8 @@ impl Client {
     pub(crate) fn call(&self, method: &str, params: &str) -> Result<Reply, TargetFault> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
         let mut wait = LIMITED_WAIT;
-        let pace = || self.pace.iter().for_each(|pace| pace());
         for _ in 1..LIMITED_ATTEMPTS {
-            pace();
+            self.wait_for_turn();
             let (status, answer) = self.post(body.as_bytes())?;
             if status != 429 {
                 return self.read(status, &answer);
@@ -126,7 +125,7 @@ impl Client {
             std::thread::park_timeout(wait);
             wait *= 2;
         }
-        pace();
+        self.wait_for_turn();
         let (status, answer) = self.post(body.as_bytes())?;
         if status == 429 {
             return Err(self.fault(Reason::Limited { tries: LIMITED_ATTEMPTS }));
@@ -134,16 +133,20 @@ impl Client {
         self.read(status, &answer)
     }
 
+    fn wait_for_turn(&self) {
+        self.pace.iter().for_each(|pace| pace());
+    }
+
     /// Sends a body and returns status and body of the response.
     ///
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
     pub(crate) fn post(&self, body: &[u8]) -> Result<(u16, Vec<u8>), TargetFault> {
-        self.send(body).map_err(|error| self.explain(error))
+        self.send(body).map_err(|error| self.explain(&error))
     }
 
-    /// Sends a body and returns status and body of the response. It neither waits nor explains
-    /// errors.
+    /// Sends a body and returns status and body of the response. [`Client::reason`] explains the
+    /// error.
     ///
     /// # Errors
     /// Fails if the target cannot be reached or does not speak HTTP.
@@ -187,29 +190,48 @@ impl Client {
         TargetFault { url: self.target.url.to_string(), reason }
     }
 
-    fn explain(&self, error: ureq::Error) -> TargetFault {
+    /// Explains an error. The beginning of a response that is not HTTP needs another connection.
+    fn explain(&self, error: &ureq::Error) -> TargetFault {
+        let reason = match self.reason(error) {
+            reason @ (Reason::Closed | Reason::Other { .. }) if !self.target.url.tls() => {
+                self.wait_for_turn();
+                match first_response(&self.target) {
+                    Some(first) if !first.starts_with("HTTP/1") => {
+                        Reason::NotHttp { beginning: first }
+                    }
+                    _ => reason,
+                }
+            }
+            reason => reason,
+        };
+        self.fault(reason)
+    }
+
+    /// Returns the reason of an error.
+    pub(crate) fn reason(&self, error: &ureq::Error) -> Reason {
+        use std::io::ErrorKind;
         let url = &self.target.url;
-        let (host, port, tls) = (url.host(), url.port(), url.tls());
-        let reason = match error {
-            ureq::Error::HostNotFound => Reason::Resolve { host: host.to_owned() },
+        match error {
+            ureq::Error::HostNotFound => Reason::Resolve { host: url.host().to_owned() },
             ureq::Error::Timeout(ureq::Timeout::Connect) => {
                 Reason::ConnectTimeout { after: self.target.connect_timeout }
             }
             ureq::Error::Timeout(_) => Reason::Silent { after: self.timeout },
-            ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(&error) },
-            ureq::Error::Io(error) if as_tls(&error).is_some() => {
-                Reason::Tls { error: as_tls(&error).unwrap_or_default() }
-            }
-            ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
-                Reason::Refused { port }
-            }
-            error if !tls => match first_response(&self.target) {
-                Some(first) if !first.starts_with("HTTP/1") => Reason::NotHttp { beginning: first },
-                _ => Reason::Other { error: error.to_string() },
+            ureq::Error::Rustls(error) => Reason::Tls { error: tls_fault(error) },
+            ureq::Error::Io(error) => match (as_tls(error), error.kind()) {
+                (Some(error), _) => Reason::Tls { error },
+                (None, ErrorKind::ConnectionRefused) => Reason::Refused { port: url.port() },
+                (None, ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable) => {
+                    Reason::Unreachable { error: error.to_string() }
+                }
+                (
+                    None,
+                    ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe,
+                ) => Reason::Closed,
+                (None, _) => Reason::Other { error: error.to_string() },
             },
             error => Reason::Other { error: error.to_string() },
-        };
-        self.fault(reason)
+        }
     }
 }
 

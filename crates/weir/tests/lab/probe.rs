@@ -98,7 +98,7 @@ fn a_stopped_and_a_lagging_node_are_seen_within_seconds() {
     let stopped_at = Instant::now();
     drop(first);
     wait_for_line(&probe, "n0 failed: ");
-    assert!(probe.log().contains("connection refused"), "{}", probe.log());
+    assert!(probe.log().contains("the connection was refused"), "{}", probe.log());
     prometheus.wait_for_value(r#"weir_probe_up{target="n0"} == 0"#);
     prometheus.wait_for_value(r#"ALERTS{alertname="NodeDown",target="n0",alertstate="firing"}"#);
     assert!(stopped_at.elapsed() < SEEN_WITHIN, "{:?}", stopped_at.elapsed());
@@ -114,7 +114,7 @@ fn a_node_that_hangs_fails_and_recovers() {
     let probe = probe(&[&node], &["--timeout", "300ms"]);
     wait_for_line(&probe, "n0 is up: ");
     node.signal("-STOP");
-    wait_for_line(&probe, "no response within the timeout (2 calls in a row failed)");
+    wait_for_line(&probe, "did not respond within 300ms (2 calls in a row failed)");
     node.signal("-CONT");
     wait_for_line(&probe, "n0 recovered after ");
     end(probe, "-INT");
@@ -130,6 +130,9 @@ fn a_node_that_starts_later_is_found_and_secrets_are_masked() {
     let _node = Weir::node().listen(&address).start();
     wait_for_line(&probe, " recovered after ");
     assert!(!probe.log().contains("hunter2"), "{}", probe.log());
+    let metrics = get(&probe.address, "/metrics");
+    assert!(metrics.contains("weir_probe_up{"), "{metrics}");
+    assert!(!metrics.contains("hunter2"), "{metrics}");
     end(probe, "-TERM");
 }
 
@@ -175,12 +178,16 @@ fn the_rate_is_never_exceeded_and_memory_is_bounded() {
 
 /// Returns the number of calls that a node has received.
 fn calls(node: &Running) -> u64 {
-    let address = node.admin.as_deref().unwrap();
-    let mut client = test_support::raw::Client::connect(address);
-    client.send(format!("GET /state HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
-    let state = client.answer().expect("the node answers");
-    let state: serde_json::Value = serde_json::from_str(state.text()).unwrap();
+    let state = get(node.admin.as_deref().unwrap(), "/state");
+    let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     state["tally"]["calls"].as_u64().expect("the state has the number of calls")
+}
+
+/// Returns the body of the response to a GET.
+fn get(address: &str, path: &str) -> String {
+    let mut client = test_support::raw::Client::connect(address);
+    client.send(format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes());
+    client.answer().expect("the server responds").text().to_owned()
 }
 
 #[test]
@@ -189,19 +196,15 @@ fn calls_of_a_plan_are_sent_and_faults_are_explained() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("plan.toml");
     let plan = format!(
-        "[target]\nurl = \"{}\"\n\n[[scenario]]\nname = \"load\"\nmix = \"m\"\nstages = [{{ duration = \"10s\", rate = 1000 }}]\n\n\
+        "[target]\nurl = \"{}\"\n\n[[scenario]]\nname = \"load\"\nmix = \"m\"\nworkers_max = 10\nstages = [{{ duration = \"10s\", rate = 1000 }}]\n\n\
          [[mix.m.step]]\ncalls = [{{ method = \"eth_getBalance\", params = [{{ draw = \"address\" }}, \"latest\"] }}]\n",
         node.url()
     );
     std::fs::write(&file, plan).unwrap();
     let probe = Weir::probe().args(&["--plan", file.to_str().unwrap(), "--rate", "10"]).start();
-    let called = || {
-        let mut client = test_support::raw::Client::connect(&probe.address);
-        client.send(format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", probe.address).as_bytes());
-        let answer = client.answer().expect("the probe answers");
-        answer.text().contains(r#"method="eth_getBalance",class="ok""#)
-    };
-    wait_until("a call of the plan", called);
+    wait_until("a call of the plan", || {
+        get(&probe.address, "/metrics").contains(r#"method="eth_getBalance",class="ok""#)
+    });
     end(probe, "-TERM");
 
     for (arguments, fault) in [

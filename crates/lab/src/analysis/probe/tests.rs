@@ -45,7 +45,8 @@ fn a_target_fails_and_recovers_after_calls_in_a_row() {
     {
         assert_eq!(record(&mut state, 0, turn, class), [], "turn {turn}");
     }
-    let recovered = Change::Recovered { after: Duration::from_secs(5) };
+    // The first failed call began three milliseconds before the third second.
+    let recovered = Change::Recovered { after: Duration::from_millis(7_003) };
     assert_eq!(record(&mut state, 0, 10, Class::Ok), [recovered]);
     let target = &state.targets[0];
     assert_eq!(target.calls[&("eth_blockNumber".to_owned(), Class::Ok)], 5);
