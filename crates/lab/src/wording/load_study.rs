@@ -100,8 +100,8 @@ fn count_warnings(counts: &[CountRow]) -> Vec<String> {
         let Some(log) = row.access_log.filter(|log| !agrees(log)) else { continue };
         warnings.push(format!(
             "{}, {}: the access log has {} ({} with status 429), but the generator counted {} ({} with \
-             status 429); a server that drops lines, or another client with the same User-Agent, may \
-             be the cause",
+             status 429); the server may drop lines or log no requests whose clients have left, or \
+             another client may have the same User-Agent",
             row.plan,
             row.variant,
             plural(log.total, "request"),
