@@ -12,8 +12,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::release::files::{self, Effort};
-use crate::release::{VERSION, architecture};
+use crate::package_files::{self as files, Effort, VERSION, architecture};
 use crate::shell;
 use crate::static_program;
 use containerfile::Image;

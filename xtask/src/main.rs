@@ -11,6 +11,7 @@ mod check;
 mod fuzz;
 mod generate;
 mod image;
+mod package_files;
 mod release;
 mod shell;
 mod sim;
@@ -121,8 +122,15 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Sim { simulation: Some(sim::Simulation::Lab { seed }), .. } => sim::run_lab(seed)?,
         Command::Sim { simulation: None, seed, calls } => sim::run(seed, calls)?,
         Command::Bench(benchmark) => bench::run(&benchmark)?,
-        Command::Release { profile } => release::run(&profile)?,
-        Command::Image { profile } => image::run(&profile)?,
+        Command::Release { profile } => {
+            check::programs::fetch_packager()?;
+            check::programs::fetch_crate_listers(&profile)?;
+            release::run(&profile)?;
+        }
+        Command::Image { profile } => {
+            check::programs::fetch_crate_listers(&profile)?;
+            image::run(&profile)?;
+        }
         Command::Backend { listen, latency_ms } => {
             backend::serve(&listen, Duration::from_millis(latency_ms))?;
         }

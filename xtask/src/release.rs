@@ -1,12 +1,10 @@
 //! `cargo xtask release`: builds the static program and writes the files of a release:
 //! an archive, a deb, an rpm, an image, an SBOM and checksums.
 //!
-//! `release/contents.rs` writes what the packages contain, `release/packages.rs` packs it, and
-//! `release/files.rs` has the steps on files that the image needs too. RELEASE.md has the steps of a
-//! release.
+//! `release/contents.rs` writes what the packages contain, and `release/packages.rs` packs it.
+//! RELEASE.md has the steps of a release.
 
 mod contents;
-pub(crate) mod files;
 mod packages;
 mod sbom;
 
@@ -15,13 +13,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::check::programs;
+use crate::package_files::{self as files, VERSION, architecture};
 use crate::static_program::{self, CHECK_PROFILE, RELEASE_PROFILE};
 use crate::{image, shell};
-pub(crate) use packages::architecture;
-
-/// Version of the workspace, which all crates share.
-pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Folder of a release.
 const RELEASE_FILES: &str = "target/release-files";
@@ -35,7 +29,6 @@ const CHECKSUMS: &str = "SHA256SUMS";
 /// # Errors
 /// Fails if a program is missing, the build fails or a file cannot be written.
 pub(crate) fn run(profile: &str) -> Result<()> {
-    println!("{}", programs::fetch_release(profile == RELEASE_PROFILE)?);
     let folder = shell::root().join(RELEASE_FILES);
     write(profile, &folder)?;
     let sbom = folder.join(format!("weir-{VERSION}.cdx.json"));

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::static_program::RELEASE_PROFILE;
 use crate::{shell, site};
 
 /// Program and Debian package.
@@ -57,33 +58,35 @@ const CARGO_DENY: &str = "0.20.2";
 const OHA: &str = "1.16.0";
 const K6: &str = "go.k6.io/k6@v1.8.1";
 
-/// Tools of a release besides nfpm, with pinned versions: both describe the crates of the program.
-const RELEASE_TOOLS: &[(&str, &str)] =
+/// Tools that list the crates of a release: in the program, and as an SBOM.
+const CRATE_LISTERS: &[(&str, &str)] =
     &[("cargo-auditable", "0.7.7"), ("cargo-cyclonedx", "0.5.9")];
 
-/// Installs the missing tools of a release and returns a line that lists them. Without
-/// `with_crate_lists`, nfpm is enough.
+/// Installs nfpm if it is missing.
 ///
 /// # Errors
-/// Fails if a tool is missing and cannot be installed.
-pub(crate) fn fetch_release(with_crate_lists: bool) -> Result<String> {
-    let mut installed = Vec::new();
-    if shell::find("nfpm").is_none() {
-        ensure!(shell::find("go").is_some(), "nfpm is missing, and go to build it with");
-        run_quietly(Command::new("go").args(["install", NFPM]))?;
-        installed.push("nfpm");
+/// Fails if it cannot be installed.
+pub(crate) fn fetch_packager() -> Result<()> {
+    if shell::find("nfpm").is_some() {
+        return Ok(());
     }
-    for (tool, version) in RELEASE_TOOLS.iter().filter(|_| with_crate_lists) {
+    ensure!(shell::find("go").is_some(), "nfpm is missing, and go to build it with");
+    run_quietly(Command::new("go").args(["install", NFPM]))
+}
+
+/// Installs the missing tools that list the crates of a release. Other profiles do not use them.
+///
+/// # Errors
+/// Fails if a tool cannot be installed.
+pub(crate) fn fetch_crate_listers(profile: &str) -> Result<()> {
+    let is_release = profile == RELEASE_PROFILE;
+    for (tool, version) in CRATE_LISTERS.iter().filter(|_| is_release) {
         if shell::find(tool).is_none() {
             let options = ["--version", version, "--locked", "--quiet", "--debug"];
             run_quietly(shell::cargo_command().args(["install", tool]).args(options))?;
-            installed.push(tool);
         }
     }
-    Ok(match installed.as_slice() {
-        [] => "all tools of a release were installed already".to_owned(),
-        _ => format!("fetched {}", installed.join(", ")),
-    })
+    Ok(())
 }
 
 /// Installs missing load generators and returns a line that lists them.

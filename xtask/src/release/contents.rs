@@ -6,8 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::files::Effort;
-use super::{VERSION, copy_into, files};
+use super::copy_into;
+use crate::package_files::{self as files, Effort, VERSION};
 use crate::shell;
 
 /// Files of the repository that the packages contain or that describe them.

@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use super::contents::MAINTAINER;
-use super::files::Effort;
-use super::{VERSION, copy_into, files};
+use super::copy_into;
+use crate::package_files::{self as files, Effort, VERSION, architecture};
 use crate::shell;
 
 /// Files of the sources that the archive contains.
@@ -26,15 +26,6 @@ const ARCHIVED: &[&str] = &[
 /// The scripts of the packages.
 const SCRIPTS: &[&str] =
     &["deb.postinst", "deb.prerm", "deb.postrm", "rpm.post", "rpm.preun", "rpm.postun"];
-
-/// Returns the architecture of this machine as Debian, Go and container images name it.
-pub(crate) fn architecture() -> Result<&'static str> {
-    match std::env::consts::ARCH {
-        "x86_64" => Ok("amd64"),
-        "aarch64" => Ok("arm64"),
-        other => bail!("releases are not built for {other}"),
-    }
-}
 
 /// Writes `weir-VERSION-linux-ARCH.tar.gz`, whose files are in one folder.
 pub(super) fn write_archive(sources: &Path, folder: &Path) -> Result<()> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::files;
+use crate::package_files;
 use crate::shell;
 
 /// Name of the file that cargo-cyclonedx writes beside each manifest, without its ending.
@@ -17,7 +17,7 @@ pub(super) fn write(path: &Path) -> Result<()> {
     command.args(["cyclonedx", "--format", "json", "--spec-version", "1.5", "--describe"]);
     command.args(["binaries", "--override-filename", NAME, "--quiet"]);
     command.args(["--manifest-path", "crates/weir/Cargo.toml"]);
-    command.env("SOURCE_DATE_EPOCH", files::commit_time()?);
+    command.env("SOURCE_DATE_EPOCH", package_files::commit_time()?);
     shell::run(&mut command)?;
     // It writes a file for each crate of the workspace.
     for entry in fs::read_dir(shell::root().join("crates"))? {

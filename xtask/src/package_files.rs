@@ -1,12 +1,24 @@
-//! Steps on files: folders, reproducible archives, checksums, sizes.
+//! Steps on the files of packages and images: folders, reproducible archives, checksums, sizes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::shell;
+
+/// Version of the workspace, which all crates share.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Returns the architecture of this machine as Debian, Go and container images name it.
+pub(crate) fn architecture() -> Result<&'static str> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => bail!("releases are not built for {other}"),
+    }
+}
 
 /// Removes a folder with its content, and creates it.
 pub(crate) fn empty_folder(folder: &Path) -> Result<PathBuf> {
