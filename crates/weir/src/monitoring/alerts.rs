@@ -58,11 +58,12 @@ pub(super) const ALERTS: &[Alert] = &[
                   calls while Prometheus has no way to it.",
         look: &[
             "the log of the process, and why it ended",
-            "`curl http://ADMIN/healthz` from the machine of Prometheus",
+            "`curl http://ADDRESS/healthz` from the machine of Prometheus, with the address that it \
+             scrapes",
         ],
         act: &[
             "Start the gateway, and keep the log.",
-            "Fix the network or `server.admin` if the gateway serves calls.",
+            "Fix the network, `server.admin` or `server.health` if the gateway serves calls.",
         ],
     },
     Alert {

@@ -117,6 +117,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Ends(&[0], &["\"result\":\"0x"]),
     ),
     ("weir check gateway.toml", &[], Ends(&[0], &["gateway.toml"])),
+    ("./weir check gateway.toml", &[("./", "")], Ends(&[0], &["gateway.toml"])),
     (
         "weir check gateway.toml && weir reload",
         &[("weir reload", "weir reload --admin ADMIN")],
@@ -255,6 +256,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
         Until("at the end", &[0, 6]),
     ),
     ("weir index stats --db chain.db", &[], Ends(&[0], &["blocks"])),
+    ("./weir index stats --db chain.db", &[("./", "")], Ends(&[0], &["blocks"])),
     ("weir index verify --db chain.db", &[], Ends(&[0], &["sound"])),
     (
         "weir index query logs --db chain.db --address 0xdac17f958d2ee523a2206206994597c13d831ec7",
@@ -588,6 +590,12 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("cargo xtask bench index", &[], NotHere(BUILDS)),
     ("docker compose -f deploy/quickstart/compose.yaml up --build", &[], NotHere(QUICKSTART)),
     ("docker compose -f deploy/quickstart/compose.yaml run --rm load", &[], NotHere(QUICKSTART)),
+    ("docker compose -f deploy/quickstart/compose.yaml ps", &[], NotHere(QUICKSTART)),
+    (
+        "docker compose -f deploy/quickstart/compose.yaml restart gateway-1 gateway-2",
+        &[],
+        NotHere(QUICKSTART),
+    ),
     ("docker compose -f deploy/quickstart/compose.yaml down", &[], NotHere(QUICKSTART)),
     ("cp /var/lib/weir/quota.json quota-backup.json", &[], NotHere(BACKUP)),
     ("cp quota-backup.json /var/lib/weir/quota.json", &[], NotHere(BACKUP)),
