@@ -24,11 +24,8 @@ use crate::support::redis_server::Redis;
 const VERDICTS: &[i32] = &[0, 4, 5];
 /// Panels of the gateway's dashboard that may lack data: no call has to wait, there is no TLS, and
 /// requests are not traced.
-const EMPTY_GATEWAY: &[&str] = &[
-    "p99 of the wait for a permit",
-    "Time until certificates expire",
-    "weir_trace_spans_total",
-];
+const EMPTY_GATEWAY: &[&str] =
+    &["p99 of the wait for a permit", "Time until certificates expire", "weir_trace_spans_total"];
 /// Panels of the load run's dashboard that may lack data: no call fails, and there is no TLS.
 const EMPTY_LAB: &[&str] =
     &["JSON-RPC errors by code", "p50 of Retry-After", "weir_lab_handshake_seconds"];
