@@ -213,7 +213,7 @@ fn build_grafana_check() -> Result<bool> {
     let is_missing = !folder.is_dir();
     ensure!(shell::find("go").is_some(), "go is missing, for the check of dashboards");
     let mut build = Command::new("go");
-    build.arg("build").arg("-o").arg(folder.join("grafana")).arg(".");
+    build.args(["build", "-buildvcs=false", "-o"]).arg(folder.join("grafana")).arg(".");
     run_quietly(build.current_dir(shell::root().join("xtask/grafana")))?;
     Ok(is_missing)
 }
