@@ -59,17 +59,27 @@ impl Balancer {
     /// Waits until exactly these replicas get calls.
     pub(super) fn wait_for(&self, replicas: &[usize]) {
         wait_until(&format!("haproxy uses {replicas:?}"), || {
-            let mut client = raw::Client::connect(&self.statistics);
-            client.send(b"GET /;csv HTTP/1.1\r\nHost: haproxy\r\nConnection: close\r\n\r\n");
-            let answer = client.answer().unwrap();
-            let is_up = |place: usize| {
-                let name = format!("calls,r{place},");
-                let line = answer.text().lines().find(|line| line.starts_with(&name));
-                // Column 18 is the state of the server: "UP", "UP 1/2" or "DOWN".
-                line.and_then(|line| line.split(',').nth(17)).unwrap() == "UP"
-            };
-            (0..PLACES).all(|place| is_up(place) == replicas.contains(&place))
+            // The state of a server: "UP", "UP 1/2" or "DOWN".
+            let states = self.column(17);
+            (0..PLACES).all(|place| (states[place] == "UP") == replicas.contains(&place))
         });
+    }
+
+    /// Returns the number of calls to each replica that ended without a complete response.
+    pub(super) fn response_errors(&self) -> [u64; PLACES] {
+        self.column(14).map(|errors| errors.parse().unwrap())
+    }
+
+    /// Returns a column of HAProxy's statistics for each replica.
+    fn column(&self, column: usize) -> [String; PLACES] {
+        let mut client = raw::Client::connect(&self.statistics);
+        client.send(b"GET /;csv HTTP/1.1\r\nHost: haproxy\r\nConnection: close\r\n\r\n");
+        let answer = client.answer().unwrap();
+        std::array::from_fn(|place| {
+            let name = format!("calls,r{place},");
+            let line = answer.text().lines().find(|line| line.starts_with(&name));
+            line.and_then(|line| line.split(',').nth(column)).unwrap().to_owned()
+        })
     }
 }
 

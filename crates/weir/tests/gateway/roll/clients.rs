@@ -12,8 +12,6 @@ use crate::support::open_loop::{Connection, Stop, call};
 const LIMITED: u32 = 20;
 /// Clients without a limit.
 const UNLIMITED: u32 = 10;
-/// All clients.
-pub(super) const COUNT: usize = (LIMITED + UNLIMITED) as usize;
 
 /// One call.
 #[derive(Debug)]
