@@ -209,6 +209,12 @@ impl Plan {
         self.scenarios.iter().map(end).max().unwrap_or_default()
     }
 
+    /// Returns the number of thresholds, those of subscriptions included.
+    pub fn threshold_count(&self) -> usize {
+        let of_subscription = |subscription: &Subscription| subscription.thresholds.len();
+        self.thresholds.len() + self.subscriptions.iter().map(of_subscription).sum::<usize>()
+    }
+
     /// Returns all stages of all scenarios, in the order of their indexes.
     pub fn stages(&self) -> impl Iterator<Item = (&Scenario, &Stage)> {
         self.scenarios
@@ -308,6 +314,30 @@ pub struct Subscription {
     pub connections: usize,
     /// Contracts whose logs are requested; empty for all logs.
     pub addresses: Vec<String>,
+    /// Thresholds, judged at the end of the run.
+    pub thresholds: Vec<SubscriptionThreshold>,
+}
+
+/// The maximum of a subscription's figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SubscriptionThreshold {
+    /// The figure.
+    pub figure: SubscriptionFigure,
+    /// Maximum, in milliseconds for a time.
+    pub max: f64,
+}
+
+/// A figure of a subscription that has a threshold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SubscriptionFigure {
+    /// Number of connections that failed or ended.
+    Ended,
+    /// Number of missing notifications.
+    Missing,
+    /// Number of duplicates.
+    Duplicates,
+    /// 99th percentile of the delay.
+    DelayP99,
 }
 
 /// HTTP version, reuse and TLS of connections.

@@ -12,21 +12,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use lab_model::plan::{HttpVersion, Plan, Subscription};
+use lab_model::plan::Plan;
 use lab_model::results::subscription::SubscriptionRow;
 use rustix::event::{EventfdFlags, eventfd};
 
-use self::holder::Holder;
+use self::thread::SubscriptionThread;
 use super::EngineFault;
 use super::world::System;
 
 mod arrivals;
+mod counter;
 mod group;
 mod heads;
-mod holder;
 mod logs;
 mod message;
 mod subscriber;
+mod thread;
 
 #[cfg(test)]
 mod tests;
@@ -63,9 +64,9 @@ impl Subscriptions {
         let wakeup = Arc::new(wakeup);
         let stop = Arc::<AtomicBool>::default();
         let world = System::new(origin, &wakeup)?;
-        let holder = Holder::new(plan, addresses, world, Arc::clone(&stop))?;
+        let thread = SubscriptionThread::new(plan, addresses, world, Arc::clone(&stop))?;
         let builder = std::thread::Builder::new().name("subscriptions".to_owned());
-        let thread = builder.spawn(move || holder.run()).map_err(EngineFault::Start)?;
+        let thread = builder.spawn(move || thread.run()).map_err(EngineFault::Start)?;
         Ok(Some(Subscriptions { stop, wakeup, thread: Some(thread) }))
     }
 
@@ -90,9 +91,4 @@ impl Drop for Subscriptions {
     fn drop(&mut self) {
         self.stop();
     }
-}
-
-/// Returns the TLS settings for a subscription's connections.
-fn peer(plan: &Plan, subscription: &Subscription) -> Result<super::connection::Peer, EngineFault> {
-    super::tls::peer(&subscription.target, &plan.connections.tls, HttpVersion::Http1)
 }

@@ -3,8 +3,8 @@
 //! The gateway has its own frames, because the lab measures the gateway and shares no code with it.
 //! Extensions are not offered, so messages are not compressed.
 
-pub(crate) mod frame;
-pub(crate) mod handshake;
+mod frame;
+mod handshake;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -54,7 +54,7 @@ pub fn find(plan: &Plan) -> Vec<String> {
 pub const NO_THRESHOLD: &str = "no threshold is set: the run can neither pass nor fail";
 
 fn no_threshold(plan: &Plan, warnings: &mut Vec<String>) {
-    if plan.thresholds.is_empty() {
+    if plan.threshold_count() == 0 {
         warnings.push(NO_THRESHOLD.to_owned());
     }
 }

@@ -55,7 +55,7 @@ pub fn summarize(plan: &Plan) -> String {
     }
     schedule(plan, &mut text);
     methods(plan, &mut text);
-    let thresholds = match plan.thresholds.len() {
+    let thresholds = match plan.threshold_count() {
         0 => "no thresholds".to_owned(),
         1 => "1 threshold".to_owned(),
         more => format!("{more} thresholds"),

@@ -211,6 +211,14 @@ settings::table! {
         connections: Count<1, WORKERS_MAX, usize> = "1";
         /// Contracts whose logs are requested; an empty list requests all logs. Logs only.
         addresses: List<Address> = empty;
+        /// Threshold: maximum number of connections that fail or end before the end of the run.
+        ended_max: Count<0, WORKERS_MAX> = described "no threshold";
+        /// Threshold: maximum number of missing notifications, over all connections.
+        missing_max: Count<0, { 1 << 53 }> = described "no threshold";
+        /// Threshold: maximum number of duplicates, over all connections.
+        duplicates_max: Count<0, { 1 << 53 }> = described "no threshold";
+        /// Threshold: maximum 99th percentile of the delay.
+        delay_p99_max: Period<0, TIME_MAX> = described "no threshold";
     }
 }
 

@@ -20,6 +20,8 @@ use lab_model::plan::{Plan, Span};
 use lab_model::record::Totals;
 use lab_model::results::ThresholdOutcome;
 
+pub mod subscriptions;
+
 #[cfg(test)]
 mod tests;
 

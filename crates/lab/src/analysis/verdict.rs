@@ -17,7 +17,7 @@
 //! 8. otherwise measured if the plan has no thresholds, else pass. Late sends only add to
 //!    latencies. An upper limit that holds with them also holds without them.
 
-use lab_model::metrics::{Metric, Samples};
+use lab_model::metrics::{Metric, Samples, Unit};
 use lab_model::plan::threshold::{Aggregation, Operator};
 use lab_model::plan::{Model, Plan};
 use lab_model::record::Class;
@@ -40,6 +40,8 @@ pub struct Evidence<'a> {
     pub plan: &'a Plan,
     /// Outcomes of the thresholds, in the order of the plan.
     pub threshold_results: &'a [ThresholdResult],
+    /// Outcomes of the thresholds of subscriptions.
+    pub subscription_results: &'a [ThresholdResult],
     /// Doubts about the numbers.
     pub doubts: &'a Doubts,
     /// Totals over all methods, without the warm-up.
@@ -81,8 +83,8 @@ pub enum Reason {
     StoppedByUser { at: f64, of: f64, nothing_broken: bool },
     /// A broken threshold aborted the run.
     Aborted { at: f64, of: f64 },
-    /// A threshold about a metric was broken.
-    Broken(ThresholdResult, Metric),
+    /// A threshold was broken.
+    Broken(ThresholdResult),
     /// All calls of a method returned an error from the start.
     NeverAnswered { method: String },
     /// Most calls of a method failed for a time; `failed_share` covers all calls of the run, of all
@@ -105,7 +107,7 @@ impl Reason {
     /// failed.
     fn is_about(&self, name: &str) -> bool {
         match self {
-            Reason::Broken(threshold_result, _) => {
+            Reason::Broken(threshold_result) => {
                 threshold_result.outcome.method.as_deref() == Some(name)
             }
             Reason::NeverAnswered { method }
@@ -129,6 +131,7 @@ pub enum Early {
 pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
     let mut failures = Failures::default();
     failures.thresholds(evidence);
+    failures.subscriptions(evidence);
     failures.methods(evidence);
     failures.partly_failing_methods(evidence);
     failures.wrong_responses(evidence);
@@ -162,10 +165,10 @@ pub fn verdict(evidence: Evidence<'_>) -> RunVerdict {
     } else if let Some(Early::StoppedByUser(_)) = evidence.early {
         (Outcome::Invalid, Vec::new())
     } else if !doubts.pauses.is_empty() {
-        let thresholds = evidence.plan.thresholds.len();
+        let thresholds = evidence.plan.threshold_count();
         let kept_thresholds = (thresholds > 0).then_some(Reason::KeptWithPausesOnly(thresholds));
         (Outcome::ClientLimited, pause_reasons.iter().cloned().chain(kept_thresholds).collect())
-    } else if evidence.plan.thresholds.is_empty() {
+    } else if evidence.plan.threshold_count() == 0 {
         (Outcome::Measured, Vec::new())
     } else {
         (Outcome::Pass, Vec::new())
@@ -286,9 +289,21 @@ impl Failures {
         {
             if !threshold_result.outcome.kept {
                 let metric = threshold.selector.metric;
-                let reason = Reason::Broken(threshold_result.clone(), metric);
+                let reason = Reason::Broken(threshold_result.clone());
                 self.push(breach(evidence.plan, metric, threshold_result), reason);
             }
+        }
+    }
+
+    /// Adds broken thresholds of subscriptions.
+    fn subscriptions(&mut self, evidence: Evidence<'_>) {
+        for result in evidence.subscription_results.iter().filter(|result| !result.outcome.kept) {
+            let breach = match (result.outcome.unit, result.beyond) {
+                _ if result.by_server => Breach::Server,
+                (Some(Unit::Milliseconds), Some(beyond)) => Breach::Time(beyond),
+                _ => Breach::Silent,
+            };
+            self.push(breach, Reason::Broken(result.clone()));
         }
     }
 

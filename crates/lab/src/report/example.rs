@@ -111,6 +111,13 @@ pub(crate) fn hostile() -> Example {
     result.warnings = vec![evil.into()];
     result.thresholds[0].text = evil.into();
     result.thresholds[0].note = Some(evil.into());
+    result.subscriptions = vec![subscription::SubscriptionRow {
+        name: evil.into(),
+        url: evil.into(),
+        kind: evil.into(),
+        ended: vec![(evil.into(), 1)],
+        ..subscription::SubscriptionRow::default()
+    }];
     let host = |at: f64| HostSample {
         at,
         host: evil.into(),

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use aws_lc_rs::digest;
 use expect_test::expect_file;
 use lab_model::results::run::{Compared, Difference, ProcessFacts, ProcessRole, UpstreamFacts};
-use lab_model::results::schema;
+use lab_model::results::subscription::SubscriptionRow;
+use lab_model::results::{Quantiles, schema};
 
 use super::example::{Example, failing, hostile, long, passing};
 use super::*;
@@ -46,6 +47,51 @@ fn everything() -> Example {
         process: Some(String::from("backend")),
         waiting: 3.5,
     });
+    let delay = Quantiles {
+        count: 950,
+        p50_ms: 1.5,
+        p99_ms: 212.0,
+        max_ms: 480.25,
+        ..Quantiles::default()
+    };
+    result.subscriptions = vec![
+        SubscriptionRow {
+            name: String::from("heads"),
+            url: String::from("wss://node.example.net/***"),
+            kind: String::from("newHeads"),
+            connections: 1_000,
+            subscribed: 998,
+            open: 997,
+            ended: vec![
+                (String::from("closed by the server: code 1001"), 1),
+                (String::from("handshake refused: HTTP 403"), 2),
+            ],
+            subscribe_time: Quantiles {
+                count: 998,
+                p50_ms: 3.5,
+                max_ms: 41.0,
+                ..Quantiles::default()
+            },
+            notifications: 1_000,
+            notifications_min: 0,
+            notifications_max: 2,
+            duplicates: 50,
+            missing: Some(7),
+            connections_missing: 3,
+            out_of_order: 2,
+            reorged: 1,
+            unreadable: 4,
+            delay,
+            age: Quantiles { count: 900, p50_ms: 650.0, ..Quantiles::default() },
+        },
+        SubscriptionRow {
+            name: String::from("logs"),
+            url: String::from("ws://127.0.0.1:8546/"),
+            kind: String::from("logs"),
+            connections: 1,
+            ..SubscriptionRow::default()
+        },
+    ];
     result.compared = Some(Compared {
         reference: String::from("http://reference.example"),
         compared: 1_200,

@@ -14,6 +14,7 @@ use super::Finished;
 use crate::analysis::bottleneck::BottleneckInput;
 use crate::analysis::failure_period::FailurePeriod;
 use crate::analysis::thresholds::ThresholdResult;
+use crate::analysis::thresholds::subscriptions::subscription_results;
 use crate::analysis::verdict::{Early, Evidence};
 use crate::analysis::{bottleneck, calendar, failure_period, findings, validity, verdict};
 use crate::wording;
@@ -58,9 +59,11 @@ impl RunData<'_> {
         let stages = aggregate::stages(plan, &totals, self.end);
         let whole_seconds = aggregate::whole_seconds(&series, &stages, warmup);
         let stalls = findings::find_stalls(plan, &whole_seconds);
+        let subscription_results = subscription_results(plan, &self.subscriptions);
         let judgement = verdict::verdict(Evidence {
             plan,
             threshold_results: &self.threshold_results,
+            subscription_results: &subscription_results,
             doubts: &doubts,
             overall: &overall,
             methods: &methods,
@@ -95,6 +98,7 @@ impl RunData<'_> {
             thresholds: self
                 .threshold_results
                 .iter()
+                .chain(&subscription_results)
                 .map(wording::verdict::threshold_outcome)
                 .collect(),
             findings: [sentences(&judgement.findings), sentences(&findings)].concat(),

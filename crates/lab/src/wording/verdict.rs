@@ -4,7 +4,7 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use lab_model::metrics::{Kind, Metric};
+use lab_model::metrics::Unit;
 use lab_model::results::ThresholdOutcome;
 use lab_model::results::run::Difference;
 
@@ -13,7 +13,7 @@ use crate::analysis::findings::{Finding, Stalls};
 use crate::analysis::thresholds::{Remark, ThresholdResult};
 use crate::analysis::validity::{CALLS_MIN, Delivered, Doubt};
 use crate::analysis::verdict::Reason;
-use crate::wording::number::plural;
+use crate::wording::number::{count, plural};
 
 /// Maximum number of stalled seconds that a sentence lists.
 const LISTED_MAX: usize = 5;
@@ -72,7 +72,7 @@ impl Display for Reason {
             Reason::Aborted { at, of } => {
                 write!(f, "the broken threshold aborted the run at {at:.1} s of {of:.1} s")
             }
-            Reason::Broken(threshold_result, metric) => broken(f, threshold_result, *metric),
+            Reason::Broken(threshold_result) => broken(f, threshold_result),
             Reason::NeverAnswered { method } => write!(
                 f,
                 "every call of {method} returned a JSON-RPC error: the call is wrong, or the target \
@@ -116,14 +116,14 @@ impl Display for Reason {
 }
 
 /// Writes a broken threshold: `latency p(95)<300 was broken: 412.3 ms, first at 12.0 s`.
-fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult, metric: Metric) -> Result {
+fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
     let outcome = threshold_outcome(threshold_result);
     write!(f, "{} was broken", outcome.text)?;
     if let Some(observed) = outcome.observed {
-        match metric.kind() {
-            Kind::Times => write!(f, ": {observed:.1} ms")?,
-            Kind::Share => write!(f, ": {:.2} %", observed * 100.0)?,
-            Kind::Counter => write!(f, ": {observed:.1}")?,
+        match outcome.unit {
+            Some(Unit::Milliseconds) => write!(f, ": {observed:.1} ms")?,
+            Some(Unit::Share) => write!(f, ": {:.2} %", observed * 100.0)?,
+            _ => write!(f, ": {observed:.1}")?,
         }
     }
     if let Some(broken_at) = outcome.broken_at {
@@ -266,8 +266,9 @@ impl Display for Finding {
             }
             Finding::Unsubscribed { name, ended, connections, reason } => write!(
                 f,
-                "{ended} of {connections} connections of the subscription {name} failed or ended \
-                 ({reason})"
+                "{} of {} of the subscription {name} failed or ended ({reason})",
+                count(*ended),
+                plural(*connections, "connection")
             ),
             Finding::Missing { name, missing, connections } => write!(
                 f,
@@ -277,8 +278,9 @@ impl Display for Finding {
             ),
             Finding::Duplicates { name, duplicates, notifications } => write!(
                 f,
-                "{duplicates} of {notifications} notifications of the subscription {name} were \
-                 duplicates"
+                "{} of {} of the subscription {name} were duplicates",
+                count(*duplicates),
+                plural(*notifications, "notification")
             ),
         }
     }

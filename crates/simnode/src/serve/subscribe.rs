@@ -5,8 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::Value;
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Duration, Instant, sleep_until};
@@ -118,28 +117,25 @@ fn parameter(call: &Call<'_>) -> Result<String, RpcError> {
     first.map(str::to_owned).ok_or_else(|| RpcError::new(-32602, "invalid params"))
 }
 
-/// Reads the second parameter of a subscription to logs: an object with `address` and `topics`.
-/// Returns its members without the braces.
-fn read_filter(call: &Call<'_>) -> Result<String, RpcError> {
-    let invalid = || RpcError::new(-32602, "invalid params");
-    let params: Option<Vec<&RawValue>> =
-        call.params.raw().and_then(|raw| serde_json::from_slice(raw).ok());
-    let Some(filter) = params.as_ref().and_then(|params| params.get(1)) else {
-        return Ok(String::new());
+/// Reads the second parameter of a subscription to logs: an optional object with `address` and
+/// `topics`.
+fn read_filter(call: &Call<'_>) -> Result<Map<String, Value>, RpcError> {
+    let params: Option<Value> = call.params.raw().and_then(|raw| serde_json::from_slice(raw).ok());
+    let mut filter = match params.as_ref().and_then(|params| params.get(1)) {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(filter)) => filter.clone(),
+        Some(_) => return Err(RpcError::new(-32602, "invalid params")),
     };
-    let mut members: serde_json::Map<String, Value> =
-        serde_json::from_str(filter.get()).map_err(|_| invalid())?;
-    members.retain(|name, _| name == "address" || name == "topics");
-    let text = Value::Object(members).to_string();
-    Ok(text[1..text.len() - 1].to_owned())
+    filter.retain(|name, _| name == "address" || name == "topics");
+    Ok(filter)
 }
 
 /// What a subscription sends of each block.
 enum Content {
     /// The header.
     Heads,
-    /// The logs that match a filter, whose members are in this text.
-    Logs(String),
+    /// The logs that match this filter.
+    Logs(Map<String, Value>),
 }
 
 /// One subscription.
@@ -211,9 +207,9 @@ impl Subscription {
                 block.map(|block| wire::block::header_from_block(&block)).into_iter().collect()
             }
             Content::Logs(filter) => {
-                let separator = if filter.is_empty() { "" } else { "," };
-                let params = format!("[{{\"blockHash\":\"{hash}\"{separator}{filter}}}]");
-                let logs = call("eth_getLogs", params).unwrap_or_default();
+                let mut filter = filter.clone();
+                filter.insert("blockHash".to_owned(), hash.into());
+                let logs = call("eth_getLogs", json!([filter]).to_string()).unwrap_or_default();
                 let mut logs: Vec<Value> = serde_json::from_slice(&logs).unwrap_or_default();
                 logs.iter_mut().for_each(|log| log["removed"] = removed.into());
                 logs.iter().map(|log| log.to_string().into_bytes()).collect()

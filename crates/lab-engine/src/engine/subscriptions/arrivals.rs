@@ -1,9 +1,9 @@
-//! First arrivals: when a block or log first arrived on any connection.
+//! First arrivals: when a block first arrived on any connection.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Number of recent blocks or logs whose first arrival is stored.
-const ITEMS_MAX: usize = 8192;
+/// Number of recent blocks whose first arrival is stored.
+const BLOCKS_MAX: usize = 8192;
 
 /// The first arrivals of recent blocks.
 #[derive(Debug, Default)]
@@ -14,12 +14,12 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns the time of the first arrival of an id, which is `now` for a new one.
+    /// Returns the time of the first arrival of a block, which is `now` for a new one.
     pub(super) fn first(&mut self, id: u64, now: u64) -> u64 {
         if let Some(&first) = self.first.get(&id) {
             return first;
         }
-        if self.order.len() == ITEMS_MAX
+        if self.order.len() == BLOCKS_MAX
             && let Some(oldest) = self.order.pop_front()
         {
             self.first.remove(&oldest);

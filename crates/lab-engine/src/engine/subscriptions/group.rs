@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use lab_model::plan::{Plan, Subscription, SubscriptionKind};
+use lab_model::plan::{HttpVersion, Plan, Subscription, SubscriptionKind};
 use lab_model::record::{Times, times};
 use lab_model::results::subscription::SubscriptionRow;
 
@@ -13,6 +13,7 @@ use crate::aggregate::quantiles;
 use crate::engine::EngineFault;
 use crate::engine::connection::Peer;
 use crate::engine::thread::pace::nanos;
+use crate::engine::tls;
 use crate::engine::websocket::Opener;
 
 /// One subscription of the plan.
@@ -54,7 +55,7 @@ impl Group {
             url: target.url.to_string(),
             kind: subscription.kind,
             addresses,
-            peer: super::peer(plan, subscription)?,
+            peer: tls::peer(target, &plan.connections.tls, HttpVersion::Http1)?,
             opener: Opener::new(target)?,
             call: subscribe_call(subscription),
             connect_timeout: nanos(target.connect_timeout),

@@ -15,7 +15,10 @@ pub(super) enum HeadEvent {
     /// The first block, or one above all others. Holds the number of heights in between.
     Next(u64),
     /// A block at a height that was missing.
-    OutOfOrder,
+    OutOfOrder {
+        /// True if the gap is not counted.
+        is_ignored: bool,
+    },
     /// Another block at a height that has one, or at a height below the first.
     Reorg,
 }
@@ -27,13 +30,20 @@ pub(super) struct HeadTracker {
     recent: VecDeque<u64>,
     /// The first and the highest height.
     range: Option<(u64, u64)>,
+    /// Gaps up to this height are not counted.
+    ignored_to: u64,
     /// A bit for each height of the window: true if it has a block.
     received: [u64; (WINDOW / 64) as usize],
 }
 
 impl Default for HeadTracker {
     fn default() -> HeadTracker {
-        HeadTracker { recent: VecDeque::new(), range: None, received: Default::default() }
+        HeadTracker {
+            recent: VecDeque::new(),
+            range: None,
+            ignored_to: 0,
+            received: Default::default(),
+        }
     }
 }
 
@@ -64,7 +74,12 @@ impl HeadTracker {
             return HeadEvent::Reorg;
         }
         self.set(number);
-        HeadEvent::OutOfOrder
+        HeadEvent::OutOfOrder { is_ignored: number <= self.ignored_to }
+    }
+
+    /// Ignores the gaps so far, as they are those of the warm-up.
+    pub(super) fn ignore_gaps(&mut self) {
+        self.ignored_to = self.range.map_or(0, |(_, highest)| highest);
     }
 
     fn set(&mut self, height: u64) {

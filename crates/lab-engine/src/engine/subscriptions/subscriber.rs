@@ -61,6 +61,8 @@ pub(super) struct Subscriber {
     pub(super) started: u64,
     /// When the current step of the set-up times out.
     pub(super) deadline: u64,
+    /// True if the thread has not read all data of the connection yet.
+    pub(super) is_unread: bool,
     decoder: Decoder,
     /// The message that is being read.
     message: Vec<u8>,
@@ -92,6 +94,7 @@ impl Subscriber {
             tried: 0,
             started: 0,
             deadline: 0,
+            is_unread: false,
             decoder: Decoder::default(),
             message: Vec::new(),
             tracker: match kind {
@@ -119,7 +122,7 @@ impl Subscriber {
             return match handshake.feed(bytes) {
                 HandshakeState::Incomplete => Received::Nothing,
                 HandshakeState::Open { rest } => Received::Opened(rest),
-                HandshakeState::Refused { status, .. } => {
+                HandshakeState::Refused(status) => {
                     Received::End(format!("handshake refused: HTTP {status}"))
                 }
                 HandshakeState::Invalid => Received::End("handshake invalid".to_owned()),

@@ -2,9 +2,9 @@
 
 use settings::Report;
 
-use super::super::tables::PlanFile;
+use super::super::tables::{PlanFile, SubscriptionTable};
 use super::super::values::SubscriptionKind;
-use super::super::{Subscription, Target};
+use super::super::{Subscription, SubscriptionFigure, SubscriptionThreshold, Target};
 
 /// Maximum number of subscriptions of a plan.
 const SUBSCRIPTIONS_MAX: usize = 100;
@@ -43,7 +43,22 @@ pub(super) fn check(
             kind,
             connections: *table.connections,
             addresses,
+            thresholds: thresholds(table),
         });
     }
     subscriptions
+}
+
+/// Returns the thresholds of a subscription.
+fn thresholds(table: &SubscriptionTable) -> Vec<SubscriptionThreshold> {
+    let delay_p99_max = table.delay_p99_max.map(|delay| delay.as_secs_f64() * 1e3);
+    let maxima = [
+        (SubscriptionFigure::Ended, table.ended_max.map(|max| max as f64)),
+        (SubscriptionFigure::Missing, table.missing_max.map(|max| max as f64)),
+        (SubscriptionFigure::Duplicates, table.duplicates_max.map(|max| max as f64)),
+        (SubscriptionFigure::DelayP99, delay_p99_max),
+    ];
+    let threshold =
+        |(figure, max): (_, Option<f64>)| Some(SubscriptionThreshold { figure, max: max? });
+    maxima.into_iter().filter_map(threshold).collect()
 }

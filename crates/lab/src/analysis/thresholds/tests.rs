@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
-use lab_model::plan::Plan;
+use lab_model::plan::{
+    Plan, Subscription, SubscriptionFigure, SubscriptionKind, SubscriptionThreshold,
+};
 use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::record::{Class, Iterations};
 use lab_model::results::ThresholdOutcome;
+use lab_model::results::subscription::SubscriptionRow;
 use lab_model::samples;
 
-use super::Judge;
+use super::subscriptions::subscription_results;
+use super::{Judge, Remark};
 
 fn threshold(
     metric: Metric,
@@ -314,4 +318,50 @@ fn failures_reported_by_the_server_are_marked() {
     assert!(by_server(Class::RpcError));
     assert!(!by_server(Class::Timeout), "silence could be ours");
     assert!(!by_server(Class::Ok));
+}
+
+#[test]
+fn thresholds_of_subscriptions_are_kept_broken_or_without_data() {
+    let max = |figure, max| SubscriptionThreshold { figure, max };
+    let mut plan = samples::open(1.0, 1, &["eth_blockNumber"]);
+    plan.subscriptions = vec![Subscription {
+        name: "heads".to_owned(),
+        target: plan.target.clone(),
+        kind: SubscriptionKind::Heads,
+        connections: 2,
+        addresses: Vec::new(),
+        thresholds: vec![
+            max(SubscriptionFigure::Ended, 1.0),
+            max(SubscriptionFigure::Missing, 2.0),
+            max(SubscriptionFigure::Duplicates, 4.0),
+            max(SubscriptionFigure::DelayP99, 250.0),
+        ],
+    }];
+    let mut row = SubscriptionRow {
+        name: "heads".to_owned(),
+        ended: vec![("connection lost".to_owned(), 1)],
+        notifications: 100,
+        missing: Some(2),
+        duplicates: 4,
+        ..SubscriptionRow::default()
+    };
+    (row.delay.count, row.delay.p99_ms) = (96, 250.0);
+    let results = |row: &SubscriptionRow| {
+        let results = subscription_results(&plan, std::slice::from_ref(row));
+        let kept: Vec<bool> = results.iter().map(|result| result.outcome.kept).collect();
+        (kept, results)
+    };
+    let (kept, kept_results) = results(&row);
+    assert_eq!(kept, [true; 4]);
+    assert_eq!(kept_results[3].outcome.text, "notification_delay{subscription:heads} p(99)<=250");
+    row.ended.push(("connect failed".to_owned(), 1));
+    (row.missing, row.duplicates, row.delay.p99_ms) = (Some(3), 5, 251.0);
+    let (kept, broken) = results(&row);
+    assert_eq!(kept, [false; 4]);
+    assert_eq!(broken.iter().map(|result| result.beyond).collect::<Vec<_>>(), [Some(1.0); 4]);
+    // A connection without any notification keeps no threshold about notifications.
+    let silent = SubscriptionRow { missing: Some(0), ..SubscriptionRow::default() };
+    let (kept, silent) = results(&silent);
+    assert_eq!(kept, [true, false, false, false]);
+    assert_eq!(silent[1].remark, Some(Remark::NoData { fails: true }));
 }

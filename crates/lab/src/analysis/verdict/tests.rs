@@ -3,7 +3,7 @@
 use lab_engine::aggregate;
 use lab_model::metrics::{Metric, Selector};
 use lab_model::plan::Plan;
-use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold, unit};
 use lab_model::record::{Class, Iterations};
 use lab_model::results::run::{Compared, Difference, Row};
 use lab_model::results::{Outcome, ThresholdOutcome};
@@ -74,6 +74,7 @@ impl Case {
             text: "as written".to_owned(),
             kept,
             observed: Some(2.0),
+            unit: Some(unit(metric, Aggregation::Rate)),
             broken_at,
             ..ThresholdOutcome::default()
         };
@@ -102,6 +103,7 @@ impl Case {
         let RunVerdict { outcome, reasons, findings, warnings } = verdict(Evidence {
             plan: &self.plan,
             threshold_results: &self.threshold_results,
+            subscription_results: &[],
             doubts: &self.doubts,
             overall: &self.overall,
             methods: &self.methods,

@@ -1,5 +1,6 @@
 //! The section about subscriptions: their connections and notifications.
 
+use lab_model::results::Quantiles;
 use lab_model::results::run::RunResult;
 use lab_model::results::subscription::SubscriptionRow;
 
@@ -18,7 +19,8 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
         .lead(
             "Notifications over WebSocket after the warm-up, in milliseconds. \
              [Delay](notification delay) counts from the first arrival on any connection of the \
-             run. [Missing](missing notifications) notifications lie between two that arrived.",
+             run. [Missing](missing notifications) notifications lie between two that arrived. \
+             The time to subscribe is from the start of the connect to the confirmation.",
         )
         .on(ALL, Block::Table(table(rows)))
         .on(FILES, Block::Table(connections(rows)))
@@ -26,10 +28,18 @@ pub(super) fn subscriptions(result: &RunResult) -> Option<Section> {
     Some(section)
 }
 
+/// Formats a quantile in milliseconds, or nothing without samples.
+fn ms(times: &Quantiles, ms: f64) -> String {
+    match times.count {
+        0 => String::new(),
+        // A bucket of the histogram may end above the longest time.
+        _ => bare_ms(ms.min(times.max_ms)),
+    }
+}
+
 /// Returns the table of notifications.
 fn table(rows: &[SubscriptionRow]) -> Table {
     let bad = |number: u64| tone(if number > 0 { "bad" } else { "" }, count(number));
-    let ms = |samples: u64, ms: f64| if samples == 0 { String::new() } else { bare_ms(ms) };
     table!(rows, |row|
         Column::text("subscription") => &row.name,
         Column::text("kind") => &row.kind,
@@ -41,11 +51,11 @@ fn table(rows: &[SubscriptionRow]) -> Table {
         },
         Column::number("duplicates") => bad(row.duplicates),
         Column::number("delay p50").page_head("[delay p50](notification delay)")
-            => ms(row.delay.count, row.delay.p50_ms),
-        Column::number("delay p99") => ms(row.delay.count, row.delay.p99_ms),
-        Column::number("delay max") => ms(row.delay.count, row.delay.max_ms),
+            => ms(&row.delay, row.delay.p50_ms),
+        Column::number("delay p99") => ms(&row.delay, row.delay.p99_ms),
+        Column::number("delay max") => ms(&row.delay, row.delay.max_ms),
         Column::number("age p50").page_head("[age p50](block age)").only(FILES)
-            => ms(row.age.count, row.age.p50_ms),
+            => ms(&row.age, row.age.p50_ms),
     )
 }
 
@@ -55,14 +65,21 @@ fn connections(rows: &[SubscriptionRow]) -> Table {
         Column::text("subscription") => &row.name,
         Column::prose("url") => &row.url,
         Column::number("subscribed") => count(row.subscribed),
-        Column::number("subscribe p50 ms") => bare_ms(row.subscribe_time.p50_ms),
-        Column::number("subscribe max ms") => bare_ms(row.subscribe_time.max_ms),
-        Column::number("fewest notifications") => count(row.notifications_min),
-        Column::number("most notifications") => count(row.notifications_max),
+        Column::number("subscribe p50") => ms(&row.subscribe_time, row.subscribe_time.p50_ms),
+        Column::number("subscribe max") => ms(&row.subscribe_time, row.subscribe_time.max_ms),
+        Column::number("per connection") => per_connection(row),
         Column::number("out of order") => count(row.out_of_order),
         Column::number("reorged") => count(row.reorged),
         Column::number("unreadable") => count(row.unreadable),
     )
+}
+
+/// Formats the fewest and the most notifications of a connection.
+fn per_connection(row: &SubscriptionRow) -> String {
+    match (row.notifications_min, row.notifications_max) {
+        (fewest, most) if fewest == most => count(most),
+        (fewest, most) => format!("{} to {}", count(fewest), count(most)),
+    }
 }
 
 /// Returns the table of connections that failed or ended.

@@ -1,24 +1,19 @@
-//! The thread that opens and reads all connections.
+//! The thread that opens and reads all connections, and closes them at the end.
 
 use std::collections::VecDeque;
-use std::collections::hash_map::RandomState;
-use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lab_model::plan::{Plan, SubscriptionKind};
-use lab_model::record::{TIME_MAX, Traffic};
+use lab_model::plan::Plan;
+use lab_model::record::Traffic;
 use lab_model::results::subscription::SubscriptionRow;
 use rustix::event::epoll;
 
-use super::arrivals::Arrivals;
+use super::counter::Counter;
 use super::group::Group;
-use super::heads::HeadEvent;
-use super::logs::{LogEntry, LogTable};
-use super::message::{Head, Log, Message, parse, parse_head, parse_log};
-use super::subscriber::{Received, State, Subscriber, Tracker};
+use super::message::{Message, parse};
+use super::subscriber::{Received, State, Subscriber};
 use crate::engine::EngineFault;
 use crate::engine::connection::{Connection, PIECE_BYTES, Phase, ReadResult};
 use crate::engine::thread::pace::nanos;
@@ -36,12 +31,11 @@ const PIECES_MAX: usize = 4;
 /// Payload of a close frame with the code 1000, normal closure.
 const NORMAL_CLOSURE: [u8; 2] = 1000u16.to_be_bytes();
 
-/// State of the thread.
-pub(super) struct Holder {
+/// The thread that opens and reads all connections.
+pub(super) struct SubscriptionThread {
     world: System,
     stop: Arc<AtomicBool>,
-    /// End of the warm-up.
-    measured_from: u64,
+    counter: Counter,
     groups: Vec<Group>,
     subscribers: Vec<Subscriber>,
     /// Indexes of connections that are set up.
@@ -50,17 +44,13 @@ pub(super) struct Holder {
     next: usize,
     /// Indexes of connections that have more to read.
     unread: VecDeque<usize>,
-    heads: Arrivals,
-    log_tables: Vec<LogTable>,
-    /// Hashes block hashes to ids.
-    hasher: RandomState,
     masking: Masking,
     /// Traffic of subscriptions, which no row of the result has.
     traffic: Traffic,
     input: Vec<u8>,
 }
 
-impl Holder {
+impl SubscriptionThread {
     /// Creates the thread's state.
     ///
     /// # Errors
@@ -70,7 +60,7 @@ impl Holder {
         addresses: Vec<Vec<SocketAddr>>,
         world: System,
         stop: Arc<AtomicBool>,
-    ) -> Result<Holder, EngineFault> {
+    ) -> Result<SubscriptionThread, EngineFault> {
         let (mut groups, mut subscribers, mut calls) = (Vec::new(), Vec::new(), Vec::new());
         for (subscription, addresses) in plan.subscriptions.iter().zip(addresses) {
             if addresses.is_empty() {
@@ -86,18 +76,15 @@ impl Holder {
             subscribers.extend(std::iter::repeat_with(new).take(subscription.connections));
             groups.push(group);
         }
-        Ok(Holder {
+        Ok(SubscriptionThread {
             world,
             stop,
-            measured_from: nanos(plan.warmup),
+            counter: Counter::new(nanos(plan.warmup), calls.len()),
             groups,
             subscribers,
             starting: Vec::new(),
             next: 0,
             unread: VecDeque::new(),
-            heads: Arrivals::default(),
-            log_tables: calls.iter().map(|_| LogTable::default()).collect(),
-            hasher: RandomState::new(),
             masking: Masking::default(),
             traffic: Traffic::default(),
             input: vec![0; PIECE_BYTES],
@@ -127,6 +114,7 @@ impl Holder {
             }
             for _ in 0..self.unread.len() {
                 if let Some(index) = self.unread.pop_front() {
+                    self.subscribers[index].is_unread = false;
                     self.read(index);
                 }
             }
@@ -221,7 +209,10 @@ impl Holder {
             // After a write error, the next read reports the end of the connection.
             let _ignored = connection.flush(&mut self.traffic);
         }
-        self.read(index);
+        // An unread connection is read in its turn.
+        if !subscriber.is_unread {
+            self.read(index);
+        }
     }
 
     /// Reads a connection until it has no more data, or for a few pieces.
@@ -239,7 +230,9 @@ impl Holder {
             }
         }
         self.input = input;
-        if self.subscribers[index].connection.is_some() {
+        let subscriber = &mut self.subscribers[index];
+        if subscriber.connection.is_some() {
+            subscriber.is_unread = true;
             self.unread.push_back(index);
         }
     }
@@ -291,9 +284,8 @@ impl Holder {
     }
 
     fn handle_message(&mut self, index: usize, message: &[u8], now: u64) {
-        let is_measured = now >= self.measured_from;
         let subscriber = &mut self.subscribers[index];
-        let is_valid = match (&subscriber.state, parse(message)) {
+        let result = match (&subscriber.state, parse(message)) {
             (State::Subscribing, Some(Message::Confirmed(id))) => {
                 subscriber.state = State::Subscribed(id.into_owned());
                 subscriber.was_subscribed = true;
@@ -303,105 +295,17 @@ impl Holder {
                 return self.end(index, format!("subscription refused: code {code}"));
             }
             // The first notification may overtake the confirmation.
-            (State::Subscribing, Some(Message::Notification { result, .. })) => {
-                self.notify(index, result, now)
+            (State::Subscribing, Some(Message::Notification { result, .. })) => Some(result),
+            (State::Subscribed(id), Some(Message::Notification { subscription, result })) => {
+                (*id == subscription).then_some(result)
             }
-            (State::Subscribed(id), Some(Message::Notification { subscription, result }))
-                if *id == subscription =>
-            {
-                self.notify(index, result, now)
-            }
-            _ => false,
+            _ => None,
         };
-        if !is_valid && is_measured {
+        let (subscribers, groups) = (&mut self.subscribers, &mut self.groups);
+        let is_valid = result
+            .is_some_and(|result| self.counter.count(subscribers, groups, index, result, now));
+        if !is_valid && self.counter.is_measured(now) {
             self.subscribers[index].counts.unreadable += 1;
-        }
-    }
-
-    /// Counts a notification. Returns false if it is not valid.
-    fn notify(&mut self, index: usize, result: &[u8], now: u64) -> bool {
-        match self.groups[self.subscribers[index].group].kind {
-            SubscriptionKind::Heads => match parse_head(result) {
-                Some(head) => self.head(index, &head, now),
-                None => return false,
-            },
-            SubscriptionKind::Logs => match parse_log(result) {
-                Some(log) => self.log(index, &log, now),
-                None => return false,
-            },
-        }
-        true
-    }
-
-    fn head(&mut self, index: usize, head: &Head<'_>, now: u64) {
-        let id = self.hasher.hash_one(&*head.hash);
-        let first_arrival = self.heads.first(id, now);
-        let is_measured = now >= self.measured_from;
-        let subscriber = &mut self.subscribers[index];
-        let Tracker::Heads(tracker) = &mut subscriber.tracker else { return };
-        let event = tracker.add(head.number, id);
-        if !is_measured {
-            return;
-        }
-        let counts = &mut subscriber.counts;
-        counts.notifications += 1;
-        match event {
-            HeadEvent::Duplicate => counts.duplicates += 1,
-            HeadEvent::Next(skipped) => counts.missing = counts.missing.saturating_add(skipped),
-            HeadEvent::OutOfOrder => {
-                counts.out_of_order += 1;
-                counts.missing = counts.missing.saturating_sub(1);
-            }
-            HeadEvent::Reorg => counts.reorged += 1,
-        }
-        if event == HeadEvent::Duplicate {
-            return;
-        }
-        let group = &mut self.groups[subscriber.group];
-        group.delay.saturating_record(now - first_arrival);
-        let age = head.timestamp.and_then(age);
-        if let Some(age) = age {
-            group.age.saturating_record(age);
-        }
-    }
-
-    fn log(&mut self, index: usize, log: &Log<'_>, now: u64) {
-        let id = self.hasher.hash_one((&*log.block_hash, log.index));
-        let is_measured = now >= self.measured_from;
-        let table_index = self.groups[self.subscribers[index].group].log_table;
-        let table = &mut self.log_tables[table_index];
-        if log.is_removed {
-            table.withdraw(id);
-            let counts = &mut self.subscribers[index].counts;
-            counts.notifications += u64::from(is_measured);
-            counts.reorged += u64::from(is_measured);
-            return;
-        }
-        let (entry, settled) = table.entry(id, log.block, now, is_measured);
-        if let Some(settled) = settled {
-            self.settle(table_index, &settled);
-        }
-        let subscriber = &mut self.subscribers[index];
-        let Tracker::Logs(tracker) = &mut subscriber.tracker else { return };
-        let is_new = tracker.add(&entry);
-        if !is_measured {
-            return;
-        }
-        subscriber.counts.notifications += 1;
-        subscriber.counts.duplicates += u64::from(!is_new);
-        if is_new {
-            self.groups[subscriber.group].delay.saturating_record(now - entry.first_arrival);
-        }
-    }
-
-    /// Counts a log on the connections that lack it.
-    fn settle(&mut self, table: usize, entry: &LogEntry) {
-        for subscriber in &mut self.subscribers {
-            if self.groups[subscriber.group].log_table == table
-                && let Tracker::Logs(tracker) = &mut subscriber.tracker
-            {
-                subscriber.counts.missing += u64::from(tracker.settle(entry));
-            }
         }
     }
 
@@ -430,12 +334,10 @@ impl Holder {
                 let _ignored = connection.send(&close, &mut self.traffic);
             }
         }
-        for table in 0..self.log_tables.len() {
-            let entries: Vec<LogEntry> = self.log_tables[table].entries().copied().collect();
-            entries.iter().for_each(|entry| self.settle(table, entry));
-        }
-        let Holder { groups, subscribers, log_tables, .. } = self;
-        let mut log_members = vec![0; log_tables.len()];
+        self.counter.finish(&mut self.subscribers, &self.groups);
+        let SubscriptionThread { groups, subscribers, .. } = self;
+        // By table: the number of connections that can compare their logs.
+        let mut log_members = vec![0; groups.len()];
         for subscriber in subscribers.iter().filter(|subscriber| subscriber.was_subscribed) {
             log_members[groups[subscriber.group].log_table] += 1;
         }
@@ -446,12 +348,4 @@ impl Holder {
         };
         groups.into_iter().enumerate().map(row).collect()
     }
-}
-
-/// Returns the age of a block by the clock of this host, or `None` if it is negative or longer than
-/// histograms record.
-fn age(timestamp: u64) -> Option<u64> {
-    let created = UNIX_EPOCH.checked_add(Duration::from_secs(timestamp))?;
-    let age = SystemTime::now().duration_since(created).ok()?;
-    u64::try_from(age.as_nanos()).ok().filter(|age| *age <= TIME_MAX)
 }

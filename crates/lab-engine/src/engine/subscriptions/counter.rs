@@ -1,0 +1,156 @@
+//! Counts notifications: compares each one with those that arrived before, on its own connection
+//! and on all others.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher as _;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lab_model::plan::SubscriptionKind;
+use lab_model::record::TIME_MAX;
+
+use super::arrivals::Arrivals;
+use super::group::Group;
+use super::heads::HeadEvent;
+use super::logs::{LogEntry, LogTable};
+use super::message::{Head, Log, parse_head, parse_log};
+use super::subscriber::{Subscriber, Tracker};
+
+/// What arrived on all connections.
+pub(super) struct Counter {
+    /// End of the warm-up.
+    measured_from: u64,
+    heads: Arrivals,
+    log_tables: Vec<LogTable>,
+    /// Hashes block hashes to ids.
+    hasher: RandomState,
+}
+
+impl Counter {
+    /// Creates a counter with this number of log tables.
+    pub(super) fn new(measured_from: u64, log_tables: usize) -> Counter {
+        Counter {
+            measured_from,
+            heads: Arrivals::default(),
+            log_tables: (0..log_tables).map(|_| LogTable::default()).collect(),
+            hasher: RandomState::new(),
+        }
+    }
+
+    /// Returns true if the warm-up is over.
+    pub(super) fn is_measured(&self, now: u64) -> bool {
+        now >= self.measured_from
+    }
+
+    /// Counts a notification of the connection with this index. Returns false if it is not valid.
+    pub(super) fn count(
+        &mut self,
+        subscribers: &mut [Subscriber],
+        groups: &mut [Group],
+        index: usize,
+        result: &[u8],
+        now: u64,
+    ) -> bool {
+        let group = subscribers[index].group;
+        match groups[group].kind {
+            SubscriptionKind::Heads => {
+                let Some(head) = parse_head(result) else { return false };
+                self.head(&mut subscribers[index], &mut groups[group], &head, now);
+            }
+            SubscriptionKind::Logs => {
+                let Some(log) = parse_log(result) else { return false };
+                self.log(subscribers, groups, index, &log, now);
+            }
+        }
+        true
+    }
+
+    fn head(&mut self, subscriber: &mut Subscriber, group: &mut Group, head: &Head<'_>, now: u64) {
+        let id = self.hasher.hash_one(&*head.hash);
+        let first_arrival = self.heads.first(id, now);
+        let Tracker::Heads(tracker) = &mut subscriber.tracker else { return };
+        let event = tracker.add(head.number, id);
+        if !self.is_measured(now) {
+            return tracker.ignore_gaps();
+        }
+        let counts = &mut subscriber.counts;
+        counts.notifications += 1;
+        match event {
+            HeadEvent::Duplicate => {
+                counts.duplicates += 1;
+                return;
+            }
+            HeadEvent::Next(skipped) => counts.missing = counts.missing.saturating_add(skipped),
+            HeadEvent::OutOfOrder { is_ignored } => {
+                counts.out_of_order += 1;
+                counts.missing = counts.missing.saturating_sub(u64::from(!is_ignored));
+            }
+            HeadEvent::Reorg => counts.reorged += 1,
+        }
+        group.delay.saturating_record(now - first_arrival);
+        if let Some(age) = head.timestamp.and_then(age) {
+            group.age.saturating_record(age);
+        }
+    }
+
+    fn log(
+        &mut self,
+        subscribers: &mut [Subscriber],
+        groups: &mut [Group],
+        index: usize,
+        log: &Log<'_>,
+        now: u64,
+    ) {
+        let id = self.hasher.hash_one((&*log.block_hash, log.index));
+        let is_measured = self.is_measured(now);
+        let table_index = groups[subscribers[index].group].log_table;
+        let table = &mut self.log_tables[table_index];
+        if log.is_removed {
+            table.withdraw(id);
+            let counts = &mut subscribers[index].counts;
+            counts.notifications += u64::from(is_measured);
+            counts.reorged += u64::from(is_measured);
+            return;
+        }
+        let (entry, settled) = table.entry(id, log.block, now, is_measured);
+        if let Some(settled) = settled {
+            settle(subscribers, groups, table_index, &settled);
+        }
+        let subscriber = &mut subscribers[index];
+        let Tracker::Logs(tracker) = &mut subscriber.tracker else { return };
+        let is_new = tracker.add(&entry);
+        if !is_measured {
+            return;
+        }
+        subscriber.counts.notifications += 1;
+        subscriber.counts.duplicates += u64::from(!is_new);
+        if is_new {
+            groups[subscriber.group].delay.saturating_record(now - entry.first_arrival);
+        }
+    }
+
+    /// Counts the logs that connections lack at the end of the run.
+    pub(super) fn finish(&self, subscribers: &mut [Subscriber], groups: &[Group]) {
+        for (index, table) in self.log_tables.iter().enumerate() {
+            table.entries().for_each(|entry| settle(subscribers, groups, index, entry));
+        }
+    }
+}
+
+/// Counts a log on the connections that lack it.
+fn settle(subscribers: &mut [Subscriber], groups: &[Group], table: usize, entry: &LogEntry) {
+    for subscriber in subscribers {
+        if groups[subscriber.group].log_table == table
+            && let Tracker::Logs(tracker) = &mut subscriber.tracker
+        {
+            subscriber.counts.missing += u64::from(tracker.settle(entry));
+        }
+    }
+}
+
+/// Returns the age of a block by the clock of this host, or `None` if it is negative or longer than
+/// histograms record.
+fn age(timestamp: u64) -> Option<u64> {
+    let created = UNIX_EPOCH.checked_add(Duration::from_secs(timestamp))?;
+    let age = SystemTime::now().duration_since(created).ok()?;
+    u64::try_from(age.as_nanos()).ok().filter(|age| *age <= TIME_MAX)
+}

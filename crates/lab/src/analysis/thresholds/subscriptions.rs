@@ -1,0 +1,60 @@
+//! Evaluates the thresholds of subscriptions, at the end of the run.
+
+use lab_model::metrics::Unit;
+use lab_model::plan::{Plan, SubscriptionFigure, SubscriptionThreshold};
+use lab_model::results::ThresholdOutcome;
+use lab_model::results::subscription::SubscriptionRow;
+
+use super::{Remark, ThresholdResult};
+
+/// Returns the outcomes of all thresholds of subscriptions, in the order of the plan.
+pub fn subscription_results(plan: &Plan, rows: &[SubscriptionRow]) -> Vec<ThresholdResult> {
+    let subscriptions = plan.subscriptions.iter().zip(rows);
+    let results = subscriptions.flat_map(|(subscription, row)| {
+        subscription.thresholds.iter().map(move |threshold| threshold_result(*threshold, row))
+    });
+    results.collect()
+}
+
+fn threshold_result(threshold: SubscriptionThreshold, row: &SubscriptionRow) -> ThresholdResult {
+    let SubscriptionThreshold { figure, max } = threshold;
+    let name = &row.name;
+    let (metric, aggregation) = match figure {
+        SubscriptionFigure::Ended => ("subscription_ended", "count"),
+        SubscriptionFigure::Missing => ("notifications_missing", "count"),
+        SubscriptionFigure::Duplicates => ("notifications_duplicate", "count"),
+        SubscriptionFigure::DelayP99 => ("notification_delay", "p(99)"),
+    };
+    let observed = observed(figure, row);
+    let kept = observed.is_some_and(|observed| observed <= max);
+    let is_time = figure == SubscriptionFigure::DelayP99;
+    let outcome = ThresholdOutcome {
+        text: format!("{metric}{{subscription:{name}}} {aggregation}<={max}"),
+        unit: Some(if is_time { Unit::Milliseconds } else { Unit::Count }),
+        kept,
+        observed,
+        ..ThresholdOutcome::default()
+    };
+    ThresholdResult {
+        outcome,
+        remark: observed.is_none().then_some(Remark::NoData { fails: true }),
+        // A busy generator can lose connections and notifications, but duplicates are the server's.
+        by_server: !kept && observed.is_some() && figure == SubscriptionFigure::Duplicates,
+        beyond: (!kept).then(|| observed.map_or(f64::INFINITY, |observed| observed - max)),
+    }
+}
+
+/// Returns the observed value, or `None` if no notification arrived that it could be about.
+fn observed(figure: SubscriptionFigure, row: &SubscriptionRow) -> Option<f64> {
+    let has_arrived = row.notifications > 0;
+    match figure {
+        SubscriptionFigure::Ended => {
+            Some(row.ended.iter().map(|(_, connections)| *connections as f64).sum())
+        }
+        SubscriptionFigure::Missing => {
+            row.missing.filter(|_| has_arrived).map(|missing| missing as f64)
+        }
+        SubscriptionFigure::Duplicates => has_arrived.then_some(row.duplicates as f64),
+        SubscriptionFigure::DelayP99 => (row.delay.count > 0).then_some(row.delay.p99_ms),
+    }
+}
