@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -25,6 +25,8 @@ use test_support::wait::wait_until;
 use crate::packages::release_file;
 use crate::support::authority::{Authority, Files, Kind};
 
+/// Maximum size of the program of a release. The debug program is larger.
+const PROGRAM_BYTES_MAX: u64 = 45_000_000;
 /// The user of the image.
 const USER: u32 = 65532;
 /// Timeout of a call, above its duration on a busy machine.
@@ -184,12 +186,14 @@ fn it_resolves_and_verifies_its_upstream_and_drains() {
     let bundle = folder.path().join("bundle");
     configure(&bundle, &[(&configuration, "/etc/weir"), (&resolver, "/etc/resolv.conf")]);
 
+    let started = Instant::now();
     let mut container = Container::start(&runc, &bundle);
     let expected = [USER; 4].map(|user| user.to_string()).join("\t");
     assert_eq!(container.process_status("Uid:"), expected);
     assert_eq!(container.process_status("CapEff:"), "0000000000000000");
     let mut client = Client::connect(&container.address);
     let response = client.call("/", CHAIN_ID.as_bytes());
+    println!("the container started and responded within {:?}", started.elapsed());
     assert!(response.text().contains("\"result\":\"0x"), "{}", response.text());
     assert!(dns.questions() > 0, "the name was not resolved");
 
@@ -216,4 +220,9 @@ fn it_contains_the_program_and_three_files() {
     files.sort_unstable();
     let expected = ["644 etc/group", "644 etc/nsswitch.conf", "644 etc/passwd", "755 usr/bin/weir"];
     assert_eq!(files, expected);
+    let size = root.join("usr/bin/weir").metadata().unwrap().len();
+    println!("the program has {size} bytes");
+    if std::env::var_os("WEIR_RELEASE_FILES").is_some() {
+        assert!(size <= PROGRAM_BYTES_MAX, "the program of the release has {size} bytes");
+    }
 }

@@ -574,7 +574,7 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("cargo xtask release", &[], NotHere(BUILDS)),
     ("cargo xtask image", &[], NotHere(BUILDS)),
     (
-        "WEIR_RELEASE_FILES=target/release-files cargo test -p weir --test gateway -- packages:: image::",
+        "WEIR_RELEASE_FILES=target/release-files cargo test -p weir --test gateway -- packages:: image:: --nocapture",
         &[],
         NotHere(BUILDS),
     ),
