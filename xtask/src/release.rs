@@ -31,7 +31,7 @@ const CHECKSUMS: &str = "SHA256SUMS";
 pub(crate) fn run(profile: &str) -> Result<()> {
     let folder = shell::root().join(RELEASE_FILES);
     write(profile, &folder)?;
-    let sbom = folder.join(format!("weir-{VERSION}.cdx.json"));
+    let sbom = folder.join(format!("weir-{VERSION}-{}.cdx.json", architecture()?));
     if profile == RELEASE_PROFILE {
         sbom::write(&sbom)?;
     } else {
