@@ -14,20 +14,20 @@ const NAME: &str = "weir-sbom";
 /// Writes the SBOM of the program to `path`.
 pub(super) fn write(path: &Path) -> Result<()> {
     let mut command = shell::cargo_command();
-    command.args(["cyclonedx", "--format", "json", "--spec-version", "1.5", "--describe"]);
-    command.args(["binaries", "--override-filename", NAME, "--quiet"]);
-    command.args(["--manifest-path", "crates/weir/Cargo.toml"]);
+    command.args(["cyclonedx", "--format", "json", "--spec-version", "1.5", "--quiet"]);
+    command.args(["--override-filename", NAME, "--manifest-path", "crates/weir/Cargo.toml"]);
     command.env("SOURCE_DATE_EPOCH", package_files::commit_time()?);
     shell::run(&mut command)?;
+    let file = format!("{NAME}.json");
+    let written = shell::root().join("crates/weir").join(&file);
+    fs::copy(&written, path).with_context(|| format!("no {}", written.display()))?;
     // It writes a file for each crate of the workspace.
+    let mut folders = vec![shell::root().join("xtask")];
     for entry in fs::read_dir(shell::root().join("crates"))? {
-        let written = entry?.path().join(format!("{NAME}.json"));
-        if written.parent().is_some_and(|folder| folder.ends_with("weir")) {
-            fs::copy(&written, path).with_context(|| format!("no {}", written.display()))?;
-        }
-        if written.exists() {
-            fs::remove_file(written)?;
-        }
+        folders.push(entry?.path());
+    }
+    for file in folders.iter().map(|folder| folder.join(&file)).filter(|file| file.exists()) {
+        fs::remove_file(file)?;
     }
     Ok(())
 }
