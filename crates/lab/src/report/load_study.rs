@@ -38,10 +38,13 @@ pub(super) fn document(result: &LoadStudyResult) -> Document {
     sections.push(counts::section(result));
     for (index, plan) in result.plans.iter().enumerate() {
         sections.push(Some(tables(result, index, plan)));
-        sections.push(mismatches(index, plan));
-        sections.extend(details(plan));
-        sections.push(control(plan));
-        sections.push(per_request(index, plan));
+        // Without a usable round there is nothing to compare.
+        if plan.rounds > 0 {
+            sections.push(mismatches(index, plan));
+            sections.extend(details(plan));
+            sections.push(control(plan));
+            sections.push(per_request(index, plan));
+        }
     }
     sections.push(Some(drift(result)));
     sections.push(Some(rounds(result)));

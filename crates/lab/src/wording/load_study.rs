@@ -21,6 +21,11 @@ pub(crate) fn sentences(result: &LoadStudyResult) -> Vec<String> {
     let mut sentences = Vec::new();
     for plan in &result.plans {
         let under = under(result, plan);
+        if plan.rounds == 0 {
+            let reason = "no round has usable runs of all variants";
+            sentences.push(format!("{under}not compared: {reason}"));
+            continue;
+        }
         sentences.extend(plan.comparison.conclusions.iter().map(|text| format!("{under}{text}")));
         sentences.extend(plan.control.iter().map(|result| format!("{under}{}", control(result))));
     }

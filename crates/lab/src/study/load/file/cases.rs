@@ -9,7 +9,7 @@ use settings::value::{File, Map, Name, Number, Word};
 
 use super::{ANY_PORT, Checker, LoadStudyFile, PlanUse, VARIABLE_MAX, VariantTable};
 use crate::study::load::placeholders::{self, PlaceholderValues};
-use crate::wording::number::{plural, short};
+use crate::wording::number::plural;
 
 /// Largest number of cases.
 const CASES_MAX: usize = 64;
@@ -84,8 +84,7 @@ impl Checker<'_, '_> {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
                 let has = plural(machine as u64, "CPU");
                 let name = table.name.to_string();
-                left_out
-                    .push(format!("{name}: needs {} CPUs, this machine has {has}", short(cpus)));
+                left_out.push(format!("{name}: needs {cpus} CPUs, this machine has {has}"));
                 continue;
             }
             let values = table.values.iter();

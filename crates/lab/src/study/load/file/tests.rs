@@ -340,7 +340,7 @@ fn cases_have_their_own_plans_values_and_limits() {
     assert!(!study.cases[0].has_servers_of(&study.cases[1]));
     let summary = study.summary();
     for part in
-        ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1,000 CPUs"]
+        ["a: {case.url}, starts s", "cases      one, two", "left out   huge: needs 1000 CPUs"]
     {
         assert!(summary.contains(part), "{part} is not in {summary}");
     }
