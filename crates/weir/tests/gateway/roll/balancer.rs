@@ -65,7 +65,8 @@ impl Balancer {
         });
     }
 
-    /// Returns the number of calls to each replica that ended without a complete response.
+    /// Returns the number of response errors of each replica. HAProxy does not count every call that
+    /// it lost on a keep-alive connection.
     pub(super) fn response_errors(&self) -> [u64; PLACES] {
         self.column(14).map(|errors| errors.parse().unwrap())
     }
