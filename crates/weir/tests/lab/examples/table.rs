@@ -592,6 +592,11 @@ pub(crate) const OUTCOMES: &[(&str, Changes, Outcome)] = &[
     ("docker compose -f deploy/quickstart/compose.yaml run --rm load", &[], NotHere(QUICKSTART)),
     ("docker compose -f deploy/quickstart/compose.yaml ps", &[], NotHere(QUICKSTART)),
     (
+        "curl -s http://127.0.0.1:8645 -H 'content-type: application/json' -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"eth_chainId\",\"params\":[]}'",
+        &[],
+        NotHere(QUICKSTART),
+    ),
+    (
         "docker compose -f deploy/quickstart/compose.yaml restart gateway-1 gateway-2",
         &[],
         NotHere(QUICKSTART),
