@@ -319,12 +319,14 @@ pub struct Subscription {
 }
 
 /// The maximum of a subscription's figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SubscriptionThreshold {
     /// The figure.
     pub figure: SubscriptionFigure,
     /// Maximum, in milliseconds for a time.
     pub max: f64,
+    /// Selector and expression, as those of a [`Threshold`].
+    pub text: String,
 }
 
 /// A figure of a subscription that has a threshold.

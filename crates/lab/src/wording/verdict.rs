@@ -123,6 +123,7 @@ fn broken(f: &mut Formatter<'_>, threshold_result: &ThresholdResult) -> Result {
         match outcome.unit {
             Some(Unit::Milliseconds) => write!(f, ": {observed:.1} ms")?,
             Some(Unit::Share) => write!(f, ": {:.2} %", observed * 100.0)?,
+            Some(Unit::Count) => write!(f, ": {}", count(observed as u64))?,
             _ => write!(f, ": {observed:.1}")?,
         }
     }

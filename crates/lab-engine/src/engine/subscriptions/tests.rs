@@ -186,7 +186,7 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
         for number in 0..HEADS {
             peer.text(&head(number as u64, &number.to_string()))?;
             sent_in.send((number, Instant::now())).unwrap();
-            std::thread::sleep(DELAY / 20);
+            std::thread::sleep(DELAY / 2); // Sleeps: the time between two blocks.
         }
         report(peer, &first_done)
     });
@@ -194,7 +194,8 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
     let second = Server::new(move |peer| {
         confirm(peer)?;
         for (number, sent) in sent.lock().iter().take(HEADS) {
-            std::thread::sleep((sent + DELAY).saturating_duration_since(Instant::now()));
+            let delay = (sent + DELAY).saturating_duration_since(Instant::now());
+            std::thread::sleep(delay); // Sleeps: the planted delay.
             peer.text(&head(number as u64, &number.to_string()))?;
             delays_in.send(sent.elapsed()).unwrap();
         }
@@ -304,22 +305,25 @@ fn the_end_of_a_connection_is_classed() {
 #[test]
 fn a_server_that_never_responds_times_out() {
     let (sender, done) = channel();
-    let sender = Mutex::new(sender);
-    let server = Server::new(move |peer| {
-        if peer.connection > 0 {
-            confirm_nothing(peer)?;
-        }
+    let (silent_done, mute_done) = (Mutex::new(sender.clone()), Mutex::new(sender));
+    let silent = Server::new(move |peer| {
         peer.wait();
-        sender.lock().send(()).unwrap();
+        silent_done.lock().send(()).unwrap();
         Ok(())
     });
-    let mut plan = plan(&[(&server, SubscriptionKind::Heads, 2)]);
-    let target = &mut plan.subscriptions[0].target;
-    (target.connect_timeout, target.timeout) =
-        (Duration::from_millis(300), Duration::from_millis(300));
-    let rows = run(plan, &[&server], &done, 2);
-    let ended = [("handshake timed out".to_owned(), 1), ("subscription timed out".to_owned(), 1)];
-    assert_eq!(rows[0].ended, ended);
+    let mute = Server::new(move |peer| {
+        confirm_nothing(peer)?;
+        peer.wait();
+        mute_done.lock().send(()).unwrap();
+        Ok(())
+    });
+    let kind = SubscriptionKind::Heads;
+    let mut plan = plan(&[(&silent, kind, 1), (&mute, kind, 1)]);
+    plan.subscriptions[0].target.connect_timeout = Duration::from_millis(300);
+    plan.subscriptions[1].target.timeout = Duration::from_millis(300);
+    let rows = run(plan, &[&silent, &mute], &done, 2);
+    assert_eq!(rows[0].ended, [("handshake timed out".to_owned(), 1)]);
+    assert_eq!(rows[1].ended, [("subscription timed out".to_owned(), 1)]);
 }
 
 /// Opens the WebSocket and does not respond to the call.

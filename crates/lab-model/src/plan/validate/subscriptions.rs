@@ -38,27 +38,34 @@ pub(super) fn check(
             None => server.url = target.url.to_websocket(),
         }
         subscriptions.push(Subscription {
+            thresholds: thresholds(table, &name),
             name,
             target: server,
             kind,
             connections: *table.connections,
             addresses,
-            thresholds: thresholds(table),
         });
     }
     subscriptions
 }
 
-/// Returns the thresholds of a subscription.
-fn thresholds(table: &SubscriptionTable) -> Vec<SubscriptionThreshold> {
+/// Returns the thresholds of the subscription with this name.
+fn thresholds(table: &SubscriptionTable, name: &str) -> Vec<SubscriptionThreshold> {
+    use SubscriptionFigure::{DelayP99, Duplicates, Ended, Missing};
+    let count = |max: Option<u64>| max.map(|max| max as f64);
     let delay_p99_max = table.delay_p99_max.map(|delay| delay.as_secs_f64() * 1e3);
     let maxima = [
-        (SubscriptionFigure::Ended, table.ended_max.map(|max| max as f64)),
-        (SubscriptionFigure::Missing, table.missing_max.map(|max| max as f64)),
-        (SubscriptionFigure::Duplicates, table.duplicates_max.map(|max| max as f64)),
-        (SubscriptionFigure::DelayP99, delay_p99_max),
+        (Ended, "subscription_ended", "count", count(*table.ended_max)),
+        (Missing, "notifications_missing", "count", count(*table.missing_max)),
+        (Duplicates, "notifications_duplicate", "count", count(*table.duplicates_max)),
+        (DelayP99, "notification_delay", "p(99)", delay_p99_max),
     ];
-    let threshold =
-        |(figure, max): (_, Option<f64>)| Some(SubscriptionThreshold { figure, max: max? });
-    maxima.into_iter().filter_map(threshold).collect()
+    let mut thresholds = Vec::new();
+    for (figure, metric, aggregation, max) in maxima {
+        if let Some(max) = max {
+            let text = format!("{metric}{{subscription:{name}}} {aggregation}<={max}");
+            thresholds.push(SubscriptionThreshold { figure, max, text });
+        }
+    }
+    thresholds
 }

@@ -11,25 +11,18 @@ use super::{Remark, ThresholdResult};
 pub fn subscription_results(plan: &Plan, rows: &[SubscriptionRow]) -> Vec<ThresholdResult> {
     let subscriptions = plan.subscriptions.iter().zip(rows);
     let results = subscriptions.flat_map(|(subscription, row)| {
-        subscription.thresholds.iter().map(move |threshold| threshold_result(*threshold, row))
+        subscription.thresholds.iter().map(move |threshold| threshold_result(threshold, row))
     });
     results.collect()
 }
 
-fn threshold_result(threshold: SubscriptionThreshold, row: &SubscriptionRow) -> ThresholdResult {
-    let SubscriptionThreshold { figure, max } = threshold;
-    let name = &row.name;
-    let (metric, aggregation) = match figure {
-        SubscriptionFigure::Ended => ("subscription_ended", "count"),
-        SubscriptionFigure::Missing => ("notifications_missing", "count"),
-        SubscriptionFigure::Duplicates => ("notifications_duplicate", "count"),
-        SubscriptionFigure::DelayP99 => ("notification_delay", "p(99)"),
-    };
+fn threshold_result(threshold: &SubscriptionThreshold, row: &SubscriptionRow) -> ThresholdResult {
+    let (figure, max) = (threshold.figure, threshold.max);
     let observed = observed(figure, row);
     let kept = observed.is_some_and(|observed| observed <= max);
     let is_time = figure == SubscriptionFigure::DelayP99;
     let outcome = ThresholdOutcome {
-        text: format!("{metric}{{subscription:{name}}} {aggregation}<={max}"),
+        text: threshold.text.clone(),
         unit: Some(if is_time { Unit::Milliseconds } else { Unit::Count }),
         kept,
         observed,

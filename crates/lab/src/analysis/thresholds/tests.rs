@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lab_model::metrics::{Metric, Selector};
+use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::plan::{
     Plan, Subscription, SubscriptionFigure, SubscriptionKind, SubscriptionThreshold,
 };
-use lab_model::plan::threshold::{Aggregation, Operator, Threshold};
 use lab_model::record::{Class, Iterations};
 use lab_model::results::ThresholdOutcome;
 use lab_model::results::subscription::SubscriptionRow;
@@ -322,7 +322,7 @@ fn failures_reported_by_the_server_are_marked() {
 
 #[test]
 fn thresholds_of_subscriptions_are_kept_broken_or_without_data() {
-    let max = |figure, max| SubscriptionThreshold { figure, max };
+    let max = |figure, max| SubscriptionThreshold { figure, max, text: format!("{figure:?}") };
     let mut plan = samples::open(1.0, 1, &["eth_blockNumber"]);
     plan.subscriptions = vec![Subscription {
         name: "heads".to_owned(),
@@ -353,7 +353,7 @@ fn thresholds_of_subscriptions_are_kept_broken_or_without_data() {
     };
     let (kept, kept_results) = results(&row);
     assert_eq!(kept, [true; 4]);
-    assert_eq!(kept_results[3].outcome.text, "notification_delay{subscription:heads} p(99)<=250");
+    assert_eq!(kept_results[3].outcome.text, "DelayP99");
     row.ended.push(("connect failed".to_owned(), 1));
     (row.missing, row.duplicates, row.delay.p99_ms) = (Some(3), 5, 251.0);
     let (kept, broken) = results(&row);
