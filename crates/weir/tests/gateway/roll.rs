@@ -11,7 +11,6 @@ mod balancer;
 mod clients;
 mod replicas;
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use crate::support::redis_server::Redis;
@@ -127,9 +126,9 @@ fn roll(redis: &Redis) -> Option<Faults> {
         replicas.judged_by_shares(),
     );
     assert!(calls.len() > 20 * rate as usize, "{} calls", calls.len());
-    // A client has one call in flight, so it would have sent a second lost call after the kill.
-    let clients: BTreeSet<u32> = lost.iter().map(|call| call.client).collect();
-    assert_eq!(clients.len(), lost.len(), "{lost:#?}");
+    // HAProxy divides calls equally, so the killed replica has about a third of them. The kernel may
+    // accept connections for it until its process has ended, so a client may lose two calls.
+    assert!(lost.len() <= in_flight / 2 + 2, "{lost:#?}");
     let mut errors = balancer.response_errors();
     errors[KILLED] = 0;
     assert_eq!(errors, [0; PLACES], "response errors of replicas that were not killed");

@@ -16,7 +16,6 @@ const UNLIMITED: u32 = 10;
 /// One call.
 #[derive(Debug)]
 pub(super) struct Record {
-    pub(super) client: u32,
     pub(super) started: Instant,
     pub(super) ended: Instant,
     pub(super) outcome: Outcome,
@@ -82,7 +81,7 @@ fn client(target: &str, number: u32, interval: Duration, stop: &AtomicBool) -> V
                 Ok((head, body)) => Outcome::Failed(format!("{head}{body}")),
                 Err(error) => Outcome::Failed(error.to_string()),
             };
-        records.push(Record { client: number, started, ended: Instant::now(), outcome });
+        records.push(Record { started, ended: Instant::now(), outcome });
     }
     records
 }
