@@ -131,12 +131,12 @@ async fn serve_call<'a>(
     request: &Request<'a>,
     item: Result<Call<'a>, Rejection<'a>>,
 ) -> Option<CallReply<'a>> {
-    let mut progress = Progress::default();
-    progress.span = request
+    let span = request
         .trace
         .and_then(|trace| trace.begin(SpanKind::Internal, "call", || cx.upstream.random()));
-    let trace = progress.span.as_ref().map(|span| span.context().clone());
+    let trace = span.as_ref().map(|span| span.context().clone());
     let trace = trace.as_ref().or(request.trace);
+    let mut progress = Progress { span, ..Progress::default() };
     let served = run_steps(cx, request, trace, &item, &mut progress).await;
     respond(cx, request, item, progress, served)
 }

@@ -62,6 +62,10 @@ fn full() -> Arc<Snapshot> {
     snapshot.set_cordon(1, Some(Cordon { reason: Some("<upgrade> & resync".to_owned()), until }));
     snapshot.chains[1].reorgs.store(16, Ordering::Relaxed);
     snapshot.chains[1].reorg_depth_max.store(17, Ordering::Relaxed);
+    let spans = &snapshot.spans.as_ref().unwrap().counts;
+    spans.add_exported(18);
+    spans.add_failed(19);
+    spans.add_dropped(20);
     snapshot.counters.iter().zip(1..).for_each(|(thread, number)| thread.fill(1000 * number));
     snapshot
 }

@@ -36,15 +36,15 @@ impl SpanCounts {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    pub(super) fn add_exported(&self, spans: u64) {
+    pub(crate) fn add_exported(&self, spans: u64) {
         self.exported.fetch_add(spans, Ordering::Relaxed);
     }
 
-    pub(super) fn add_failed(&self, spans: u64) {
+    pub(crate) fn add_failed(&self, spans: u64) {
         self.failed.fetch_add(spans, Ordering::Relaxed);
     }
 
-    pub(super) fn add_dropped(&self, spans: u64) {
+    pub(crate) fn add_dropped(&self, spans: u64) {
         self.dropped.fetch_add(spans, Ordering::Relaxed);
     }
 }

@@ -50,7 +50,7 @@ impl Caller {
                 return;
             }
             self.state.lock().skip(self.index, turn.skipped);
-            match calls.head_method.filter(|_| turn.number % HEAD_TURNS == 0) {
+            match calls.head_method.filter(|_| turn.number.is_multiple_of(HEAD_TURNS)) {
                 Some(method) => self.call_head(method, turn),
                 None => self.call(&mut calls, turn),
             }

@@ -24,7 +24,7 @@ pub(super) enum HeadEvent {
 }
 
 /// The recent blocks of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct HeadTracker {
     /// Ids of recent blocks.
     recent: VecDeque<u64>,
@@ -34,17 +34,6 @@ pub(super) struct HeadTracker {
     ignored_to: u64,
     /// A bit for each height of the window: true if it has a block.
     received: [u64; (WINDOW / 64) as usize],
-}
-
-impl Default for HeadTracker {
-    fn default() -> HeadTracker {
-        HeadTracker {
-            recent: VecDeque::new(),
-            range: None,
-            ignored_to: 0,
-            received: Default::default(),
-        }
-    }
 }
 
 impl HeadTracker {

@@ -4,7 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use lab_model::plan::{NodeUrl, Plan, Subscription, SubscriptionKind};
@@ -16,6 +16,9 @@ use super::Subscriptions;
 use super::heads::{HeadEvent, HeadTracker};
 use super::logs::{LogTable, LogTracker};
 use crate::engine::websocket::tests::server::{Peer, Server, frame};
+
+/// Maximum number of messages from a server's thread that the test has not read.
+const CHANNEL_MAX: usize = 1024;
 
 /// A plan with subscriptions to servers.
 fn plan(servers: &[(&Server, SubscriptionKind, usize)]) -> Plan {
@@ -77,7 +80,7 @@ fn confirm(peer: &mut Peer) -> io::Result<String> {
 }
 
 /// Reports that everything was sent, once the client has read it: it has replied to a ping.
-fn report(peer: &mut Peer, done: &Mutex<Sender<()>>) -> io::Result<()> {
+fn report(peer: &mut Peer, done: &Mutex<SyncSender<()>>) -> io::Result<()> {
     peer.send(&frame(0x89, b"last"))?;
     while peer.read_frame()?.0 != 0x8a {}
     done.lock().send(()).unwrap();
@@ -88,7 +91,7 @@ fn report(peer: &mut Peer, done: &Mutex<Sender<()>>) -> io::Result<()> {
 /// A server that sends these notifications to each connection.
 fn scripted(
     script: impl Fn(usize) -> Vec<String> + Send + Sync + 'static,
-    done: &Sender<()>,
+    done: &SyncSender<()>,
 ) -> Server {
     let done = Mutex::new(done.clone());
     Server::new(move |peer| {
@@ -102,7 +105,7 @@ fn scripted(
 
 #[test]
 fn heads_are_counted_exactly() {
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     let script = |_| {
         vec![
             head(10, "a"),
@@ -135,7 +138,7 @@ fn heads_are_counted_exactly() {
 
 #[test]
 fn notifications_in_the_warm_up_are_not_counted() {
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     let server = scripted(|_| vec![head(1, "a"), head(3, "c")], &sender);
     let mut plan = plan(&[(&server, SubscriptionKind::Heads, 1)]);
     plan.warmup = Duration::from_secs(600);
@@ -145,7 +148,7 @@ fn notifications_in_the_warm_up_are_not_counted() {
 
 #[test]
 fn a_log_is_missing_if_another_connection_received_it() {
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     // The second connection lacks both logs of block 2 and one of block 4, but not those at its
     // ends.
     let script = |connection| match connection {
@@ -177,16 +180,16 @@ fn a_log_is_missing_if_another_connection_received_it() {
 fn delays_are_within_two_percent_of_those_of_the_servers() {
     const HEADS: usize = 20;
     const DELAY: Duration = Duration::from_millis(200);
-    let (sender, done) = channel();
-    let (sent_in, sent) = channel();
-    let (delays_in, delays) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
+    let (sent_in, sent) = sync_channel(CHANNEL_MAX);
+    let (delays_in, delays) = sync_channel(CHANNEL_MAX);
     let first_done = Mutex::new(sender.clone());
     let first = Server::new(move |peer| {
         confirm(peer)?;
         for number in 0..HEADS {
             peer.text(&head(number as u64, &number.to_string()))?;
             sent_in.send((number, Instant::now())).unwrap();
-            std::thread::sleep(DELAY / 2); // Sleeps: the time between two blocks.
+            std::thread::park_timeout(DELAY / 2); // Sleeps: the time between two blocks.
         }
         report(peer, &first_done)
     });
@@ -195,7 +198,7 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
         confirm(peer)?;
         for (number, sent) in sent.lock().iter().take(HEADS) {
             let delay = (sent + DELAY).saturating_duration_since(Instant::now());
-            std::thread::sleep(delay); // Sleeps: the planted delay.
+            std::thread::park_timeout(delay); // Sleeps: the planted delay.
             peer.text(&head(number as u64, &number.to_string()))?;
             delays_in.send(sent.elapsed()).unwrap();
         }
@@ -215,7 +218,7 @@ fn delays_are_within_two_percent_of_those_of_the_servers() {
 
 #[test]
 fn missing_logs_of_one_connection_are_unknown() {
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     let server = scripted(|_| vec![log(1, 0, false), log(9, 0, false)], &sender);
     let rows = run(plan(&[(&server, SubscriptionKind::Logs, 1)]), &[&server], &done, 1);
     assert_eq!((rows[0].notifications, rows[0].missing), (2, None));
@@ -284,7 +287,7 @@ fn the_end_of_a_connection_is_classed() {
             "message too long",
         ),
     ];
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     let sender = Mutex::new(sender);
     let server = Server::new(move |peer| {
         // An error means that the client has ended the connection.
@@ -304,7 +307,7 @@ fn the_end_of_a_connection_is_classed() {
 
 #[test]
 fn a_server_that_never_responds_times_out() {
-    let (sender, done) = channel();
+    let (sender, done) = sync_channel(CHANNEL_MAX);
     let (silent_done, mute_done) = (Mutex::new(sender.clone()), Mutex::new(sender));
     let silent = Server::new(move |peer| {
         peer.wait();

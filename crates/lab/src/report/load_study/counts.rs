@@ -5,11 +5,14 @@ use lab_model::results::load_study::{AccessLogRow, CountRow, CpuLimitKind, LoadS
 use super::super::document::{ALL, Block, Column, FILES, Section, Table, Text, tone};
 use crate::wording::number::{bare_ms, percent, short};
 
+/// Formats one cell of a row.
+type Cell = fn(&CountRow) -> Text;
+
 /// Maximum number of rows on the terminal.
 const ROWS_MAX: usize = 80;
 
 /// A column: its head, and the text of a row.
-type CountColumn = (Column, fn(&CountRow) -> Text);
+type CountColumn = (Column, Cell);
 
 /// Returns the section; none if no run has counts. Columns without any value are left out.
 pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
@@ -57,7 +60,7 @@ pub(super) fn section(result: &LoadStudyResult) -> Option<Section> {
         let outcomes: Vec<&str> = row.outcomes.iter().map(|outcome| outcome.as_str()).collect();
         outcomes.join(", ").into()
     }));
-    let (heads, cells): (Vec<Column>, Vec<fn(&CountRow) -> Text>) = columns.into_iter().unzip();
+    let (heads, cells): (Vec<Column>, Vec<Cell>) = columns.into_iter().unzip();
     let mut table = Table::new(heads).at_most(ROWS_MAX, "row");
     for row in rows {
         table.row(cells.iter().map(|cell| cell(row)).collect());

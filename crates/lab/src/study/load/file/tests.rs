@@ -321,18 +321,16 @@ fn the_example_of_the_page_is_a_study() {
 
 #[test]
 fn cases_have_their_own_plans_values_and_limits() {
-    let text = format!(
-        "study = 'load'\nname = 'x'\nplans = ['p.toml']\nvariables = {{ rate = 7 }}\n\
-         [[case]]\nname = 'one'\nvalues = {{ url = 'https://h:{{port.a}}', limit = '1' }}\n\
-         [[case]]\nname = 'two'\nplan = 'q.toml'\nvariables = {{ rate = 9 }}\n\
-         values = {{ url = 'http://h:{{port.b}}', limit = '2' }}\ncpus = 1\n\
-         [[case]]\nname = 'huge'\nvalues = {{ url = 'http://h', limit = '3' }}\ncpus = 1000\n\
-         [[variant]]\nname = 'a'\ntarget = '{{case.url}}/secret'\n\
-         [[variant.server]]\nname = 's'\ncommand = ['s', '{{case.limit}}', '{{port.a}}', '{{port.b}}']\n\
-         access_log = '{{dir}}/log'\n"
-    );
+    let text = "study = 'load'\nname = 'x'\nplans = ['p.toml']\nvariables = { rate = 7 }\n\
+         [[case]]\nname = 'one'\nvalues = { url = 'https://h:{port.a}', limit = '1' }\n\
+         [[case]]\nname = 'two'\nplan = 'q.toml'\nvariables = { rate = 9 }\n\
+         values = { url = 'http://h:{port.b}', limit = '2' }\ncpus = 1\n\
+         [[case]]\nname = 'huge'\nvalues = { url = 'http://h', limit = '3' }\ncpus = 1000\n\
+         [[variant]]\nname = 'a'\ntarget = '{case.url}/secret'\n\
+         [[variant.server]]\nname = 's'\ncommand = ['s', '{case.limit}', '{port.a}', '{port.b}']\n\
+         access_log = '{dir}/log'\n";
     let folder = folder();
-    let study = study_in(&folder, &text).unwrap();
+    let study = study_in(&folder, text).unwrap();
     assert_eq!(study.plans, ["one", "two"]);
     let level =
         |study: &LoadStudy, plan: usize| study.variants[0].plans[plan].scenarios[0].stages[0].to;
@@ -346,7 +344,7 @@ fn cases_have_their_own_plans_values_and_limits() {
     }
     assert!(!summary.contains("secret"), "{summary}");
     let name = folder.path().join("s.toml").display().to_string();
-    let overridden = read(&text, &name, &[("rate".to_owned(), 3.0)]).unwrap();
+    let overridden = read(text, &name, &[("rate".to_owned(), 3.0)]).unwrap();
     assert_eq!(level(&overridden, 1), 3.0, "the command line comes first");
     assert_ne!(overridden.hash, study.hash);
     let other = study_in(&folder, &text.replace("limit = '2'", "limit = '4'")).unwrap();
