@@ -145,7 +145,12 @@ fn describe_access(config: &Config) -> String {
             LogTarget::Stdout => "standard output".to_owned(),
             LogTarget::File(file) => file.display().to_string(),
         };
-        let _ = writeln!(text, "access log of each {per} to {target}");
+        let share = match (log.sample, log.errors_always) {
+            (sample, _) if sample >= 1.0 => format!("of each {per}"),
+            (sample, true) => format!("of {} % of {per}s, and all with an error,", sample * 100.0),
+            (sample, false) => format!("of {} % of {per}s", sample * 100.0),
+        };
+        let _ = writeln!(text, "access log {share} to {target}");
     }
     text
 }

@@ -26,6 +26,15 @@ impl CallRecords {
         CallRecords { began: Instant::now(), records: RefCell::default(), count: Cell::new(0) }
     }
 
+    /// Takes the records of the calls so far.
+    pub(crate) fn take(&self) -> CallRecords {
+        CallRecords {
+            began: self.began,
+            records: RefCell::new(self.records.take()),
+            count: self.count.clone(),
+        }
+    }
+
     /// Reserves the index of the next call.
     pub(crate) fn begin(&self) -> usize {
         let index = self.count.get();

@@ -123,7 +123,19 @@ pub(crate) async fn respond(
         }
         let mut traced = begin_trace(cx, head);
         request.trace = traced.as_ref().map(|traced| &traced.context);
+        let logged = calls.as_ref().map(|calls| log::ServedRequest {
+            cx,
+            head,
+            caller: &caller,
+            path,
+            bytes_in: body.len(),
+            protocol,
+            calls,
+        });
         let message = Message::reply(path::serve(cx, &request).await, snapshot);
+        if let Some(logged) = logged {
+            logged.end();
+        }
         if let Some(span) = traced.as_mut().and_then(|traced| traced.span.as_mut()) {
             describe_request(span, protocol, &message);
         }

@@ -10,6 +10,9 @@ use crate::downstream::answer::Message;
 use crate::downstream::head::{Head, Verb};
 use crate::state::context::ThreadContext;
 
+/// Status of a request whose connection ended before the response, as in nginx's log.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
 /// Starts the record of a request when its response is ready.
 pub(crate) fn start_record(
     head: &Head,
@@ -40,8 +43,40 @@ pub(crate) fn start_record(
 
 /// Logs a request after its response is written.
 pub(crate) fn log(cx: &ThreadContext, pending: PendingRecord, message: &Message) {
+    log_response(cx, pending, message.status, message.body.len());
+}
+
+fn log_response(cx: &ThreadContext, pending: PendingRecord, status: u16, bytes: usize) {
     if let Some(queues) = &cx.snapshot.access_log {
-        let response = (message.status, message.body.len());
-        queues.log(cx.index, pending, response, &cx.counters, || cx.upstream.random());
+        queues.log(cx.index, pending, (status, bytes), &cx.counters, || cx.upstream.random());
+    }
+}
+
+/// A request that is being served. Dropping it logs the request without a response: the client has
+/// left, or the gateway has closed the connection.
+pub(crate) struct ServedRequest<'a> {
+    pub(crate) cx: &'a ThreadContext,
+    pub(crate) head: &'a Head,
+    pub(crate) caller: &'a Caller,
+    pub(crate) path: &'a str,
+    pub(crate) bytes_in: usize,
+    pub(crate) protocol: &'static str,
+    pub(crate) calls: &'a CallRecords,
+}
+
+impl ServedRequest<'_> {
+    /// Ends the guard: the request has a response.
+    pub(crate) fn end(self) {
+        // All fields are references.
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for ServedRequest<'_> {
+    fn drop(&mut self) {
+        let (caller, calls) = (self.caller.clone(), self.calls.take());
+        let record =
+            start_record(self.head, caller, self.path, self.bytes_in, self.protocol, calls);
+        log_response(self.cx, *record, CLIENT_CLOSED_REQUEST, 0);
     }
 }

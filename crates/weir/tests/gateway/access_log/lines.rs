@@ -167,6 +167,26 @@ fn a_sample_is_a_share_and_errors_are_all_there() {
 }
 
 #[test]
+fn a_client_that_leaves_while_a_limit_delays_its_call_has_a_line_with_499() {
+    let folder = tempfile::tempdir().unwrap();
+    let scene = Scene::set();
+    let [a] = scene.nodes(["a"]);
+    let limits =
+        "[zone.z]\nkey = [\"client\"]\nrate = \"1r/m\"\n[[limit]]\nzone = \"z\"\nburst = 5\n";
+    let text = format!("{}{limits}{}", log(folder.path(), ""), polled_once(""));
+    let served = Served::before(&[&a], &text);
+    ask(&mut served.client(), "eth_chainId", "[]");
+    let mut client = served.client();
+    client.send(&post_with("/", "user-agent: leaver\r\n", &body("eth_chainId", "[]")));
+    wait_until("the call is delayed", || served.count("/totals/waiting") == 1);
+    drop(client);
+    let lines = parsed(&read(folder.path(), 2));
+    assert_eq!((&lines[0]["status"], &lines[1]["status"]), (&200.into(), &499.into()));
+    assert_eq!(lines[1]["bytes_out"], 0);
+    assert_eq!(lines[1]["user_agent"], "leaver");
+}
+
+#[test]
 fn http2_requests_have_lines_too() {
     use http_body_util::{BodyExt as _, Full};
     let folder = tempfile::tempdir().unwrap();
