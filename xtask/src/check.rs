@@ -2,8 +2,8 @@
 //!
 //! Only this file lists the stages and their order. `check/programs.rs` fetches outside programs in
 //! the background while cargo builds, `check/counts.rs` counts tests, and `check/commands.rs`
-//! checks commands in pages. The last line is always `N passed, N failed, N skipped`, for tests and
-//! stages together.
+//! checks the commands in pages of the documentation. The last line is always `N passed, N failed,
+//! N skipped`, for tests and stages together.
 
 mod commands;
 mod counts;
@@ -76,12 +76,14 @@ const STAGES: &[Stage] = &[
 
 /// Seconds of fuzzing per decoder, as a smoke test.
 const FUZZ_SECONDS: u64 = 2;
-/// Longest time without output, above the duration of any test on a busy host.
+/// Longest time without output before the tests are stopped. It exceeds the longest test on a busy
+/// host.
 const SILENCE_MAX: Duration = Duration::from_secs(10 * 60);
 
 /// Arguments that run all tests except doc tests, with the time of each. The test harness reports
 /// times only with unstable options, so the runner enables them for test programs but not for the
-/// compiler. If a toolchain removes the option, the stage fails with its message.
+/// compiler. If a toolchain removes `--report-time`, the stage fails with the message of the test
+/// harness.
 const TIMED_TESTS: &[&str] = &[
     "--lib",
     "--bins",
@@ -203,7 +205,7 @@ fn programs(context: &mut Context) -> Result<Outcome> {
     }
 }
 
-/// Writes the packages and the image for their tests.
+/// Builds the packages and the container image that their tests read.
 fn packages(context: &mut Context) -> Result<Outcome> {
     if shell::find("nfpm").is_none() && !context.programs_required {
         return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));

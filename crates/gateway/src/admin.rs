@@ -2,11 +2,11 @@
 //!
 //! Both addresses are served on the watch thread, so a scrape costs the serving threads nothing.
 //! They have no password and change no state, and no response may contain a secret. The health
-//! address serves only what probes and scrapers read, so it may face a network. In reading order:
-//! `status` (the state as one value), `metrics` (state and counters as OpenMetrics text), `history`
-//! (the last two minutes), `page` (status and history as HTML), `process` (the identity of a
-//! process), `control` (commands that change state, over a local socket that only the gateway's
-//! user and root may use); this file is the listener.
+//! address serves only what probes and scrapers read, so it may be exposed to an untrusted network.
+//! In reading order: `status` (the state as one value), `metrics` (state and counters as
+//! OpenMetrics text), `history` (the last two minutes), `page` (status and history as HTML),
+//! `process` (the identity of a process), `control` (commands that change state, over a local
+//! socket that only the gateway's user and root may use); this file is the listener.
 
 pub mod control;
 pub(crate) mod history;
@@ -74,7 +74,7 @@ pub(crate) enum Phase {
 }
 
 impl Phase {
-    /// Returns true if requests are completed and no connections are accepted.
+    /// Returns true if the gateway completes its requests and accepts no new connections.
     pub(crate) fn is_draining(self) -> bool {
         self >= Phase::Replaced
     }
@@ -261,9 +261,9 @@ impl Admin {
     }
 }
 
-/// Returns true if a public web page cannot have this `Host`: it is an address or a name without a
-/// dot. Otherwise a page whose name resolves to a loopback address could read every response (DNS
-/// rebinding).
+/// Returns true if a public web page cannot have this `Host`: an address, `localhost` or a name
+/// without a dot. Otherwise a page whose name resolves to a loopback address could read every
+/// response (DNS rebinding).
 fn is_local_name(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -35,7 +35,7 @@ impl FromStr for Contents {
         for part in text.split(',') {
             match part.trim() {
                 "blocks" => contents.blocks = true,
-                // Receipts can only be verified, and decoded, beside their transactions.
+                // Verifying and decoding receipts requires their transactions.
                 "receipts" => (contents.blocks, contents.receipts) = (true, true),
                 "logs" => contents.logs = true,
                 "hmyv2" => contents.hmyv2 = true,
@@ -89,6 +89,7 @@ pub struct StoredRange {
     pub last: u64,
     /// The hash of the last block.
     pub last_hash: [u8; 32],
-    /// The last block that a node reported as finalized, at most `last`. A rewind never drops it.
+    /// The last finalized block, as a node reported it. It is never above `last`. A rewind never
+    /// drops it.
     pub finalized: u64,
 }

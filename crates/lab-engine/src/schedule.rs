@@ -11,8 +11,8 @@ use lab_model::plan::{Scenario, Stage};
 #[cfg(test)]
 mod tests;
 
-/// Rounding tolerance of areas under the rate curve, in iterations. It is far above the error of
-/// 64-bit floats up to 10^9 iterations.
+/// Rounding tolerance of areas under the rate curve, in iterations. Up to 10^9 iterations, rounding
+/// errors of `f64` are much smaller.
 const AREA_TOLERANCE: f64 = 1e-6;
 
 /// A scheduled iteration of an open scenario.
@@ -22,7 +22,7 @@ pub struct Arrival {
     pub at: u64,
     /// Index over all stages of the plan.
     pub stage: u16,
-    /// Number in the scenario over all threads, from 1.
+    /// Number of the iteration in its scenario, counted from 1 over all threads.
     pub number: u64,
 }
 
@@ -72,8 +72,8 @@ impl TimedStage {
     /// Returns the seconds from the start of the stage until the area under its rate curve reaches
     /// `area`.
     ///
-    /// This is the root of r t + a t² / 2 = k, in the form that neither cancels nor divides by a
-    /// slope of zero. k6's `ramping_arrival_rate.go` computes the same time.
+    /// Solves `from * t + slope * t² / 2 = area` for t, in the form that avoids cancellation and
+    /// works for a slope of zero. k6's `ramping_arrival_rate.go` computes the same time.
     fn seconds_until(&self, area: f64) -> f64 {
         if self.seconds == 0.0 {
             return 0.0;
@@ -85,7 +85,8 @@ impl TimedStage {
     }
 }
 
-/// The iterations of an open scenario that one of n threads starts: every n-th iteration.
+/// The iterations of an open scenario that one thread starts. Of n threads, each starts every n-th
+/// iteration.
 #[derive(Clone, Debug)]
 pub struct Arrivals {
     timed_stages: Vec<TimedStage>,
@@ -149,8 +150,8 @@ pub struct Change {
     pub workers: usize,
 }
 
-/// The changes of a closed scenario in order of time. The last one, at the end of the scenario, is
-/// to 0 workers.
+/// The changes of a closed scenario in order of time. The last change sets the number of workers to
+/// 0 at the end of the scenario.
 ///
 /// Within a stage the level is linear. The number of workers changes when the level reaches a whole
 /// number (k6: ramping-vus).
@@ -226,7 +227,7 @@ impl Iterator for Changes {
     }
 }
 
-/// Finds the stage of a time, for times that do not decrease.
+/// Finds the stage at a time. Times must not decrease from call to call.
 #[derive(Clone, Debug)]
 pub struct StageClock {
     timed_stages: Vec<TimedStage>,

@@ -1,5 +1,6 @@
 //! A problem of a configuration file, printed like a compiler error: position, line, caret, allowed
-//! values. It contains no secret, because [`crate::Report`] masks the line first.
+//! values. It contains no secret, because [`crate::Report`] masks secrets before it creates a
+//! diagnostic.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,7 +10,7 @@ use std::ops::Range;
 pub struct Diagnostic {
     /// The severity.
     pub severity: Severity,
-    /// The file, if it is another file than [`Diagnostics::file`].
+    /// The file, if it differs from [`Diagnostics::file`].
     pub file: Option<String>,
     /// The position of the problem; `None` for arguments and for files that cannot be read.
     pub position: Option<Position>,
@@ -41,7 +42,7 @@ pub struct Position {
     pub column: usize,
     /// The line with secrets masked; empty if it is not printed.
     pub text: String,
-    /// The characters of `text` that carets mark, as a range; may be empty at the end of a line.
+    /// The range of characters in `text` that carets mark. It is empty at the end of a line.
     pub marked: Range<usize>,
 }
 
@@ -69,7 +70,7 @@ impl Diagnostics {
         self.list.len() + self.unlisted
     }
 
-    /// Returns the only problem of a file that cannot be read at all.
+    /// Creates the diagnostics of a file that cannot be read.
     pub fn unreadable(file: &str, error: &std::io::Error) -> Diagnostics {
         let diagnostic = Diagnostic {
             severity: Severity::Error,

@@ -3,7 +3,7 @@
 //! A table of a file is declared once with [`table!`]: its keys with their value types, defaults
 //! and documentation. The declaration generates the program's struct, the check for unknown keys,
 //! the reference page ([`reference::markdown`]) and the JSON Schema ([`schema::document`]).
-//! [`read`] reads a text by the declaration and reports every problem at once.
+//! [`read`] parses a text according to the declaration and reports all problems together.
 //!
 //! - `syntax.rs` parses a text into a tree of values with their positions;
 //! - `declare.rs` is the declaration, `table.rs` reads a tree by the declaration;

@@ -13,8 +13,8 @@ pub type Span = Range<usize>;
 /// A value of the file with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
-    /// The bytes of the value. For a table with a heading, the bytes of the heading. For a table
-    /// that only nested headings name, the bytes of its name.
+    /// The bytes of the value. For a table with a heading, the bytes of the heading. For an
+    /// implicit table, such as `a` in `[a.b]`, the bytes of its name.
     pub span: Span,
     /// The value.
     pub tree: Tree,
@@ -38,7 +38,7 @@ pub enum Tree {
     List(Vec<Item>),
     /// A table, in the order of the text.
     Table(Vec<Member>),
-    /// The `null` of a JSON text in the file. TOML has no `null`.
+    /// JSON `null`, which only a JSON text in a string can contain. TOML has no `null`.
     Null,
 }
 
@@ -91,7 +91,7 @@ fn read_item(value: &Spanned<DeValue<'_>>) -> Item {
         DeValue::String(text) => Tree::Text(text.to_string()),
         DeValue::Integer(number) => {
             let digits = number.as_str();
-            // The value type reports a number beyond i128 as out of range.
+            // Its digits, if it is beyond `i128`. The value type reports it as out of range.
             match i128::from_str_radix(digits.trim_start_matches('+'), number.radix()) {
                 Ok(number) => Tree::Integer(number.to_string()),
                 Err(_) => Tree::Integer(digits.to_owned()),

@@ -26,9 +26,9 @@ pub(crate) use self::query::query;
 
 /// Number of blocks to sync, each as large as a mainnet block.
 const BLOCKS: u64 = 1536;
-/// Transactions per block, as `--txs` of `weir node`.
+/// Range of transactions per block, in the syntax of `weir node --txs`.
 const TRANSACTIONS: &str = "150..150";
-/// Number of addresses in logs. With this number, a block has as many distinct addresses as a
+/// Number of addresses in logs. Chosen so that a block has about as many distinct addresses as a
 /// mainnet block.
 const PARTIES: &str = "131072";
 /// Maximum number of blocks per database transaction, in `weir index sync` and in the baseline.

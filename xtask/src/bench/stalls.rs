@@ -1,5 +1,6 @@
-//! Effect of failing nodes on clients: failed calls, the 99.9th percentile and the slowest call
-//! when one or two of three nodes fail. The peers are nginx and HAProxy with the same nodes.
+//! Effect of failing nodes on clients: failed calls, p99.9 of the latency and the slowest call
+//! while one or two of three nodes fail. The peers are nginx and HAProxy in front of the same
+//! nodes.
 //!
 //! The gateway under test runs on core 0. Three constant nodes with 3 ms of latency, each in its
 //! own process, and `weir load` run on core 1. Each round starts all of them. The load is open
@@ -74,7 +75,7 @@ struct LoadResult {
 /// Measures all failure modes, or the selected one, on one and on two of three nodes.
 ///
 /// # Errors
-/// Fails if the failure mode does not exist, or a process does not run or gives no result.
+/// Fails if the failure mode is unknown, or a process fails.
 pub(crate) fn stalls(bench: &Bench) -> Result<Vec<Row>> {
     let only = bench.stall_case.as_deref();
     let selected: Vec<_> =
@@ -137,7 +138,7 @@ fn compare(
     ])
 }
 
-/// Loads one gateway while nodes fail and recover. Returns its label and the result.
+/// Sends load to one gateway while nodes fail and recover. Returns its label and the result.
 fn measure_round(
     bench: &Bench,
     gateway: Gateway,

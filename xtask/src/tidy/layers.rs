@@ -1,6 +1,6 @@
 //! Allowed imports between folders of a crate: the layers of ARCHITECTURE.md.
 //!
-//! A folder imports only from lower layers, so that no dependency cycle crosses folders. The check
+//! A module imports only from lower layers, so that modules have no dependency cycle. The check
 //! reads paths that begin with `crate`, `self` or `super` as tokens, in macros too; it skips tests.
 //! `arrows.rs` checks dependencies between crates.
 
@@ -167,8 +167,8 @@ fn check_folder(tree: &Tree, layers: &Layers) -> Vec<Finding> {
         };
         for import in imports {
             let Some([name, ..]) = import.path.strip_prefix(&base[..]) else { continue };
-            // A name without a layer is an item of the folder's own module, or is reported
-            // elsewhere.
+            // A name without a layer is an item of the folder's own module, or a module that is
+            // reported for its own file.
             let Some(other) = layer_of(name) else { continue };
             if name != module && other >= layer {
                 let message = format!("{module} must not import from {name}");
@@ -251,7 +251,7 @@ fn collect_imports(tokens: &[TokenTree], module: &[String], imports: &mut Vec<Im
     }
 }
 
-/// Reads the tokens after `path::` and returns their number.
+/// Adds the paths that continue `path` to `imports`. Returns the number of tokens that were read.
 fn read_path(tokens: &[TokenTree], mut path: Vec<String>, imports: &mut Vec<Import>) -> usize {
     let mut index = 0;
     loop {

@@ -59,7 +59,8 @@ impl MethodSet {
     }
 }
 
-/// Served methods: all but the denied ones, or only the allowed ones if there are any.
+/// Which methods are served. A method is served if it is not denied, and if it is allowed or
+/// nothing is allowed by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MethodRules {
     /// An empty set allows all.
@@ -117,13 +118,13 @@ impl AddressRules {
 pub struct Grant {
     /// Name in logs and limits; never a part of the secret.
     pub name: Arc<str>,
-    /// Index of its counters: the key's index, or for a token an index after all keys, by issuer.
+    /// Index of its counters. Keys come first, then one index for each token issuer.
     pub index: usize,
     /// The tier of its calls: a name that routing rules and priorities refer to.
     pub tier: Option<Arc<str>>,
     /// Methods that may be called with it.
     pub methods: MethodRules,
-    /// Methods that administer the node and may be called nevertheless.
+    /// Methods that administer the node and that the operator allows. All others are denied.
     pub node_methods: MethodSet,
     /// True if signed transactions are accepted; `None` applies [`Policy::transactions`].
     pub transactions: Option<bool>,
@@ -135,7 +136,7 @@ pub struct Grant {
     pub expires: Option<u64>,
     /// Rate that replaces the zone's rate in zones that count by key.
     pub rate: Option<Rate>,
-    /// Burst that replaces the limit's burst in zones that count by key, in thousandths of a call.
+    /// Burst in thousandths of a call. It overrides the limit's burst in zones that count by key.
     pub burst: Option<u64>,
     /// Number of units that may be used with it in a calendar month.
     pub quota: Option<u64>,
@@ -178,14 +179,14 @@ closed_set! {
         NodeMethod = "node_method",
         /// Signed transactions are not accepted.
         Transaction = "transaction",
-        /// A list of methods excludes it.
+        /// A list of methods excludes the method.
         Method = "method",
-        /// A routing rule denies it.
+        /// A routing rule denies the call.
         Rule = "rule",
     }
 }
 
-/// Checks whether a key may be used from this address at this second since 1970.
+/// Checks whether a key may be used from this address at this Unix time.
 ///
 /// # Errors
 ///

@@ -2,8 +2,9 @@
 //! first, and which ones are shed.
 //!
 //! `overload/limiter.rs` finds the limit, `overload/shares.rs` divides permits among clients, and
-//! `overload/queue.rs` is the queue in front. This file has the class of a call. Nothing here
-//! affects a call below the limit. `upstream/overload.rs` hands out permits and rejects calls.
+//! `overload/queue.rs` is the queue in front. This file has the class of a call. While fewer calls
+//! than the limit are in flight, nothing changes. `upstream/overload.rs` hands out permits and
+//! rejects calls.
 
 use crate::policy::closed_set::closed_set;
 
@@ -47,7 +48,8 @@ closed_set! {
     }
 }
 
-/// Rules for the class of a call. A tier is a name that a key or token has in the configuration.
+/// Rules for the class of a call. The configuration assigns a tier, a label such as `gold`, to keys
+/// and tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Priorities {
     /// Tiers with high priority.

@@ -14,7 +14,7 @@ use tokio_rustls::TlsConnector;
 use crate::config::upstream::{Tls, Upstream};
 use crate::upstream::stream::Stream;
 
-/// Opens a stream in memory to a simulated node and returns the gateway's end.
+/// Opens an in-memory stream to a simulated node and returns the gateway's side of it.
 pub type MemoryConnector = Arc<dyn Fn() -> io::Result<DuplexStream> + Send + Sync>;
 
 /// Opens connections to one upstream.

@@ -1,7 +1,8 @@
 //! One attempt of one call at one upstream.
 //!
-//! An attempt leases a connection, sends the call under a private id, reads the response, validates
-//! it and classifies it (`policy/classify.rs`). `fetch.rs` decides about further attempts.
+//! An attempt leases a connection, sends the call with an id of the gateway, reads the response,
+//! validates it and classifies it (`policy/classify.rs`). `fetch.rs` decides about further
+//! attempts.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,8 +28,8 @@ use crate::upstream::overload;
 use crate::upstream::post::{Body, PostError, post};
 use crate::upstream::thread::UpstreamContext;
 
-/// Maximum nesting of responses: the maximum of the wire crate. Traces of deep call stacks have
-/// 1024 calls of a few levels each.
+/// Maximum nesting of responses: the maximum of the wire crate. A trace can nest 1024 calls, and
+/// each adds a few levels.
 pub(crate) const DEPTH_MAX: usize = wire::json::DEPTH_CEILING;
 
 /// The recorded latency of a failed attempt is its duration plus this factor times the upstream's
@@ -101,8 +102,8 @@ pub(crate) async fn run_attempt(
         overload::record_response(cx, request, epoch, elapsed);
     }
     guard.observed = Some(match attempt.verdict {
-        // An upstream that fails fast must not look fast. It must not lose all calls either,
-        // because the health check decides that. So a failure counts as several times the
+        // An upstream that fails fast must not look fast. It must not lose all calls either: only
+        // the health check may take it out of rotation. So a failure counts as several times the
         // upstream's average latency.
         Verdict::UpstreamFault(fault)
             if fault.blame() == Blame::Always && !attempt.stale_connection =>
@@ -166,12 +167,13 @@ fn describe_attempt(
 }
 
 /// An attempt in flight. If it is dropped because another upstream was faster, its duration so far
-/// is recorded. Otherwise an upstream that always loses would keep a low latency.
+/// is recorded. Without this record, a slow upstream that always loses would keep its old, low
+/// latency.
 struct AttemptGuard<'a> {
     cx: &'a UpstreamContext,
     upstream: usize,
     began: Duration,
-    /// The latency to record, once the attempt has ended.
+    /// The latency to record; zero records none. `None` until the attempt has ended.
     observed: Option<Duration>,
 }
 
@@ -208,8 +210,8 @@ async fn exchange(
         return Err(PostError::new(upstream, Kind::CallTooLarge, Sent::No));
     }
     let connection = match pool.get(request, cx.recent()) {
-        // After a lost connection, HTTP is safer than another multiplexed connection that was
-        // opened before the loss.
+        // After a lost connection (`fresh`), older multiplexed connections may be dead too, so HTTP
+        // is safer.
         Some(_) if fresh && over_http => None,
         None if !over_http => match Box::pin(pool.wait(request, deadline)).await {
             Ok(connection) => Some(connection),

@@ -21,7 +21,7 @@ const SUCCESSES_TO_GROW: u32 = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchSize {
     blocks: u64,
-    /// The current maximum, because nodes rejected larger requests.
+    /// The current maximum: rejections lower it, and successes slowly raise it to `configured_max`.
     learned_limit: u64,
     /// The maximum that the user configured.
     configured_max: u64,

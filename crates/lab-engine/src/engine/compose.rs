@@ -20,10 +20,10 @@ mod tests;
 /// Maximum number of decimal digits of a content-length.
 const LENGTH_DIGITS_MAX: usize = 20;
 
-/// The kind of a request, which decides how its response is matched.
+/// The kind of a request. It decides how responses are matched to calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestKind {
-    /// One call with an id of the engine.
+    /// One call, whose id the engine chose.
     Single {
         /// Index into the plan's methods.
         method: u16,
@@ -41,7 +41,7 @@ pub(crate) enum RequestKind {
     Recorded {
         /// Index into the plan's methods.
         method: u16,
-        /// Index into the step's list.
+        /// Index into the step's recorded requests.
         index: u32,
     },
 }
@@ -63,7 +63,7 @@ pub(crate) struct Composed {
     pub(crate) kind: RequestKind,
     /// Number of calls, at least 1.
     pub(crate) calls: usize,
-    /// True if the call is sampled for the comparison with the reference.
+    /// True if the response is compared with that of the reference node.
     pub(crate) sampled: bool,
 }
 
@@ -107,7 +107,7 @@ struct Call {
     pieces: Vec<Piece>,
 }
 
-/// Writes calls with values that are drawn from the chain's facts.
+/// Writes calls with random values of the chain.
 struct Facts {
     chain: Arc<ChainFacts>,
 }
@@ -149,8 +149,8 @@ impl Composer {
         self.scenarios[usize::from(scenario)].steps.len() as u16
     }
 
-    /// Builds a request, which is valid until the next call. Writes the methods of a batch to
-    /// `methods`.
+    /// Builds a request in the own buffer, which the next request replaces. Writes the methods of a
+    /// batch to `methods`.
     pub(crate) fn compose(&mut self, key: RequestKey, methods: &mut Vec<u16>) -> Composed {
         let RequestKey { scenario, iteration, step } = key;
         let requests = &self.scenarios[usize::from(scenario)];
@@ -198,7 +198,8 @@ impl Composer {
         Composed { kind, calls, sampled }
     }
 
-    /// Writes the length and the head in front of the body, from back to front.
+    /// Writes the head in front of the body, from back to front, because the number of digits of
+    /// the length varies.
     fn write_head(&mut self) {
         let mut offset = self.body_start - 4;
         self.bytes[offset..self.body_start].copy_from_slice(b"\r\n\r\n");
@@ -225,7 +226,7 @@ impl Composer {
         &self.bytes[self.body_start..]
     }
 
-    /// Returns the recorded body of an [`RequestKind::Recorded`].
+    /// Returns the recorded request of a [`RequestKind::Recorded`].
     pub(crate) fn recorded(&self, key: RequestKey, index: u32) -> Option<&RecordedRequest> {
         let requests = &self.scenarios[usize::from(key.scenario)];
         match &requests.steps[usize::from(key.step)] {
@@ -353,7 +354,7 @@ impl Facts {
         Ok(Call { method: template.method as u16, pieces })
     }
 
-    /// Checks that the chain has the values that a generator draws from.
+    /// Checks that the chain has at least one value for a random draw.
     fn check_values(&self, mix: &str, draw: &Draw) -> Result<(), EngineFault> {
         let missing = match draw {
             Draw::BlockHash if self.chain.block_hashes.is_empty() => "block hashes",

@@ -1,5 +1,5 @@
 //! Network devices and the TCP stack: bytes, drops, retransmits, refused connections, memory.
-//! `sockets.rs` has single sockets.
+//! `sockets.rs` samples single sockets.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::values::{Values, float, rate, share};
 /// hundreds, few of which matter.
 const DEVICES_MAX: usize = 16;
 
-/// Counters of the network.
+/// The network, with the counters of the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     /// Time and counters of the last reading.
@@ -39,7 +39,7 @@ const TCP: [(&str, &str, &HostMetric); 4] = [
 ];
 
 impl Network {
-    /// Adds the changes since the last call.
+    /// Adds rates since the last call, and present numbers of sockets and files.
     pub(super) fn sample(&mut self, now: Instant, values: &mut Values) {
         sockets(values);
         let counters = Counters { devices: self.devices(), tcp: tcp() };
@@ -75,7 +75,8 @@ impl Network {
     }
 }
 
-/// Returns the line rate of a physical device in bytes per second. The file has megabits.
+/// Returns the line rate of a physical device in bytes per second. The kernel states the speed in
+/// megabits per second.
 fn line_rate(name: &str) -> Option<f64> {
     let text = text::read(Path::new("/sys/class/net").join(name).join("speed"))?;
     let megabits: f64 = text.trim().parse().ok()?;

@@ -1,7 +1,8 @@
 //! Compares the capacities of systems.
 //!
-//! Each search is one value: its highest passing rate. The smallest change that matters is the
-//! resolution of the searches, so two searches that ended between the same rates never differ.
+//! Each search contributes one value: its highest passing rate. A search knows the capacity only
+//! between its highest passing and lowest failing rate. A difference below that gap (the
+//! resolution) does not count.
 
 use lab_model::results::capacity::{CapacityResult, EndReason};
 use lab_model::results::compare::{Difference, Metric};
@@ -12,8 +13,8 @@ use crate::analysis::compare::{Design, Values, classify_all, compare};
 use crate::variant;
 use crate::variant::ALL;
 
-/// Compares the capacity of every other system with that of the first system that has a search of
-/// the same plan with the same thresholds.
+/// Compares each system with the first earlier system whose search has the same plan and
+/// thresholds.
 pub(super) fn compare_capacities(
     systems: &[System],
     random: &mut dyn FnMut() -> u64,

@@ -27,7 +27,7 @@ mod tests;
 
 /// Maximum number of thresholds on the screen; broken ones come first.
 const THRESHOLDS_MAX: usize = 6;
-/// Only one line is drawn on a screen of less than this width or height, in cells.
+/// Minimum width and height in cells. A smaller screen shows one line.
 const SMALL: (u16, u16) = (40, 10);
 
 /// Style of a text.

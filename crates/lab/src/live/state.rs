@@ -28,7 +28,7 @@ pub(super) struct State {
     pub(super) duration: Duration,
     pub(super) second: Second,
     pub(super) rates: RateSeries,
-    /// The totals, then each called method.
+    /// Rows of the table: the totals, then each called method.
     pub(super) rows: Vec<Row>,
     /// Failed and limited calls by class, most frequent first.
     pub(super) classes: Vec<(Class, u64)>,
@@ -40,7 +40,7 @@ pub(super) struct State {
     /// The last sample of each host.
     pub(super) hosts: Vec<HostSample>,
     pub(super) thresholds: Vec<ThresholdOutcome>,
-    /// The period of the times in the table.
+    /// The period that the latencies in the table cover.
     pub(super) table_span: Span,
     /// True if colours are used.
     pub(super) colour: bool,
@@ -87,7 +87,7 @@ pub(super) struct RateSeries {
     pub(super) points: Vec<(f64, f64)>,
 }
 
-/// The last point while its seconds are added up.
+/// Sums the seconds of the next point.
 #[derive(Clone, Debug, Default)]
 struct IncompletePoint {
     planned: u64,
@@ -155,7 +155,8 @@ impl State {
         running_stages.map(|(scenario, (stage, remaining))| (scenario, stage, remaining)).collect()
     }
 
-    /// Returns true if a scenario is open. Only then can the run fall behind its plan.
+    /// Returns true if a scenario has the open model. Only such a scenario can fall behind its
+    /// plan.
     pub(super) fn is_open(&self) -> bool {
         self.plan.scenarios.iter().any(|scenario| matches!(scenario.model, Model::Open { .. }))
     }
@@ -202,8 +203,8 @@ impl State {
 }
 
 impl Row {
-    /// Returns the totals. The percentiles of a second cannot be computed from the percentiles of
-    /// its methods. Only the maximum is known.
+    /// Returns the totals. Percentiles over all methods cannot be computed from those of single
+    /// methods. Only the maximum is known.
     fn totals(rows: &[Row], whole_run: Percentiles) -> Row {
         let sum = |count_of: fn(&Row) -> u64| rows.iter().map(count_of).sum();
         Row {

@@ -107,7 +107,7 @@ impl<const MIN: u64, const MAX: u64, T: Whole> Scalar for Count<MIN, MAX, T> {
     }
 }
 
-/// A number within bounds, which are in thousandths.
+/// A number from `MIN` to `MAX` thousandths.
 pub struct Number<const MIN: i64, const MAX: i64>;
 
 impl<const MIN: i64, const MAX: i64> Scalar for Number<MIN, MAX> {
@@ -194,7 +194,7 @@ impl<const MIN: u64, const MAX: u64> Scalar for Duration<MIN, MAX> {
 /// Parses a duration: a number, which may have a fraction, and one of the units us, ms, s, m, h, d.
 ///
 /// # Errors
-/// The text has another form, or the duration is out of range.
+/// Fails if the text is malformed or the duration is out of range.
 pub fn parse_duration(text: &str) -> Result<time::Duration, String> {
     let (number, unit) = split_unit(text);
     let Some((_, unit_us)) = DURATION_UNITS.iter().find(|(name, _)| *name == unit) else {

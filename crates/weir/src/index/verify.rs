@@ -33,7 +33,7 @@ Examples:
   weir index verify --db chain.db --level senders
   weir index verify --db chain.db --from http://127.0.0.1:8545
 
-If the hashes could not be verified during the sync, as those of Harmony, the default level is off.
+The default level is off if the sync could not verify hashes, as with Harmony.
 
 Exit codes: 0 the index is complete and correct; 1 it is not, or cannot be read (at most 20 findings
 are printed); 2 faulty arguments; 6 interrupted.")]

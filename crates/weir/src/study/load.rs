@@ -33,16 +33,16 @@ use crate::terminal::{ProgressOutput, stdout_colour};
 ///
 /// A study file names variants: running targets, or servers that the study starts with their
 /// commands and configuration files. In each round every variant runs under the same load plans, in
-/// an order that is reversed or rotated, so that a drift of the machine affects all alike. The first
-/// variant runs twice in each round: the difference between the two (A/A control) is the smallest
-/// difference that counts. Rounds are repeated until the intervals are as narrow as the file
-/// requires, or until a limit is reached.
+/// an order that changes from round to round, so that a drift of the machine affects all variants
+/// equally. The first variant runs twice in each round: the difference between its two runs (A/A
+/// control) is noise, and only larger differences count. Rounds are repeated until the intervals
+/// are as narrow as the file requires, or until a limit is reached.
 ///
-/// The result is one table of methods and variants for each plan, with changes, 95 % intervals and a
-/// verdict: better, worse, negligible, same, or cannot tell. The unit is the round. P-values are
-/// corrected for the number of methods and metrics (Holm).
+/// The result is one table of methods and variants for each plan, with changes, 95 % intervals and
+/// a verdict: better, worse, negligible, same, or cannot tell. Each round counts as one sample.
+/// P-values are corrected for the number of methods and metrics (Holm).
 ///
-/// With --out, each finished run is written to the folder at once. The same command continues an
+/// With --out, each run is written to the folder as soon as it ends. The same command continues an
 /// interrupted or killed study after its last complete round, and a finished one is only reported
 /// again.
 #[derive(Args)]

@@ -12,10 +12,10 @@ use crate::policy::quota::UsageReport;
 
 static SCRIPT: Script = Script::new(include_str!("quotas.lua"));
 
-/// Timeout of an exchange. Only the next exchange waits for it.
+/// Timeout of an exchange. A slow exchange delays only the next one.
 const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time that a month's counter remains in Redis after the month, in seconds. Gateways with slow
-/// clocks may still use the counter.
+/// Seconds for which Redis keeps a monthly counter after its month. Gateways with slow clocks may
+/// still use the counter.
 const EXPIRY_SECONDS: u64 = 86_400;
 
 /// The Redis client for quotas.
@@ -39,7 +39,7 @@ impl Exchange {
     }
 
     /// Reports the usage of a key and returns the total of all gateways, or `None` if Redis did not
-    /// respond. A report that timed out may still have arrived. Its units count twice then.
+    /// respond. A report that timed out may still have arrived. In that case its units count twice.
     pub(crate) async fn report(&self, key: &str, usage: UsageReport, now: Duration) -> Option<u64> {
         let name = format!("{}:quota:{}:{key}", self.prefix, usage.month);
         let expires_at = usage.month.end().saturating_add(EXPIRY_SECONDS);

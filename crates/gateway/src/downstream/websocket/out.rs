@@ -27,12 +27,11 @@ pub(super) struct OutputQueue {
     frames: VecDeque<[Bytes; 3]>,
     /// Bytes of the first frame that were written.
     written: usize,
-    /// Bytes of all frames that are not written yet.
+    /// Number of queued bytes that are not written yet, over all frames.
     pub(super) bytes: usize,
     /// True if the stream may hold unflushed bytes, for example encrypted records.
     unflushed: bool,
-    /// When the stream stopped accepting bytes. `None` while the stream accepts bytes or no bytes
-    /// wait.
+    /// When the stream stopped accepting bytes. `None` if the last write or flush was not blocked.
     pub(super) blocked_since: Option<Instant>,
 }
 
@@ -82,7 +81,7 @@ impl OutputQueue {
         self.blocked_since = self.blocked_since.filter(|_| partial > 0 || self.unflushed);
     }
 
-    /// Writes as much as the stream accepts. Returns true if bytes were written.
+    /// Writes and flushes as much as the stream accepts. Returns true if bytes were written.
     pub(super) fn poll_write<S>(
         &mut self,
         stream: &mut S,
@@ -118,7 +117,7 @@ impl OutputQueue {
         if has_written { Poll::Ready(Ok(true)) } else { Poll::Pending }
     }
 
-    /// Writes the first frames once. Returns the number of bytes written.
+    /// Calls write once, with the first frames of the queue. Returns the number of bytes written.
     fn poll_once<S>(&self, stream: &mut S, cx: &mut Context<'_>) -> Poll<io::Result<usize>>
     where
         S: AsyncWrite + Unpin,

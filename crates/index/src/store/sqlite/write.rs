@@ -130,7 +130,7 @@ fn insert(transaction: &Transaction<'_>, blocks: &[NewBlock]) -> Result<(), rusq
     Ok(())
 }
 
-/// Deletes the entries of a hash table that lead to the rows of a query.
+/// Deletes the entries of a table of hashes whose rows a query returns.
 fn delete_hash_entries(
     transaction: &Transaction<'_>,
     (select, above): (&str, i64),
@@ -147,7 +147,7 @@ fn delete_hash_entries(
     Ok(())
 }
 
-/// Deletes the positions from `above` on from the posting lists of a key.
+/// Deletes all positions of at least `above` from the posting lists of a key.
 fn truncate_list(
     transaction: &Transaction<'_>,
     key: PostingKey,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Number of recent blocks among which duplicates are found.
 const RECENT_MAX: usize = 256;
-/// Number of heights below the highest one at which gaps are filled by late blocks.
+/// Number of heights, counted down from the highest, at which a late block can still fill a gap.
 const WINDOW: u64 = 1024;
 
 /// The relation of a block to those that the connection received before.
@@ -12,14 +12,14 @@ const WINDOW: u64 = 1024;
 pub(super) enum HeadEvent {
     /// The block has arrived before.
     Duplicate,
-    /// The first block, or one above all others. Holds the number of heights in between.
+    /// The first block, or a new highest block. Holds the number of skipped heights.
     Next(u64),
     /// A block at a height that was missing.
     OutOfOrder {
         /// True if the gap is not counted.
         is_ignored: bool,
     },
-    /// Another block at a height that has one, or at a height below the first.
+    /// Another block at a height that has one, or a block below the first height or the window.
     Reorg,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct HeadTracker {
 impl HeadTracker {
     /// Adds a block.
     pub(super) fn add(&mut self, number: u64, id: u64) -> HeadEvent {
-        // A duplicate is mostly the last block.
+        // Most duplicates repeat the last block, so the search starts there.
         if self.recent.iter().rev().any(|&recent| recent == id) {
             return HeadEvent::Duplicate;
         }
@@ -66,7 +66,7 @@ impl HeadTracker {
         HeadEvent::OutOfOrder { is_ignored: number <= self.ignored_to }
     }
 
-    /// Ignores the gaps so far, as they are those of the warm-up.
+    /// Ignores all gaps so far, because they occurred during the warm-up.
     pub(super) fn ignore_gaps(&mut self) {
         self.ignored_to = self.range.map_or(0, |(_, highest)| highest);
     }

@@ -1,4 +1,5 @@
-//! Parses thresholds: `latency{method:eth_call}` and `p(99)<300`.
+//! Parses both parts of a threshold: the selector, such as `latency{method:eth_call}`, and the
+//! expression, such as `p(99)<300`.
 //!
 //! k6's grammar and names are supported
 //! (<https://grafana.com/docs/k6/latest/using-k6/thresholds/>). An aggregation that the metric does
@@ -197,7 +198,7 @@ fn parse_aggregation(text: &str, metric: Metric) -> Result<Aggregation, ParseErr
         "med" => Aggregation::Med,
         "rate" => Aggregation::Rate,
         "count" => Aggregation::Count,
-        // The metric `delivered` has `value` too, which means the same as `rate`.
+        // The metric `delivered` also accepts `value`, which means the same as `rate`.
         "value" if matches!(metric.samples(), Samples::IterationShare(_)) => Aggregation::Rate,
         "value" => Aggregation::Value,
         _ => percentile(text, allowed)?,

@@ -32,8 +32,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const TARGET_READY_TIMEOUT: Duration = Duration::from_secs(30);
 /// First port for servers. Lower ones are usual ports of other programs.
 const PORT_FIRST: u16 = 20_000;
-/// Smallest number of ports between [`PORT_FIRST`] and the range of outgoing connections for ports
-/// to be chosen there.
+/// Minimum number of ports below the ephemeral range. With fewer, the system chooses the ports.
 const PORTS_MIN: u16 = 1_000;
 /// Maximum number of attempts to find a free port.
 const PORT_ATTEMPTS: u16 = 500;
@@ -93,7 +92,7 @@ impl<'a> Servers<'a> {
     fn choose_ports(&mut self) -> Result<(), StudyFault> {
         let weir = ("weir".to_owned(), self.weir_binary.to_string_lossy().into_owned());
         let mut taken = BTreeSet::new();
-        // Returns the values that are known already, with a free port for each `{port.NAME}`.
+        // Returns the known values, and a free port for each other `{port.NAME}`.
         let mut choose = |texts: &mut dyn Iterator<Item = &str>, known: &PlaceholderValues| {
             let mut values = known.clone();
             for name in texts.flat_map(placeholders::names) {
@@ -109,8 +108,8 @@ impl<'a> Servers<'a> {
         self.shared_values = choose(&mut texts, &PlaceholderValues::from([weir]))?;
         self.shared_values.insert("variant".to_owned(), String::new());
         for (index, variant) in self.study.variants.iter().enumerate() {
-            // A control that uses the servers of its original uses their values. The original comes
-            // before its control.
+            // A control that shares the servers of its original also shares their values. The
+            // original comes before its control.
             if self.owner(index) != index {
                 let values = self.values[self.owner(index)].clone();
                 self.values.push(values);
@@ -127,8 +126,8 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    /// Returns the index of the variant whose servers a variant uses: its own, or those of the
-    /// variant that a control repeats.
+    /// Returns the index of the variant whose servers this variant uses: its own index, or for a
+    /// control that of its original.
     fn owner(&self, variant: usize) -> usize {
         match self.study.variants[variant].control_of {
             Some(original) if *self.study.file.restart != Restart::Run => original,
@@ -172,8 +171,8 @@ impl<'a> Servers<'a> {
     }
 
     /// Prepares a run: starts the servers of the variant if they do not run. If servers restart
-    /// before each run, those of the other variants are stopped. All are stopped if the case needs
-    /// other servers than that of the previous run.
+    /// before each run, those of the other variants are stopped. All servers are stopped if the
+    /// case of the previous run needs other servers.
     ///
     /// # Errors
     /// If a server cannot be started, or a shared server has ended.
@@ -187,7 +186,8 @@ impl<'a> Servers<'a> {
         self.previous_plan = Some(plan);
         let owners: Vec<usize> = match restart {
             Restart::Run => vec![owner],
-            // All servers run during all runs, so that none has the machine for itself.
+            // The servers of all variants run all the time, so that no variant has the machine to
+            // itself.
             Restart::Never | Restart::Round => {
                 let all = 0..self.study.variants.len();
                 all.filter(|index| self.owner(*index) == *index).collect()
@@ -384,8 +384,8 @@ fn write_private(path: &Path, text: &str) -> Result<(), StudyFault> {
         .map_err(|error| StudyFault::Operation(format!("cannot write {}: {error}", path.display())))
 }
 
-/// Returns a port on which nobody listens. Ports below the range of outgoing connections are
-/// preferred, because the load itself opens many of those.
+/// Returns a port on which nobody listens. Ports below the ephemeral range are preferred, because
+/// the load itself uses many ephemeral ports.
 fn free_port(taken: &mut BTreeSet<u16>) -> Result<u16, StudyFault> {
     let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first_outgoing: u16 =
