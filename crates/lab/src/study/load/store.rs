@@ -1,9 +1,10 @@
 //! The folder of a load study: its finished runs, from which an interrupted study continues.
 //!
-//! A run is written into a temporary folder, which is renamed once it is complete. So a run is in
-//! the folder completely or not at all, whenever the program is killed. A round counts if all its
-//! runs are there; the runs of an incomplete round are removed, and the round is run again, because
-//! runs of one round must be close in time.
+//! A run is written into a temporary folder, which is renamed once it is complete. It is removed
+//! with [`RUN_FILE`] first, and a folder without that file is no run. So a run is in the folder
+//! completely or not at all, whenever the program is killed. A round counts if all its runs are
+//! there; the runs of an incomplete round are removed, and the round is run again, because runs of
+//! one round must be close in time.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -172,7 +173,7 @@ impl Store {
         }
         for (plan, variant) in study.pairs() {
             let folder = self.run_folder(study, (round, plan, variant));
-            remove_folder(&folder).map_err(|error| {
+            remove_run(&folder).map_err(|error| {
                 StudyFault::Operation(format!("cannot remove {}: {error}", folder.display()))
             })?;
         }
@@ -184,7 +185,7 @@ impl Store {
         let mut runs = Vec::new();
         for (plan, variant) in study.pairs() {
             let folder = self.run_folder(study, (round, plan, variant));
-            if folder.exists() {
+            if folder.join(RUN_FILE).exists() {
                 let read = read_run(&folder, (round, plan, variant)).map_err(|error| {
                     let advice = "remove the folder of the study to begin again";
                     StudyFault::Operation(format!("{}: {error}; {advice}", folder.display()))
@@ -276,6 +277,14 @@ fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&temporary, path)
+}
+
+/// Removes a run, or what a killed study left of it.
+fn remove_run(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(RUN_FILE)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => remove_folder(folder),
+    }
 }
 
 /// Removes a folder if it exists.

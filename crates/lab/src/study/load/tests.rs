@@ -307,6 +307,24 @@ fn complete_rounds_are_taken_and_an_incomplete_one_is_removed() {
     assert!(fault.contains("it has runs of the study \"gateways\" with other variants"), "{fault}");
 }
 
+/// A study may be killed while it removes the runs of an incomplete round.
+#[test]
+fn a_run_that_was_removed_in_part_is_no_run() {
+    let folder = TempDir::new().unwrap();
+    let study = study(&folder, "");
+    let out = folder.path().join("out");
+    let all = runs(&study, 1, [1.0; 4], 1);
+    let store = Store::open(&out, &study).unwrap();
+    store_rounds(&store, &study, &all).unwrap();
+    let removed = out.join("runs/direct/reads/round-001");
+    std::fs::remove_file(removed.join("run.json")).unwrap();
+    std::fs::write(removed.join("result.json"), "{").unwrap();
+    assert!(store.load_complete_rounds(&study).unwrap().is_empty());
+    assert!(!removed.exists());
+    store_rounds(&store, &study, &all).unwrap();
+    assert_eq!(store.load_complete_rounds(&study).unwrap().len(), all.len());
+}
+
 /// A killed study leaves its finished runs, and perhaps a part of the next one.
 #[test]
 fn a_study_that_is_cut_at_any_instant_counts_each_round_once() {
