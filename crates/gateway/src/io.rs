@@ -1,5 +1,6 @@
 //! I/O between the gateway and its peers, for both the client and the upstream side.
 
+pub(crate) mod background;
 pub(crate) mod buffers;
 pub(crate) mod chunked;
 pub(crate) mod clock;

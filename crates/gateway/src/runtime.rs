@@ -23,7 +23,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::access_log::write::Writer;
+use crate::access_log::write as access_log_writer;
 use crate::admin;
 use crate::admin::control::ControlSocket;
 use crate::admin::{Pages, Phase};
@@ -32,13 +32,14 @@ use crate::cache::redis::heartbeat::Heartbeat;
 use crate::cache::redis::invalidation_bus::InvalidationBus;
 use crate::config::Config;
 use crate::downstream::thread::{ListenAddress, Thread};
+use crate::io::background::BackgroundThread;
 use crate::io::random::random_seed;
 use crate::runtime::error::Error;
 use crate::runtime::quota::QuotaSync;
 use crate::state::process::Outcome;
 use crate::state::snapshot::Snapshot;
 use crate::subscribe::feeds::Feeds;
-use crate::trace::export::Exporter;
+use crate::trace::export as span_exporter;
 use crate::upstream::connector::Connector;
 use crate::upstream::watch::Watcher;
 
@@ -85,11 +86,9 @@ pub struct Gateway {
     adopted: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
     watcher: JoinHandle<()>,
-    /// The writers of the access log, the current one last. A replaced writer ends once no request
+    /// The writers of access logs and the exporters of spans. A replaced one ends once no request
     /// uses its configuration any more. Only reloads and the stop lock the list.
-    access_log: Mutex<Vec<Writer>>,
-    /// The exporters of spans, the current one last; they end as the writers do.
-    exporters: Mutex<Vec<Exporter>>,
+    background: Mutex<Vec<BackgroundThread>>,
 }
 
 /// A snapshot with its sequence number.
@@ -132,20 +131,15 @@ impl Gateway {
         if let Some(index) = index {
             snapshot.process.set_index(index);
         }
-        let access_log = match &snapshot.access_log {
-            Some(queues) => {
-                let writer = Writer::start(Arc::clone(queues));
-                vec![writer.map_err(|source| Error::AccessLog { source })?]
-            }
-            None => Vec::new(),
-        };
-        let exporters = match &snapshot.spans {
-            Some(queues) => {
-                let exporter = Exporter::start(Arc::clone(queues));
-                vec![exporter.map_err(|source| Error::Thread { source })?]
-            }
-            None => Vec::new(),
-        };
+        let mut background = Vec::new();
+        if let Some(queues) = &snapshot.access_log {
+            let writer = access_log_writer::start(Arc::clone(queues));
+            background.push(writer.map_err(|source| Error::AccessLog { source })?);
+        }
+        if let Some(queues) = &snapshot.spans {
+            let exporter = span_exporter::start(Arc::clone(queues));
+            background.push(exporter.map_err(|source| Error::Thread { source })?);
+        }
         if let (Some(quotas), Some(quota)) = (&snapshot.quotas, &snapshot.config.quota)
             && !quota::write(&quotas.ledger, &quota.file)
         {
@@ -184,7 +178,6 @@ impl Gateway {
         let threads = bound.clients.into_iter().enumerate().map(start).collect::<Result<_, _>>()?;
         ready.store(true, Ordering::Release);
         let sockets = bound.copies;
-        let access_log = Mutex::new(access_log);
         Ok(Gateway {
             listen,
             listen_tls,
@@ -197,8 +190,7 @@ impl Gateway {
             adopted,
             threads,
             watcher,
-            access_log,
-            exporters: Mutex::new(exporters),
+            background: Mutex::new(background),
         })
     }
 
@@ -233,27 +225,30 @@ impl Gateway {
             (_, None) => true,
             (None, Some(_)) => false,
         };
-        let mut writers = self.access_log.lock();
-        writers.retain(|writer| !writer.has_ended());
         let Some(queues) = next.access_log.as_ref().filter(|_| !is_unchanged) else { return };
-        match Writer::start_anyway(Arc::clone(queues)) {
-            Ok(writer) => writers.push(writer),
+        match access_log_writer::start_anyway(Arc::clone(queues)) {
+            Ok(writer) => self.add_background(writer),
             Err(error) => tracing::error!(%error, "the access log has no thread to write it"),
         }
     }
 
     /// Starts an exporter if the next snapshot has other settings of tracing.
     fn follow_tracing(&self, previous: &Snapshot, next: &Snapshot) {
-        let mut exporters = self.exporters.lock();
-        exporters.retain(|exporter| !exporter.has_ended());
         let Some(queues) = &next.spans else { return };
         if previous.spans.as_ref().is_some_and(|previous| Arc::ptr_eq(previous, queues)) {
             return;
         }
-        match Exporter::start(Arc::clone(queues)) {
-            Ok(exporter) => exporters.push(exporter),
+        match span_exporter::start(Arc::clone(queues)) {
+            Ok(exporter) => self.add_background(exporter),
             Err(error) => tracing::error!(%error, "spans have no thread to send them"),
         }
+    }
+
+    /// Adds a thread, and removes those that have ended.
+    fn add_background(&self, thread: BackgroundThread) {
+        let mut background = self.background.lock();
+        background.retain(|thread| !thread.has_ended());
+        background.push(thread);
     }
 
     /// Records a refused reload for status and metrics. The reason is public, so it must not hold a
@@ -312,12 +307,7 @@ impl Gateway {
         if self.watcher.join().is_err() {
             tracing::error!("the watch thread ended in a panic");
         }
-        for writer in self.access_log.into_inner() {
-            writer.stop();
-        }
-        for exporter in self.exporters.into_inner() {
-            exporter.stop();
-        }
+        self.background.into_inner().into_iter().for_each(BackgroundThread::stop);
     }
 }
 

@@ -12,7 +12,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -20,6 +19,7 @@ use parking_lot::Mutex;
 use super::pending::PendingRecord;
 use super::record::{self, Record};
 use crate::config::access_log::{AccessLog, LogTarget};
+use crate::io::background::BackgroundThread;
 use crate::metrics::counters::ThreadCounters;
 
 #[cfg(test)]
@@ -29,9 +29,6 @@ mod tests;
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Interval at which the writer checks whether the file was moved.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum time that a stop waits for the last lines to be written. The reader of a pipe may have
-/// stopped reading.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Number of buffered bytes at which a write starts.
 const WRITE_BYTES: usize = 64 * 1024;
 
@@ -104,62 +101,33 @@ impl Queues {
     }
 }
 
-/// The writer thread.
-#[derive(Debug)]
-pub(crate) struct Writer {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+/// Opens the file and starts the writer thread.
+///
+/// # Errors
+/// Errors of opening the file or starting the thread.
+pub(crate) fn start(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+    let out = Out::open(&queues.config.target)?;
+    start_writer(queues, out)
 }
 
-impl Writer {
-    /// Opens the file and starts the writer thread.
-    ///
-    /// # Errors
-    /// Errors of opening the file or starting the thread.
-    pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Writer> {
-        let out = Out::open(&queues.config.target)?;
-        Writer::run(queues, out)
-    }
+/// Starts the writer thread even if the file cannot be opened. The writer retries to open the file,
+/// and lines are lost until then.
+///
+/// # Errors
+/// Errors of starting the thread.
+pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+    let out = Out::open(&queues.config.target).unwrap_or_else(|error| {
+        tracing::error!(%error, "the access log cannot be opened; retrying");
+        Out::Nowhere
+    });
+    start_writer(queues, out)
+}
 
-    /// Starts the writer thread even if the file cannot be opened. The writer retries to open the
-    /// file, and lines are lost until then.
-    ///
-    /// # Errors
-    /// Errors of starting the thread.
-    pub(crate) fn start_anyway(queues: Arc<Queues>) -> io::Result<Writer> {
-        let out = Out::open(&queues.config.target).unwrap_or_else(|error| {
-            tracing::error!(%error, "the access log cannot be opened; retrying");
-            Out::Nowhere
-        });
-        Writer::run(queues, out)
-    }
-
-    fn run(queues: Arc<Queues>, out: Out) -> io::Result<Writer> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("weir-access-log".to_owned())
-            .spawn(move || write_records(&queues, out, &stopped))?;
-        Ok(Writer { stop, thread })
-    }
-
-    /// Returns true if the thread has ended because no request uses its configuration any more.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits until the queued lines are written, at most [`STOP_TIMEOUT`].
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        while !self.thread.is_finished() && Instant::now() < deadline {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        if !self.thread.is_finished() {
-            tracing::warn!("the last lines of the access log were not written");
-        }
-    }
+fn start_writer(queues: Arc<Queues>, out: Out) -> io::Result<BackgroundThread> {
+    let unfinished = "the last lines of the access log were not written";
+    BackgroundThread::start("weir-access-log", unfinished, move |stop| {
+        write_records(&queues, out, stop);
+    })
 }
 
 fn write_records(queues: &Arc<Queues>, mut out: Out, stop: &AtomicBool) {

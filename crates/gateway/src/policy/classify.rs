@@ -123,22 +123,6 @@ pub enum Blame {
 }
 
 impl Fault {
-    /// Returns the name in spans.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Closed => "closed",
-            Self::Timeout => "timeout",
-            Self::Malformed => "malformed",
-            Self::Http => "http",
-            Self::Internal => "internal",
-            Self::MissingState => "missing_state",
-            Self::NotSynced => "not_synced",
-            Self::Limit => "limit",
-            Self::Refused => "refused",
-        }
-    }
-
     /// Returns whether the fault counts against the upstream.
     pub fn blame(self) -> Blame {
         match self {
@@ -150,7 +134,7 @@ impl Fault {
         }
     }
 
-    /// Returns the name for logs and metric labels.
+    /// Returns the name for logs, metric labels and spans.
     pub fn name(self) -> &'static str {
         match self {
             Self::Connect => "connect",

@@ -6,8 +6,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -16,6 +15,7 @@ use super::otlp;
 use super::queue::Queues;
 use super::span::Span;
 use crate::config::tracing::Tracing;
+use crate::io::background::BackgroundThread;
 
 /// Interval at which spans are sent.
 const EXPORT_INTERVAL: Duration = Duration::from_millis(500);
@@ -26,56 +26,24 @@ const BATCH_SPANS_MAX: usize = 2048;
 const TRIES_MAX: u32 = 3;
 /// Pause after the first failed try. It doubles with each further one.
 const BACKOFF_MIN: Duration = Duration::from_secs(1);
-/// Maximum time that a stop waits for the last spans to be sent.
-const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum bytes of a response that are read.
 const RESPONSE_BYTES_MAX: u64 = 64 * 1024;
 
-/// The exporter's thread.
-#[derive(Debug)]
-pub(crate) struct Exporter {
-    stop: Arc<AtomicBool>,
-    thread: JoinHandle<()>,
+/// Starts the thread. It ends once no request uses the queues any more.
+///
+/// # Errors
+/// Errors of starting the thread.
+pub(crate) fn start(queues: Arc<Queues>) -> io::Result<BackgroundThread> {
+    let unfinished = "the last spans were not sent to the collector";
+    BackgroundThread::start("weir-tracing", unfinished, move |stop| {
+        Sender { agent: agent(&queues.config), queues, stop, fails: false }.run();
+    })
 }
 
-impl Exporter {
-    /// Starts the thread. It ends once no request uses the queues any more.
-    ///
-    /// # Errors
-    /// Errors of starting the thread.
-    pub(crate) fn start(queues: Arc<Queues>) -> io::Result<Exporter> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let sender =
-            Sender { agent: agent(&queues.config), queues, stop: Arc::clone(&stop), fails: false };
-        let thread = std::thread::Builder::new()
-            .name("weir-tracing".to_owned())
-            .spawn(move || sender.run())?;
-        Ok(Exporter { stop, thread })
-    }
-
-    /// Returns true if the thread has ended because no request uses its configuration any more.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Waits until the queued spans are sent, at most [`STOP_TIMEOUT`].
-    pub(crate) fn stop(self) {
-        self.stop.store(true, Ordering::Release);
-        self.thread.thread().unpark();
-        let deadline = Instant::now() + STOP_TIMEOUT;
-        while !self.thread.is_finished() && Instant::now() < deadline {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
-        if !self.thread.is_finished() {
-            tracing::warn!("the last spans were not sent to the collector");
-        }
-    }
-}
-
-struct Sender {
+struct Sender<'a> {
     agent: ureq::Agent,
     queues: Arc<Queues>,
-    stop: Arc<AtomicBool>,
+    stop: &'a AtomicBool,
     /// True if the last request failed; further failures are not logged.
     fails: bool,
 }
@@ -87,7 +55,7 @@ struct Fault {
     may_retry: bool,
 }
 
-impl Sender {
+impl Sender<'_> {
     fn run(mut self) {
         loop {
             // The flag is read before the queues, so all spans from before the stop are sent. If

@@ -158,7 +158,7 @@ fn describe_attempt(
 ) {
     span.set("weir.outcome", outcome.as_str());
     let Verdict::UpstreamFault(fault) = attempt.verdict else { return };
-    span.set("error.type", fault.as_str());
+    span.set("error.type", fault.name());
     // A payload is the upstream's text, which may hold a secret.
     span.fail(match attempt.payload {
         Some(_) => "the upstream responded with an error".to_owned(),

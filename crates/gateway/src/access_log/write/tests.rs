@@ -46,7 +46,7 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let (path, moved) = (folder.path().join("a.log"), folder.path().join("a.log.1"));
     let queues = Arc::new(Queues::new(config(LogTarget::File(path.clone()), 100), &[], 2));
-    let writer = Writer::start(Arc::clone(&queues)).unwrap();
+    let writer = start(Arc::clone(&queues)).unwrap();
     assert!(queues.push(0, record("one")));
     wait_for(&path, "one\n");
     std::fs::rename(&path, &moved).unwrap();
@@ -68,11 +68,11 @@ fn a_moved_file_is_opened_anew_and_the_rest_is_written_at_the_end() {
 fn a_file_that_takes_nothing_is_counted() {
     let full = LogTarget::File("/dev/full".into());
     let queues = Arc::new(Queues::new(config(full, 100), &[], 1));
-    let writer = Writer::start(Arc::clone(&queues)).unwrap();
+    let writer = start(Arc::clone(&queues)).unwrap();
     assert!(queues.push(0, record("one")));
     writer.stop();
     assert_eq!(queues.unwritten(), 1);
     let nowhere = LogTarget::File("/nowhere/a.log".into());
     let queues = Queues::new(config(nowhere, 100), &[], 1);
-    assert!(Writer::start(Arc::new(queues)).is_err());
+    assert!(start(Arc::new(queues)).is_err());
 }
