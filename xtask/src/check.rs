@@ -10,14 +10,14 @@ mod counts;
 pub(crate) mod programs;
 
 use std::fs;
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use crate::{fuzz, generate, release, shell, site, tidy};
+use crate::{fuzz, generate, release, shell, site, static_program, tidy};
 use counts::{Counts, Slowest};
 
 /// The stages to run.
@@ -61,8 +61,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "tidy", fast: true, run: |_| tidy::run().map(|()| Outcome::Passed) },
     Stage { name: "clippy", fast: true, run: clippy },
     Stage { name: "programs", fast: false, run: programs },
-    Stage { name: "packages", fast: false, run: packages },
     Stage { name: "build", fast: true, run: build },
+    Stage { name: "packages", fast: false, run: packages },
     Stage {
         name: "generate",
         fast: true,
@@ -207,14 +207,28 @@ fn programs(context: &mut Context) -> Result<Outcome> {
 
 /// Builds the packages and the container image that their tests read.
 fn packages(context: &mut Context) -> Result<Outcome> {
-    if shell::find("nfpm").is_none() && !context.programs_required {
+    if !tests_packages(context) {
         return Ok(Outcome::Skipped("nfpm is missing: no packages were built".to_owned()));
     }
     release::write_for_check().map(|()| Outcome::Passed)
 }
 
-fn build(_: &mut Context) -> Result<Outcome> {
-    shell::cargo(&["test", "--quiet", "--workspace", "--no-run"]).map(|()| Outcome::Passed)
+fn tests_packages(context: &Context) -> bool {
+    shell::find("nfpm").is_some() || context.programs_required
+}
+
+/// Returns a `cargo test`. If packages are tested, it builds the static program that they contain.
+fn test_command(context: &Context) -> Command {
+    let mut command = shell::cargo_command();
+    command.args(["test", "--workspace"]);
+    if tests_packages(context) {
+        static_program::link_in_tests(&mut command);
+    }
+    command
+}
+
+fn build(context: &mut Context) -> Result<Outcome> {
+    shell::run(test_command(context).args(["--quiet", "--no-run"])).map(|()| Outcome::Passed)
 }
 
 fn test(context: &mut Context) -> Result<Outcome> {
@@ -222,8 +236,8 @@ fn test(context: &mut Context) -> Result<Outcome> {
     let _ignored = fs::remove_file(&log);
     let (mut success, mut counts) = (true, Counts::default());
     for arguments in [TIMED_TESTS, &["--doc"]] {
-        let mut command = shell::cargo_command();
-        command.args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
+        let mut command = test_command(context);
+        command.arg("--no-fail-fast").args(arguments);
         command.env("WEIR_SKIP_LOG", &log);
         if context.programs_required {
             command.env("WEIR_REQUIRE_PROGRAMS", "1");

@@ -14,7 +14,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::package_files::{self as files, VERSION, architecture};
-use crate::static_program::{self, CHECK_PROFILE, RELEASE_PROFILE};
+use crate::static_program::{self, RELEASE_PROFILE};
 use crate::{image, shell};
 
 /// Folder of a release.
@@ -30,7 +30,7 @@ const CHECKSUMS: &str = "SHA256SUMS";
 /// Fails if a program is missing, the build fails or a file cannot be written.
 pub(crate) fn run(profile: &str) -> Result<()> {
     let folder = shell::root().join(RELEASE_FILES);
-    write(profile, &folder)?;
+    write(&folder, |program| static_program::build(profile, program))?;
     let sbom = folder.join(format!("weir-{VERSION}-{}.cdx.json", architecture()?));
     if profile == RELEASE_PROFILE {
         sbom::write(&sbom)?;
@@ -46,18 +46,18 @@ pub(crate) fn run(profile: &str) -> Result<()> {
 /// Writes the packages and the image that the tests use.
 ///
 /// # Errors
-/// Fails if the program does not build or a file cannot be written.
+/// Fails if the tests have built no static program, or a file cannot be written.
 pub(crate) fn write_for_check() -> Result<()> {
     let folder = shell::root().join(CHECK_FILES);
-    write(CHECK_PROFILE, &folder)?;
+    write(&folder, static_program::take_from_tests)?;
     files::write_checksums(&folder, CHECKSUMS)
 }
 
-/// Writes archive, deb, rpm and image.
-fn write(profile: &str, folder: &Path) -> Result<()> {
+/// Writes archive, deb, rpm and image of the program that `make` writes.
+fn write(folder: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let sources = files::empty_folder(&folder.with_extension("contents"))?;
     let program = sources.join("weir");
-    static_program::build(profile, &program)?;
+    make(&program)?;
     files::empty_folder(folder)?;
     contents::write(&program, &sources)?;
     packages::write_archive(&sources, folder)?;

@@ -1,7 +1,7 @@
 //! Builds `weir` as one file without dynamic libraries, for packages and images.
 //!
-//! Only the last crate is compiled with `+crt-static`: the linker takes the C library from it, and
-//! all other crates are shared with ordinary builds of the profile.
+//! Only the last crate is compiled with `+crt-static`, which makes the linker include the C
+//! library. So all other crates are shared with ordinary builds of the profile.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,8 @@ use crate::shell;
 
 /// Profile of a release.
 pub(crate) const RELEASE_PROFILE: &str = "dist";
-/// Profile of the packages that `cargo xtask check` tests. It builds in seconds.
-pub(crate) const CHECK_PROFILE: &str = "dev";
+/// The rustc wrapper that makes the program of the tests static.
+const WRAPPER: &str = "xtask/link-statically.sh";
 
 /// Builds the program with this profile and writes it, without debug information, to `path`.
 ///
@@ -29,6 +29,23 @@ pub(crate) fn build(profile: &str, path: &Path) -> Result<()> {
     command.args(["rustc", "--package", "weir", "--bin", "weir", "--profile", profile]);
     command.args(["--", "-C", "target-feature=+crt-static"]);
     shell::run(&mut command)?;
+    take(profile, path)
+}
+
+/// Makes a `cargo test` build the program statically, so that packages need no second build.
+pub(crate) fn link_in_tests(command: &mut Command) {
+    command.env("RUSTC_WORKSPACE_WRAPPER", shell::root().join(WRAPPER));
+}
+
+/// Writes the program that the tests have built, without debug information, to `path`.
+///
+/// # Errors
+/// Fails if there is none, or it is not static.
+pub(crate) fn take_from_tests(path: &Path) -> Result<()> {
+    take("dev", path)
+}
+
+fn take(profile: &str, path: &Path) -> Result<()> {
     shell::run(Command::new("strip").arg("-o").arg(path).arg(built(profile)))?;
     check_static(path)
 }
